@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import count
 
 import sqlglot
@@ -123,11 +124,17 @@ def _of_side(path: Sequence[str], sides: Collection[str]) -> tuple[str, str]:
     return (path[0].lower(), path[1]) if qualified else ("", path[0])
 
 
-def dotted_names(sql: str, dialect: str = "duckdb") -> Iterator[tuple[str, ...]]:
-    """Every chain of names joined by dots in a statement, from its tokens: a superset of the tables it uses.
+@lru_cache(maxsize=16)
+def dotted_names(sql: str, dialect: str = "duckdb") -> tuple[tuple[str, ...], ...]:
+    """The chains of names joined by dots in a statement, from its tokens: a superset of the tables it uses. Each spelling once, in the
+    order of the text.
 
-    Needs no parse, so it holds for every statement that the engine itself understands.
+    Needs no parse, so it holds for every statement that the engine itself understands. A dbt node asks several times for its text.
     """
+    return tuple(dict.fromkeys(_chains(sql, dialect)))
+
+
+def _chains(sql: str, dialect: str) -> Iterator[tuple[str, ...]]:
     chain: list[str] = []
     expect_name = True
     for token in sqlglot.tokenize(sql, read=dialect):

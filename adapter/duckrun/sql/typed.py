@@ -11,6 +11,9 @@ from duckrun.sql.names import quote_identifier, quote_literal
 
 def sql_type(kind: pa.DataType) -> str:
     """The DuckDB type of a column."""
+    plain = _TYPES.get(str(kind))
+    if plain is not None:
+        return plain
     if pa.types.is_decimal(kind):
         return f"DECIMAL({kind.precision}, {kind.scale})"
     if pa.types.is_timestamp(kind):
@@ -21,7 +24,7 @@ def sql_type(kind: pa.DataType) -> str:
         return f"MAP({sql_type(kind.key_type)}, {sql_type(kind.item_type)})"
     if pa.types.is_struct(kind):
         return f"STRUCT({', '.join(f'{quote_identifier(child.name)} {sql_type(child.type)}' for child in kind)})"
-    return _TYPES[str(kind)]
+    raise KeyError(str(kind))
 
 
 _TYPES = {

@@ -123,7 +123,7 @@ def carry_out(env: LakeEnvironment, cursor: duckdb.DuckDBPyConnection, part: Par
     engine = NodeEngine(env, cursor)
     try:
         session = Session(env.lake, arbiter=env.arbiter, pins=env.pins, lakes=env.lakes, engines={"duckdb": engine})
-        goes = part.source.words[0] == "DROP" or _renamed(env, part) is not None
+        goes = part.source.head[0] == "DROP" or _renamed(env, part) is not None
         with _going(env, [part.target] if goes else [], alone=part.source.words[-1] != "CASCADE"):
             found = session.sql(part.text)
     finally:
@@ -136,8 +136,10 @@ def carry_out(env: LakeEnvironment, cursor: duckdb.DuckDBPyConnection, part: Par
 
 def _renamed(env: LakeEnvironment, part: Part) -> TableRef | None:
     """What the table of an ALTER TABLE … RENAME TO is called after it; None for another statement."""
+    if part.source.head[0] != "ALTER" or part.target is None:
+        return None
     words = part.source.words
-    if words[0] != "ALTER" or part.target is None or "TO" not in words[:-1] or words[words.index("TO") - 1] != "RENAME":
+    if "TO" not in words[:-1] or words[words.index("TO") - 1] != "RENAME":
         return None
     reader = TokenReader(part.source)
     reader.at = words.index("TO") + 1
@@ -248,9 +250,10 @@ class NodeEngine(DuckDBEngine):
 
 
 def _target(env: LakeEnvironment, cursor: duckdb.DuckDBPyConnection, source: StatementText) -> TableRef | None:
-    words = source.words
-    if words[0] == "WITH":
-        start = next((i for i, word in enumerate(words) if word in ("INSERT", "UPDATE", "DELETE", "MERGE")), None)
+    if source.head[0] == "WITH":
+        start = next(
+            (i for i, word in enumerate(source.words) if word in ("INSERT", "UPDATE", "DELETE", "MERGE")), None
+        )
         if start is None:
             return None
         source = source.with_(source.tokens[start:])
