@@ -219,7 +219,7 @@ class TokenReader:
     def until(self, *words: str) -> StatementText:
         """What comes before a keyword that stands outside of all brackets and of CASE … END, or before the end."""
         start, depth = self.at, 0
-        while (token := self.next) is not None:
+        for token in self.source.tokens[start:]:
             if depth == 0 and word_of(token) in words and not self._in_distinct_from():
                 break
             depth += step_of(token)
