@@ -48,15 +48,15 @@ class Meter:
 
     def _processor(self) -> float:
         """Of the processes, and of those that they have started and seen end."""
+        if not self._children:
+            return time.process_time()  # psutil counts in hundredths of a second
         total = 0.0
         for each in self._processes():
             try:
                 used = each.cpu_times()
             except (psutil.NoSuchProcess, psutil.AccessDenied):
                 continue
-            total += used.user + used.system
-            if self._children:
-                total += used.children_user + used.children_system
+            total += used.user + used.system + used.children_user + used.children_system
         return total
 
     def _resident(self) -> int:

@@ -18,6 +18,7 @@ import duckrun
 from duckrun.session import Session
 from duckrun.sql.abridged import abridged
 from duckrun.sql.dialects import text_in, tokens_in, tree_in
+from duckrun.sql.names import dotted_names
 from duckrun.statements.parse.parsing import parse
 from duckrun.statements.parse.tokens import split
 from duckrun.statements.plan import spliced
@@ -89,6 +90,12 @@ def test_of_a_long_query_only_the_words_are_read_that_say_what_it_is(monkeypatch
     for statement in ("select", "create as", "view"):
         parse(STATEMENTS[statement].format(LONG["columns"](500)))
     assert len(read) < 300
+
+
+def test_names_that_a_text_repeats_are_given_once_in_each_spelling() -> None:
+    text = f"select {_chain('t.a + {i} % 2', ', ')(1000)}, T.a, b from main.t"
+    assert dotted_names(text) == (("select",), ("t", "a"), ("T", "a"), ("b",), ("from",), ("main", "t"))
+    assert dotted_names(text) is dotted_names(text)
 
 
 def test_the_tree_of_a_query_is_walked_once(table: Session) -> None:
