@@ -217,6 +217,21 @@ def test_new_columns_come_in_a_commit_before_and_the_table_keeps_all_that_it_is(
     assert rows_of(DeltaTable(after.ref.location).to_pyarrow_table(), "id", "day", "v", "w") == expected
 
 
+@pytest.mark.parametrize("stream", [False, True], ids=["table", "stream"])
+def test_an_append_with_new_columns(duck: Session, stream: bool) -> None:
+    duck.execute("t", WriteSpec("error", constraints=TableConstraints(not_null=("v",)), description="orders"), OLD)
+    before, rows = duck.table("t").snapshot(), pa.table({"w": [1.5], "id": [9], "day": ["z"], "v": [9]})
+    spec = by_delta_rs(WriteSpec("append", schema_mode="append_new_columns"))
+    with pytest.raises(SchemaMismatch, match="NOT NULL"):
+        duck.execute("t", spec, rows.set_column(3, "v", pa.nulls(1, pa.int64())))
+    commit = duck.execute("t", spec, rows.to_reader() if stream else rows)
+    after = duck.table("t").snapshot()
+    assert (commit.writer, commit.version, counts(commit)) == ("delta_rs", 2, (1, 0, 0))
+    assert (after.table_id, after.description, after.schema.field("v").nullable) == (before.table_id, "orders", False)
+    expected = sorted([*((*row, None) for row in rows_of(OLD)), (9, "z", 9, 1.5)], key=repr)
+    assert rows_of(DeltaTable(after.ref.location).to_pyarrow_table()) == expected
+
+
 def test_columns_that_files_call_otherwise(duck: Session) -> None:
     mapped = WriteSpec("error", partition_by=("day",), table_properties={"delta.columnMapping.mode": "name"})
     names = ["id", "on_day", "v"]
@@ -309,6 +324,17 @@ def test_a_newer_attempt_takes_the_rows_of_an_older_one_back_by_the_staged_write
         commit = duck.execute("t", by_delta_rs(WriteSpec("append", app=work)), NEW.slice(0, attempt))
     assert commit.writer == "staged" and "not by delta_rs: the commit takes back" in commit.reason
     assert read(duck) == rows_of(pa.concat_tables([OLD, NEW.slice(0, 2)]))
+
+
+def test_a_newer_attempt_of_a_merge_that_adds_to_what_is_there(duck: Session) -> None:
+    duck.execute("t", WriteSpec("error"), OLD)
+    added = MergeClause("matched_update", set={"v": "target.v + source.v", "w": "source.w"})
+    spec = by_delta_rs(MergeSpec(("id",), (added,), schema_mode="append_new_columns"))
+    source = pa.table({"id": [1, 2], "w": [7, 8], "v": [10, 20]})
+    for attempt, writer in ((1, "delta_rs"), (2, "staged")):
+        work = WorkTransaction("nightly", attempt=f"attempt {attempt}", started=float(attempt))
+        assert duck.execute("t", replace(spec, app=work), source).writer == writer
+    assert rows_of(duck.sql("select id, v, w from t where id < 3")) == [(1, 11, 7), (2, 22, 8)]
 
 
 def test_refusals_name_the_feature_or_option(duck: Session) -> None:

@@ -47,8 +47,6 @@ def why_not_write(form: Format, ref: TableRef, rows: Rows, snapshot: Snapshot | 
         return reason
     if any("VARIANT" in str(kind) for kind in rows.types.values()):
         return "it writes no VARIANT"
-    if snapshot is not None and not whole and definition_of(snapshot) is not None:
-        return "columns are added, where it would let the others be NULL"
     if snapshot is not None and has_required_parts(snapshot.schema):
         return "parts of columns are NOT NULL, which it does not check"
     if snapshot is not None and (reason := _why_not_checked(snapshot)) is not None:
@@ -236,7 +234,7 @@ def merge_changes(job: Job, snapshot: Snapshot, live: Rows, changes: Changes, co
     cursor = live.cursor
     if not any(counts) and definition_of(snapshot) is None:
         return job.transaction.nothing(snapshot, "no row was concerned")
-    _go_ahead(job, snapshot, live)
+    go_ahead(job, snapshot, live)
     if not any(counts):
         return job.transaction.nothing(snapshot, "no row was concerned")
     if cursor.execute(f"{changes.repeated} LIMIT 1").fetchone() is not None:  # they become the same row
@@ -275,20 +273,20 @@ def merge_changes(job: Job, snapshot: Snapshot, live: Rows, changes: Changes, co
     return commit
 
 
-def _go_ahead(job: Job, snapshot: Snapshot, live: Rows) -> None:
-    """Add the columns that the table gets with a merge in a commit before it, and raise WentAhead. deltalake's own way gives the table
-    another id, and drops its name and description.
+def go_ahead(job: Job, snapshot: Snapshot, rows: Rows) -> None:
+    """Add the columns that come with some rows in a commit before theirs, and raise WentAhead; nothing where none come. deltalake's own way
+    gives the table another id, drops its name and description, and lets columns be NULL.
     """
     if not isinstance(snapshot, Target):
         return
-    with computed(live.cursor, live.sql):
+    with computed(rows.cursor, rows.sql):
         pass  # a row that the table refuses is one before the table is changed
-    alteration, kinds = snapshot.alteration, types_of(snapshot, live.cursor)
+    alteration, kinds = snapshot.alteration, types_of(snapshot, rows.cursor)
     names = [name for name, old in alteration.columns.items() if old is None or name in alteration.grown]
     spec = AlterSpec(tuple(AddColumn(ColumnSpec(name, str(kinds[name]))) for name in names))
     ahead = Transaction(job.transaction.lake, snapshot.ref)
     ahead.mode, ahead.engine = spec.mode, job.engine.name
-    reason = "columns are added, before the merge by delta_rs that brings them"
+    reason = f"columns are added, before the {job.spec.mode} by delta_rs that brings them"
     version = ahead.commit(snapshot, NewCommit(spec, alteration.after, reason=reason)).version
     raise WentAhead("columns were added", version)
 

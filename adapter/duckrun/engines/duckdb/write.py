@@ -210,6 +210,8 @@ class Job:
         if snapshot is None or mode == "overwrite":
             return self._overwrite(spec, rows, snapshot)
         self.partitions(spec.partition_by, snapshot, whole=False)
+        if spec.writer in BY_DELTA_RS and spec.schema_mode != "fail":
+            rows = self.kept(rows)  # new columns come in a commit before, after which the attempt begins again
         snapshot = target_of(snapshot, rows, spec.schema_mode, self.form)
         rows = self.finished(rows, snapshot, spec.schema_mode, spec=spec)
         if mode == "replace":
@@ -231,6 +233,7 @@ class Job:
                 )
             return change.append(self, snapshot, rows)
         if self.by_delta_rs(lambda: by_delta_rs.why_not_write(self.form, transaction.ref, rows, snapshot, whole=False)):
+            by_delta_rs.go_ahead(self, snapshot, rows)
             return delta_rs.write(transaction, snapshot, self.kept(rows), spec)
         files = self.staged(rows, snapshot.partition_columns, snapshot)
         return self.added(files, snapshot, "rows are added")
