@@ -62,7 +62,8 @@ class When:
             parts.append(f"'condition': \"{_of_dbt(self.condition)}\"")
         if self.set is not None:
             values = ", ".join(f"'{column}': \"{_of_dbt(text)}\"" for column, (text, _) in self.set.items())
-            parts.append(f"'mode': 'explicit', 'update': {{'set_expressions': {{{values}}}}}")
+            others = [] if side == "not_matched_by_source" else [name for name in SCHEMA.names if name not in self.set]
+            parts.append(f"'mode': 'explicit', 'update': {{'exclude': {others}, 'set_expressions': {{{values}}}}}")
         return "when_matched" if side == "matched" else "when_not_matched", f"{{{', '.join(parts)}}}"
 
     def applied(self, source: Row, target: Row) -> Row | None:
