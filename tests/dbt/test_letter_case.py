@@ -103,6 +103,15 @@ def test_dbt_does_not_write_a_table_that_another_differs_from_in_case_only(
         assert session.tables() == sorted(TWINS)
 
 
+def test_a_hook_writes_the_table_that_it_names_exactly(make_project: Callable[..., Any]) -> None:
+    config = """{{ config(materialized='table', pre_hook="insert into main.Twin values ('more')", post_hook="drop table raw.T") }}"""
+    project = with_twins(make_project, {"m": f"{config} select n from main.Twin"})
+    project.run("run")
+    assert project.rows("main.m") == project.rows("main.Twin") == [("main.Twin",), ("more",)]
+    assert project.rows("main.twin") == [("main.twin",)] and project.rows("raw.t") == [("raw.t",)]
+    assert not (project.lake / "raw" / "T").exists()
+
+
 @pytest.mark.spark
 def test_a_node_on_spark_reads_tables_that_differ_in_case(make_project: Callable[..., Any], spark: Any) -> None:
     both = "select n from {{ source('raw', 't') }} union all select n from {{ source('raw', 'T') }}"

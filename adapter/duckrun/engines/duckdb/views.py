@@ -395,6 +395,7 @@ class ViewCatalog:
         with self._lock:
             if self._is_other_twin(ref):
                 return
+            self.name(self.schema(ref.schema), ref.name)
             key = self._note(ref, "table")
             before = self._made.pop(key, None)
             self._make(key, ref)
