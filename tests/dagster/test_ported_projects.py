@@ -1,24 +1,27 @@
 """PySpark projects in assets: the same functions run by plain PySpark and delta-spark first, then by Dagster, and leave the same rows.
 
 Each project has the shape of a kind that is common on GitHub; only its session and the folder of its tables change.
-Budget: 60 s with a Spark that runs, of which a day's suite draws a ninth.
+Budget: 60 s with a Spark that runs, of which a day's suite draws a ninth, and 20 s for each of the three that start one.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
-import textwrap
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
+import psutil
 import pytest
 
+import duckrun
 from duckrun_dagster import DeltaIOManager, DuckrunResource, SparkResource
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
@@ -370,10 +373,59 @@ with lake.session() as session:
 @pytest.mark.drawn(3)
 def test_a_session_that_a_project_stops_starts_again_with_the_lake_s_names(tmp_path: Path) -> None:
     script = tmp_path / "stops.py"
-    script.write_text(textwrap.dedent(STOPS))
+    script.write_text(STOPS)
     done = subprocess.run([sys.executable, str(script), str(tmp_path / "lake")], capture_output=True, text=True, timeout=240)  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     assert "rows 3" in done.stdout
+
+
+SLOW = """
+import time, dagster as dg, sys
+from duckrun_dagster import DeltaIOManager, DuckrunResource, SparkResource
+
+
+@dg.asset(key_prefix="main", io_manager_key="io")
+def slow(spark: SparkResource) -> None:
+    from pyspark.sql.functions import udf
+
+    session = spark.session()
+    session.range(3).write.saveAsTable("main.slow")
+    nap = udf(lambda n: time.sleep(0.5) or n, "long")
+    print("writing", flush=True)
+    session.range(0, 400, 1, 2).select(nap("id").alias("id")).write.mode("overwrite").saveAsTable("main.slow")
+
+
+lake = DuckrunResource(root_path=sys.argv[1])
+spark = SparkResource(master="local[2]", conf={"spark.ui.enabled": "false"})
+dg.materialize([slow], resources={"spark": spark, "io": DeltaIOManager(duckrun=lake)})
+"""
+
+
+@pytest.mark.drawn(3)
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_a_run_that_ends_within_a_write_by_name_leaves_no_java_and_the_table_as_it_was(
+    tmp_path: Path, how: signal.Signals
+) -> None:
+    script = tmp_path / "slow.py"
+    script.write_text(SLOW)
+    with subprocess.Popen(
+        [sys.executable, str(script), str(tmp_path / "lake")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as run:
+        assert run.stdout is not None
+        assert any("writing" in line for line in run.stdout)
+        time.sleep(2)
+        children = psutil.Process(run.pid).children(recursive=True)
+        assert "java" in {child.name() for child in children}
+        run.send_signal(how)
+        assert run.wait(120) != 0
+    _, left = psutil.wait_procs(children, timeout=60)
+    assert not left
+    with duckrun.connect(tmp_path / "lake") as session:
+        assert session.snapshot("main.slow").version == 0
+        assert sorted(row["id"] for row in session.table("main.slow").toDF().collect()) == [0, 1, 2]
 
 
 class ByNames(dg.ConfigurableIOManager):
