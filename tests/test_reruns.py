@@ -264,3 +264,14 @@ def test_a_merge_that_deletes_updates_and_inserts_is_made_again_as_often_as_it_i
         assert rows_in(session) == Counter([(0, 0), (1, 15), (3, 30), (9, 1)])
     session.execute("main.orders", MergeSpec(("id",), clauses, app=attempt(4)), table_of([]))
     assert rows_in(session) == Counter([(0, 0), (1, 10), (2, 20), (3, 30)])
+
+
+def test_a_query_of_the_table_as_it_was_gives_its_rows_once(session: Any) -> None:
+    """Also where the commit that it is for puts rows back which the older attempt had changed."""
+    make(session, [(0, 10), (1, 10), (2, 10)])
+    base = session.table("orders").snapshot().version
+    sums(session, 1, [(0, 5), (1, 5), (2, 5)])
+    for number in (2, 3):
+        total = session.sql(f"select 0::bigint as id, sum(n)::bigint as n from orders at (version => {base})")
+        session.execute("orders", MergeSpec(("id",), SUMS, app=attempt(number)), total)
+        assert rows_in(session) == {(0, 40): 1, (1, 10): 1, (2, 10): 1}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -104,10 +104,13 @@ class Job:
                 self._lacks_memory = str(error)
                 return self._attempt(rows, cursor, snapshot)
         refuse_words(self.spec, self.transaction.ref)
+        taken = self.transaction.taken_back
         if rows is not None and self._reads_again():
             rows = self.kept(rows)  # out of the transaction: what is on disk of a stream does not go with it
-        taken = self.transaction.taken_back
-        with self.form.transaction(cursor, snapshot if taken is None else taken.newest) as self.work:
+        # A query is computed before the take-back. Behind it DuckLake reads the table at an older version with the rows that were put back a
+        # second time.
+        before = nullcontext(rows) if rows is None or taken is None else self.read_once(rows)
+        with before as rows, self.form.transaction(cursor, snapshot if taken is None else taken.newest) as self.work:
             if taken is not None:
                 snapshot, self.gone = self.form.taken_back(self.work, taken)
             return self._attempt(rows, cursor, snapshot)
