@@ -178,3 +178,42 @@ def test_older_attempts_of_a_run_that_is_published_together_are_taken_back(
     refused = project.dbt("run", "--vars", "{said: late, upto: 6}", env={"DUCKRUN_RUN_ID": "tuesday"})
     assert "others have changed rows since" in refused.text
     assert rows(project, "select id, said from orders order by id") == [(1, "first"), (2, said), (70, "others")]
+
+
+SNAPSHOT = """
+    {% snapshot kept %}
+    {{ config(unique_key='id', strategy='check', check_cols=['said']) }}
+    select * from {{ ref('loaded') }}
+    {% endsnapshot %}
+"""
+LOADED = "{{ config(materialized='table') }} select 1 as id, '{{ var(\"said\") }}' as said"
+COUNTED = """
+    def model(dbt, session):
+        dbt.config(materialized='incremental', incremental_strategy='append')
+        n = session.sql(f'select count(*) from {dbt.this}').fetchone()[0] if dbt.is_incremental else 0
+        return session.sql(f'select {n} + 1 as n')
+"""
+
+
+@pytest.mark.drawn(3)
+@pytest.mark.parametrize(
+    ("lake_format", "publish"), [("delta", "each"), ("ducklake", "each"), ("ducklake", "together")]
+)
+def test_snapshots_and_python_models_read_their_tables_as_their_older_attempts_did(
+    make_project: Callable[..., Project], lake_format: str, publish: str
+) -> None:
+    files = {"models/loaded.sql": LOADED, "snapshots/kept.sql": SNAPSHOT, "models/counted.py": COUNTED}
+    project = make_project(files, format=lake_format, publish=publish, threads=1)
+
+    def build(run_id: str, said: str) -> None:
+        project.run("build", "--vars", f"{{said: {said}}}", env={"DUCKRUN_RUN_ID": run_id})
+
+    kept = "select said, dbt_valid_to is null from kept order by dbt_valid_from"
+    for said in ("bad", "first"):  # makes the tables
+        build("monday", said)
+        assert rows(project, kept) == [(said, True)]
+        assert rows(project, "select n from counted") == [(1,)]
+    for said in ("bad", "second"):
+        build("tuesday", said)
+        assert rows(project, kept) == [("first", False), (said, True)]
+        assert rows(project, "select n from counted order by n") == [(1,), (2,)]

@@ -507,7 +507,8 @@ class DuckrunAdapter(DuckDBAdapter):
         own table, by queries that nobody else sees.
         """
         this: str | None = None
-        if "dbt.this" in parsed_model.get("raw_code", "") and parsed_model.get("relation_name"):
+        may_read = "dbt.this" in parsed_model.get("raw_code", "") and parsed_model.get("relation_name")
+        if may_read and not self.env.is_made_by_older():  # then there is none to this attempt
             with dbt_errors():
                 this = f"select * from {parsed_model['relation_name']}"
                 self.env.ensure_for(this)
