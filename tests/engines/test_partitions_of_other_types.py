@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import duckrun
-from duckrun import SQL, RestoreSpec, StorageError, WriteSpec
+from duckrun import SQL, RestoreSpec, StorageError, UnsupportedFeature, WriteSpec
 from duckrun.session import Session
 from tests.lake import by_another, rows_of
 
@@ -95,6 +96,22 @@ def test_a_partition_column_that_spark_widens_is_read_at_once(root: Path, spark:
             assert rows_of(spark.read.format("delta").load(session.ref("t").location).toArrow()) == sorted(
                 [*expected, (3, number)]
             )
+
+
+@pytest.mark.spark
+@pytest.mark.only_format("delta", "it is about the log")
+def test_a_partition_column_whose_texts_would_be_others_is_not_changed_by_spark(root: Path, spark: Any) -> None:
+    with duckrun.connect(root, engine="spark", spark=spark) as session:
+        session.sql("create table t partitioned by (p) as select 1 as k, cast(1.5 as decimal(5,2)) as p")
+        session.sql(
+            "alter table t set tblproperties ('delta.enableTypeWidening' = 'true', 'delta.enableRowTracking' = 'true')"
+        )
+        with pytest.raises(UnsupportedFeature, match=r"main\.t: .*partition column p.*engine: duckdb"):
+            session.sql("alter table t alter column P type decimal(9,3)")
+        assert rows_of(session.sql("from t")) == [(1, Decimal("1.50"))]
+        with duckrun.connect(root) as duck:
+            duck.sql("alter table t alter column p type decimal(9,3)")
+        assert rows_of(session.sql("from t")) == [(1, Decimal("1.500"))]
 
 
 @pytest.mark.spark

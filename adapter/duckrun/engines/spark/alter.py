@@ -185,10 +185,25 @@ def _alter(engine: SparkEngine, spec: AlterSpec, snapshot: Snapshot, transaction
                 "a field gets another type here by writing the table anew, which Spark does to no table with features that only its own statements "
                 "keep. Let types widen first (ALTER TABLE … SET TBLPROPERTIES ('delta.enableTypeWidening' = 'true')), or run this with engine: duckdb"
             )
+    if isinstance(asked, tables.ChangeType):
+        _refuse_partition_type(transaction.lake.format, spec, asked, snapshot)
     if isinstance(asked, tables.SetProperties):
         _refuse_uncounted(asked, snapshot)
     change = _change(transaction.lake.format, asked, spec.dialect, snapshot.schema.names)
     return _statement(engine, spec, snapshot, transaction, lambda table: f"ALTER TABLE {table} {change}", _OWN)
+
+
+def _refuse_partition_type(form: Format, spec: AlterSpec, asked: tables.ChangeType, snapshot: Snapshot) -> None:
+    """Raise UnsupportedFeature for a partition column whose values have other texts in the new type, such as a decimal of another scale.
+
+    Spark's ALTER leaves the old texts in the log, and Delta Kernel, and so deltalake and DuckDB, cannot open the table then.
+    """
+    names = [name for name in snapshot.partition_columns if name.lower() == asked.name.lower()]
+    if names and form.altered(snapshot, spec).rewrites:
+        raise UnsupportedFeature(
+            f"alter on table {snapshot.ref}: Spark leaves the values of partition column {names[0]} as texts of its old type in the log, and other readers "
+            f"cannot read them as {asked.type}. Nothing was written. Run this with engine: duckdb, which writes the table anew."
+        )
 
 
 def _refuse_uncounted(asked: tables.SetProperties, snapshot: Snapshot) -> None:
