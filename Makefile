@@ -19,7 +19,7 @@ SEED ?= $(or $(DUCKRUN_TEST_SEED),1)
 # How many processes run the tests for every day; all that needs Spark shares one of them, and so one Spark.
 WORKERS ?= 2
 # The engine, the lake's format and the writer of the example.
-EXAMPLE = $(if $(ENGINE),--engine $(ENGINE)) $(if $(FORMAT),--format $(FORMAT)) $(if $(WRITER),--writer $(WRITER))
+EXAMPLE = $(if $(ENGINE),--engine $(ENGINE)) $(if $(FORMAT),--format $(FORMAT)) $(if $(WRITER),--writer $(WRITER)) $(if $(NAMES),--names $(NAMES))
 # What pytest leaves to test-ci.
 LONG := kills or conformance or differential or turns or changes or cluster or ui or slow or matrix or answers or lives
 
@@ -43,7 +43,7 @@ $(STAMP): requirements.lock pyproject.toml tools/setup_java.py tools/fetch_jars.
 	@$(WITH_JAVA) $(PY) tools/fetch_jars.py
 	@touch $@
 
-demo: $(STAMP) ## the example: January to November 2013 through Spark, dbt and Python (ENGINE=spark: all by Spark; FORMAT=ducklake; WRITER=delta_rs), then what was made
+demo: $(STAMP) ## the example: January to November 2013 through Spark, dbt and Python (ENGINE=spark: all by Spark; FORMAT=ducklake; WRITER=delta_rs; NAMES=spark), then what was made
 	@$(WITH_JAVA) $(PY) -m example_project $(EXAMPLE) demo
 
 demo-next: $(STAMP) ## December arrives, and late corrections of November: only what changed is touched
@@ -97,6 +97,6 @@ lock: ## requirements.lock from pyproject.toml
 	@$(BIN)/uv pip compile --quiet --no-header --no-emit-index-url --no-emit-find-links --python $(PY) --all-extras $(LOCK_ARGS) pyproject.toml -o requirements.lock
 
 clean: ## what the example, the tests and the builds left (the environment stays)
-	@rm -rf example_project/.lake example_project/.landing example_project/.dagster example_project/.spark example_project/.ducklake example_project/.spark_ducklake example_project/.delta_rs example_project/report example_project/dbt/target example_project/dbt/logs
+	@rm -rf example_project/.lake example_project/.landing example_project/.dagster example_project/.spark example_project/.ducklake example_project/.spark_ducklake example_project/.delta_rs example_project/.names example_project/report example_project/dbt/target example_project/dbt/logs
 	@rm -rf dist build site .benchmarks spark-warehouse metastore_db derby.log .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	@find . -path ./$(VENV) -prune -o -name __pycache__ -type d -exec rm -rf {} +

@@ -1,4 +1,4 @@
-"""python -m example_project [--engine spark] [--format ducklake] [--writer delta_rs] demo | demo-next | ui | status"""
+"""python -m example_project [--engine spark] [--format ducklake] [--writer delta_rs] [--names spark] demo | demo-next | ui | status"""
 
 from __future__ import annotations
 
@@ -24,8 +24,11 @@ def main() -> int:
     parser.add_argument(
         "--writer", choices=("auto", "delta_rs"), help="delta_rs: it makes DuckDB's data files, in a lake of its own"
     )
+    parser.add_argument(
+        "--names", choices=("spark",), help="spark: an asset by spark.table() and saveAsTable(), in a lake of its own"
+    )
     given = parser.parse_args()
-    for word in ("engine", "format", "writer"):
+    for word in ("engine", "format", "writer", "names"):
         if getattr(given, word):
             os.environ[f"DUCKRUN_EXAMPLE_{word.upper()}"] = getattr(given, word)
 

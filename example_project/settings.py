@@ -32,9 +32,20 @@ WRITER: Any = os.environ.setdefault("DUCKRUN_EXAMPLE_WRITER", "auto")
 if WRITER not in ("auto", "delta_rs"):
     raise SystemExit(f"DUCKRUN_EXAMPLE_WRITER is {WRITER!r}; the data files are made by auto (DuckDB) or delta_rs.")
 
+# spark: the refined flights are read by spark.table() and written by saveAsTable(), in a lake beside the other.
+NAMES: Any = os.environ.setdefault("DUCKRUN_EXAMPLE_NAMES", "")
+if NAMES not in ("", "spark"):
+    raise SystemExit(
+        f"DUCKRUN_EXAMPLE_NAMES is {NAMES!r}; spark has an asset use the names of tables in PySpark, and nothing else is known."
+    )
+if NAMES and FORMAT != "delta":
+    raise SystemExit(
+        "DUCKRUN_EXAMPLE_NAMES: the tables of a DuckLake have no names in Spark; leave out one of NAMES and FORMAT."
+    )
+
 # Set here once, because dbt's profile reads them: the profile is what says where the lake is, and what.
 _HOMES = {("spark", "delta"): ".spark", ("duckdb", "ducklake"): ".ducklake", ("spark", "ducklake"): ".spark_ducklake"}
-_HOME = PACKAGE / (_HOMES.get((ENGINE, FORMAT), "") if WRITER == "auto" else ".delta_rs")
+_HOME = PACKAGE / (".names" if NAMES else ".delta_rs" if WRITER != "auto" else _HOMES.get((ENGINE, FORMAT), ""))
 HOME = Path(os.environ.setdefault("DUCKRUN_EXAMPLE_HOME", str(_HOME))).expanduser().resolve()
 os.environ["DUCKRUN_EXAMPLE_HOME"] = str(HOME)
 

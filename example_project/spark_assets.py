@@ -103,19 +103,7 @@ raw_airports = _whole_table("airports", AIRPORTS, "Airports of the United States
 raw_airlines = _whole_table("airlines", AIRLINES, "Names of the carriers.")
 
 
-@dg.asset(
-    key=["refined", "flights"],
-    ins={
-        "flights": dg.AssetIn(["raw", "flights"]),
-        "weather": dg.AssetIn(["raw", "weather"]),
-        "planes": dg.AssetIn(["raw", "planes"]),
-        "airports": dg.AssetIn(["raw", "airports"]),
-    },
-    metadata={"partition_expr": "flight_date", "engine": "spark"},
-    **BY_DAY,
-)
-def refined_flights(flights: DataFrame, weather: DataFrame, planes: DataFrame, airports: DataFrame) -> DataFrame:
-    """Each flight with the weather of its hour at its origin, its plane, and where it went."""
+def _enriched(flights: DataFrame, weather: DataFrame, planes: DataFrame, airports: DataFrame) -> DataFrame:
     weather = weather.select(
         "origin", "time_hour", "temp", "humid", "wind_speed", "wind_gust", "precip", "pressure", "visib"
     )
@@ -133,4 +121,42 @@ def refined_flights(flights: DataFrame, weather: DataFrame, planes: DataFrame, a
     )
 
 
-ASSETS = [raw_flights, raw_weather, raw_planes, raw_airports, raw_airlines, refined_flights]
+@dg.asset(
+    key=["refined", "flights"],
+    ins={
+        "flights": dg.AssetIn(["raw", "flights"]),
+        "weather": dg.AssetIn(["raw", "weather"]),
+        "planes": dg.AssetIn(["raw", "planes"]),
+        "airports": dg.AssetIn(["raw", "airports"]),
+    },
+    metadata={"partition_expr": "flight_date", "engine": "spark"},
+    **BY_DAY,
+)
+def refined_flights(flights: DataFrame, weather: DataFrame, planes: DataFrame, airports: DataFrame) -> DataFrame:
+    """Each flight with the weather of its hour at its origin, its plane, and where it went."""
+    return _enriched(flights, weather, planes, airports)
+
+
+@dg.asset(
+    key=["refined", "flights"],
+    deps=[["raw", "flights"], ["raw", "weather"], ["raw", "planes"], ["raw", "airports"]],
+    metadata={"partition_expr": "flight_date"},  # for the assets that load it
+    **BY_DAY,
+)
+def refined_flights_by_names(context: dg.AssetExecutionContext, spark: SparkResource) -> None:
+    """The same by PySpark alone: tables by their names, and the days of this run in place of those before."""
+    session, window = spark.session(), context.partition_time_window
+    days = f"flight_date >= '{window.start.date()}' AND flight_date < '{window.end.date()}'"
+    rows = _enriched(
+        session.table("raw.flights").where(days),
+        session.table("raw.weather"),
+        session.table("raw.planes"),
+        session.table("raw.airports"),
+    )
+    writer = rows.write.mode("overwrite").option("replaceWhere", days).partitionBy("flight_date")
+    writer.saveAsTable("refined.flights")
+
+
+_REFINED = refined_flights_by_names if settings.NAMES else refined_flights
+
+ASSETS = [raw_flights, raw_weather, raw_planes, raw_airports, raw_airlines, _REFINED]

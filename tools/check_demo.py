@@ -3,6 +3,8 @@
     python tools/check_demo.py eleven-months OUTPUT     # after make demo
     python tools/check_demo.py year OUTPUT              # after make demo-next
     python tools/check_demo.py spark OUTPUT             # after make demo and make demo ENGINE=spark: the same rows
+    python tools/check_demo.py delta_rs OUTPUT          # after make demo and make demo WRITER=delta_rs: the same rows
+    python tools/check_demo.py names OUTPUT             # after make demo and make demo NAMES=spark: the same rows
     python tools/check_demo.py formats OUTPUT           # after make demo and make demo FORMAT=ducklake: the same rows
     python tools/check_demo.py ducklake OUTPUT          # after make demo FORMAT=ducklake alone: what landed is there, at which snapshot
 
@@ -31,6 +33,8 @@ from duckrun.storage.extensions import extension_path
 ROOT = Path(__file__).resolve().parent.parent
 LAKE = ROOT / "example_project" / ".lake"
 ON_SPARK = ROOT / "example_project" / ".spark" / ".lake"
+BY_DELTA_RS = ROOT / "example_project" / ".delta_rs" / ".lake"
+BY_NAMES = ROOT / "example_project" / ".names" / ".lake"
 DUCKLAKE = ROOT / "example_project" / ".ducklake" / ".lake"
 MONTHS = {"eleven-months": 11, "year": 12}
 ALL_FLIGHTS = 336_776
@@ -168,7 +172,7 @@ def older_days_touched() -> list[str]:
 
 
 def main() -> int:
-    others = {"spark": ON_SPARK, "formats": DUCKLAKE, "ducklake": DUCKLAKE}
+    others = {"spark": ON_SPARK, "delta_rs": BY_DELTA_RS, "names": BY_NAMES, "formats": DUCKLAKE, "ducklake": DUCKLAKE}
     if len(sys.argv) != 3 or sys.argv[1] not in (*MONTHS, *others):
         print(__doc__, file=sys.stderr)
         return 2

@@ -40,6 +40,7 @@ def _facts(dagster: dg.DagsterInstance, key: dg.AssetKey, runs: Sequence[str]) -
     if event is None or made is None:
         return ["", "", "", "", "[yellow]not made yet[/]"]
     facts = {name: value.value for name, value in made.metadata.items()}
+    facts.setdefault("version", facts.get("duckrun/version"))  # of an asset that wrote its table by name
     shown = [_text(facts.get(name)) for name in ("engine", "dagster/row_count", "version", "seconds")]
     return [*shown, _this_time(dagster, key, facts, runs) if event.run_id in runs else "—"]
 
