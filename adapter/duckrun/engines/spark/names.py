@@ -194,7 +194,9 @@ def _database(statements: DatabaseStatements, lake: Lake, schema: str, place: st
 
 
 def _registered(session: SparkSession, schema: str) -> set[str]:
-    return {row["tableName"].lower() for row in session.sql(f"SHOW TABLES IN {quote(schema)}").collect()}
+    rows = session.sql(f"SHOW TABLES IN {quote(schema)}").collect()
+    # Temporary views are of no schema, and listed in each.
+    return {row["tableName"].lower() for row in rows if not row["isTemporary"]}
 
 
 def _register(session: SparkSession, lake: Lake, schema: str, table: str) -> str | None:
