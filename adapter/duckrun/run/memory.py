@@ -8,7 +8,7 @@ import threading
 import time
 from _thread import start_new_thread
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import psutil
@@ -104,7 +104,7 @@ class Arbiter:
         self._limit = None if limit is None else parse_bytes(limit)
         self._fraction = fraction
         self._baseline = psutil.Process().memory_info().rss
-        self._merging = threading.Lock()
+        self._merges = Turns()
         self._turns = Turns()
         self._sampled = (float("-inf"), 0)
         """When the limit of a write by DuckDB was last looked at, and what it was."""
@@ -136,27 +136,18 @@ class Arbiter:
 
         ``what`` is the merge, for the warning that it waits for the one before it.
         """
-        started = time.monotonic()
-        while not self._merging.acquire(timeout=_TOLD):
-            log.warning(
-                "%s has waited %.0f s for a merge by delta_rs that began before it", what, time.monotonic() - started
-            )
-        try:
+        with self._merges.job(what, alone=True):
             budget = self.budget()
             spill = max(min(int(budget * DELTA_RS), budget - duckdb_limit), _SMALLEST // 2)
             yield MemoryShares(limit=self.limit(), duckdb=duckdb_limit, spill=spill)
-        finally:
-            self._merging.release()
 
-    @contextmanager
-    def job(self, what: str, *, alone: bool = False) -> Iterator[Callable[[], bool]]:
+    def job(self, what: str, *, alone: bool = False) -> AbstractContextManager[Callable[[], bool]]:
         """Count a job by DuckDB as at work. Yields a function that tells whether another was at work at the same time.
 
         Jobs share DuckDB's memory without shares of their own, so one may lack what others hold. ``alone`` waits until none of
         them is at work, and lets none begin. ``what`` is the job, for the warning that it waits.
         """
-        with self._turns.job(what, alone=alone) as crowded:
-            yield crowded
+        return self._turns.job(what, alone=alone)
 
     def write(self, duckdb_limit: int) -> MemoryShares:
         """The shares of a write by DuckDB. The limit is sampled once a second: small writes follow each other faster."""

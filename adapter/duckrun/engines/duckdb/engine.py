@@ -370,26 +370,27 @@ class DuckDBEngine(Engine):
             commit = self._written(job, rows, cursor if rows is None else rows.cursor)
         return commit if commit.replayed else commit.with_(memory=job.shares)
 
-    def _written(self, job: write.Job, rows: Rows | None, cursor: duckdb.DuckDBPyConnection) -> Commit:
+    def _written(
+        self, job: write.Job, rows: Rows | None, cursor: duckdb.DuckDBPyConnection, *, alone: bool = False
+    ) -> Commit:
         """The commit of a write; made alone, where it has lacked memory beside others. What is left of a stream cannot be read again."""
         transaction, what = job.transaction, f"{job.spec.mode} on table {job.transaction.ref}"
-        for alone in (False, True):
-            with self.arbiter.job(what, alone=alone) as crowded:
-                try:
-                    with nullcontext() if transaction.lake.format.transacts else one_moment(cursor):
-                        return transaction.run(
-                            partial(job.attempt, rows, cursor),
-                            mode=job.spec.mode,
-                            engine=self.name,
-                            rerun=partial(rerun_of, job.spec),
-                            takes_back="all",
-                        )
-                except (duckdb.OutOfMemoryException, StorageError) as error:
-                    again = not alone and crowded() and (rows is None or not rows.one_shot)
-                    if not again or not lacked_memory(error):
-                        raise
-                    log.info("%s: DuckDB's memory was in use by other jobs; again when they have ended", what)
-        raise AssertionError("a job alone returns or raises")
+        with self.arbiter.job(what, alone=alone) as crowded:
+            try:
+                with nullcontext() if transaction.lake.format.transacts else one_moment(cursor):
+                    return transaction.run(
+                        partial(job.attempt, rows, cursor),
+                        mode=job.spec.mode,
+                        engine=self.name,
+                        rerun=partial(rerun_of, job.spec),
+                        takes_back="all",
+                    )
+            except (duckdb.OutOfMemoryException, StorageError) as error:
+                again = not alone and crowded() and (rows is None or not rows.one_shot)
+                if not again or not lacked_memory(error):
+                    raise
+        log.info("%s: DuckDB's memory was in use by other jobs; again when they have ended", what)
+        return self._written(job, rows, cursor, alone=True)
 
     # -- a table as a whole (see engines/tables.py)
 
