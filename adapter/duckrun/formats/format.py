@@ -375,8 +375,8 @@ class Format(Protocol):
         protocol that the format does not have.
         """
 
-    def asks_features(self, properties: Mapping[str, Any]) -> bool:
-        """True if some property of a new table needs a table feature."""
+    def asked_features(self, properties: Mapping[str, Any]) -> list[str]:
+        """The table features that properties of a new table turn on, in words, each with its property."""
 
     def lacks_feature(self, snapshot: Snapshot, fields: Sequence[Mapping[str, Any]]) -> bool:
         """True for columns with a type that needs a table feature which the table does not have."""

@@ -62,16 +62,6 @@ from duckrun.values.snapshot import Snapshot, TableRef
 if TYPE_CHECKING:
     from duckrun.engines.duckdb.engine import DuckDBEngine
 
-_FEATURES = {
-    "delta.enableDeletionVectors": "deletion vectors",
-    "delta.enableChangeDataFeed": "the change data feed",
-    "delta.columnMapping.mode": "column mapping",
-    "delta.enableRowTracking": "row tracking",
-    "delta.enableInCommitTimestamps": "in-commit timestamps",
-    "delta.enableTypeWidening": "type widening",
-}
-"""Property -> the feature that it turns on."""
-
 
 class Job:
     """One spec on one table."""
@@ -339,9 +329,7 @@ class Job:
             return f"it writes none of the properties {', '.join(own)}"
         if snapshot is not None and (reason := self._why_not_in_place(spec, schema, snapshot, anew)) is not None:
             return reason
-        asking = [n for n, value in spec.table_properties.items() if self.form.asks_features({n: value})]
-        if asking:
-            features = (f"{_FEATURES.get(name, 'a table feature')} ({name})" for name in asking)
+        if features := self.form.asked_features(spec.table_properties):
             return f"it does not turn on {', '.join(features)}"
         if _comments_anew(spec, schema.names, snapshot):
             return "it writes no comments of columns (column_comments)"

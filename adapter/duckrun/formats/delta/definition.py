@@ -27,6 +27,7 @@ from duckrun.formats.delta.properties import (
     GIVEN,
     VECTORS,
     WIDENING,
+    WORDS_OF,
     canonical,
     checks_of,
     property_value,
@@ -365,10 +366,13 @@ def field_of(column: ColumnSpec, dialect: str) -> dict[str, Any]:
     return made if limits is None else {**made, "metadata": {**made["metadata"], char_types.TYPE: limits}}
 
 
-def asks_features(properties: Mapping[str, Any]) -> bool:
-    """True if some property of a new table needs a table feature."""
-    given = {k: str(v) for k, v in properties.items()}
-    return any(name.startswith(FEATURE) for name in given) or bool(DeltaDefinition((), properties=given).features())
+def asked_features(properties: Mapping[str, Any]) -> list[str]:
+    """The table features that properties of a new table turn on, in words, each with its property."""
+    return [
+        f"{WORDS_OF.get(name, 'a table feature')} ({name})"
+        for name, value in properties.items()
+        if name.startswith(FEATURE) or DeltaDefinition((), properties={name: str(value)}).features()
+    ]
 
 
 def with_check(now: DeltaDefinition, change: AddCheck, dialect: str) -> DeltaDefinition:

@@ -112,7 +112,7 @@ class DeltaFormat:
     refuse_copies = staticmethod(refuse_copies)
     with_properties = staticmethod(definition.with_properties)
     special_properties = staticmethod(special_properties)
-    asks_features = staticmethod(definition.asks_features)
+    asked_features = staticmethod(definition.asked_features)
     spelled = staticmethod(types.spelled)
 
     def __init__(self, storage: Storage, *, read_only: bool = False) -> None:

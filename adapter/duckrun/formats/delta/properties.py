@@ -30,6 +30,15 @@ FEATURES_OF: dict[str, frozenset[str]] = {
     WIDENING: frozenset({"typeWidening"}),
 }
 """Property that is true or false -> the features that it needs."""
+WORDS_OF = {
+    "delta.enableChangeDataFeed": "the change data feed",
+    VECTORS: "deletion vectors",
+    row_tracking.ENABLED: "row tracking",
+    in_commit.ENABLED: "in-commit timestamps",
+    WIDENING: "type widening",
+    mapping.MODE: "column mapping",
+}
+"""Property -> the feature that it turns on, in words."""
 CHECKPOINTS = "delta.checkpointPolicy"
 _SPECIAL = {
     mapping.MODE: r"none|name|id",

@@ -182,8 +182,8 @@ class Defining:
     def special_properties(self, properties: Mapping[str, str]) -> dict[str, str]:
         return {}
 
-    def asks_features(self, properties: Mapping[str, Any]) -> bool:
-        return False
+    def asked_features(self, properties: Mapping[str, Any]) -> list[str]:
+        return []
 
     def lacks_feature(self, snapshot: Snapshot, fields: Sequence[Mapping[str, Any]]) -> bool:
         return False
