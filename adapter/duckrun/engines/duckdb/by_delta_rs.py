@@ -232,8 +232,6 @@ def merge_changes(job: Job, snapshot: Snapshot, live: Rows, changes: Changes, co
     ``row`` and ``before`` of ``changes``.
     """
     cursor = live.cursor
-    if not any(counts) and definition_of(snapshot) is None:
-        return job.transaction.nothing(snapshot, "no row was concerned")
     go_ahead(job, snapshot, live)
     if not any(counts):
         return job.transaction.nothing(snapshot, "no row was concerned")
