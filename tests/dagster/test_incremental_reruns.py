@@ -10,9 +10,9 @@ import pytest
 import duckrun
 from duckrun import SQL, Session, WriteSpec
 from duckrun_dagster import DeltaIOManager, DuckrunResource
+from tests.dagster.rerun import RETRIED, RerunLake
 
 RAW = dg.AssetSpec(dg.AssetKey(["raw"]), metadata={"schema": "shop", "table": "raw"}).with_io_manager_key("io_manager")
-RETRIED = {"dagster/is_resume_retry": "true"}
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "apply": ("min_delta", {"merge_keys": "id"}),
     "scd1": ("full_delta", {"mode": "scd1", "merge_keys": "id", "sequence_by": "_commit_version"}),
@@ -179,14 +179,12 @@ def test_another_run_goes_on_from_the_present_cursor(tmp_path: Path, lake_format
     assert found["raw_from"] == failed["raw_to"] and "changes_rerun" not in found
 
 
-class Running:
+class Running(RerunLake):
     """An asset of changes that numbers the rows which it appends, from the number of rows that its own table has."""
 
     def __init__(self, root: Path, lake_format: str) -> None:
-        self.root, self.format, self.fails, self.sign = root, lake_format, False, 1
-        self.instance = dg.DagsterInstance.ephemeral()
-        lake = DuckrunResource(root_path=str(root), format=lake_format)
-        self.resources = {"duckrun": lake, "io_manager": DeltaIOManager(duckrun=lake, schema="shop", preview=False)}
+        super().__init__(root, lake_format)
+        self.fails, self.sign = False, 1
         running = self
 
         @dg.asset(
@@ -202,21 +200,12 @@ class Running:
 
         self.asset = log
 
-    def sql(self, *statements: str) -> None:
-        with duckrun.connect(self.root, schema="shop", format=self.format) as session:
-            for statement in statements:
-                session.sql(statement)
-
-    def rows(self) -> list[tuple[int, int]]:
-        with duckrun.connect(self.root, schema="shop", format=self.format) as session:
-            return [(row["n"], row["id"]) for row in session.sql("select n, id from log order by n, id").collect()]
+    def rows(self) -> list[tuple[Any, ...]]:
+        return self.query("select n, id from log order by n, id")
 
     def run(self, parent: Any = None, *, fails: bool = False, sign: int = 1) -> Any:
         self.fails, self.sign = fails, sign
-        tags = {} if parent is None else {"dagster/parent_run_id": parent.run_id, **RETRIED}
-        result = dg.materialize(
-            [self.asset, RAW], instance=self.instance, resources=self.resources, tags=tags, raise_on_error=False
-        )
+        result = self.materialize([self.asset, RAW], parent)
         failures = [event.step_failure_data.error for event in result.all_events if event.is_step_failure]
         assert ["after the commit" in str(error and error.cause) for error in failures] == [True] * fails, failures
         return result

@@ -13,8 +13,7 @@ from duckrun.errors import CommitConflict, TableNotFound
 from duckrun.values.rows import MergeClause, MergeSpec, WorkTransaction, WriteSpec
 from duckrun_dagster import DeltaIOManager, DuckrunResource
 from duckrun_dagster.chain import chain_of
-
-RETRIED = {"dagster/is_resume_retry": "true"}
+from tests.dagster.rerun import RETRIED, RerunLake
 
 
 def values(mode: str, said: list[Any], **metadata: Any) -> dg.AssetsDefinition:
@@ -222,14 +221,12 @@ def test_a_step_reads_its_own_table_as_it_was_before_the_older_attempt(shop: Any
     assert shop.rows("select id from orders order by id") == [(7,), (8,)]
 
 
-class OwnTable:
+class OwnTable(RerunLake):
     """An asset that reads its own table, which its first run makes; ``fails`` says how many of its next attempts fail after their commit."""
 
     def __init__(self, root: Path, lake_format: str, read: str = "sql", **metadata: Any) -> None:
-        self.root, self.format, self.fails, self.adds = root, lake_format, 0, 1
-        self.instance = dg.DagsterInstance.ephemeral()
-        lake = DuckrunResource(root_path=str(root), format=lake_format)
-        self.resources = {"duckrun": lake, "io_manager": DeltaIOManager(duckrun=lake, schema="shop", preview=False)}
+        super().__init__(root, lake_format)
+        self.fails, self.adds = 0, 1
         self.between: list[str] = []
         own = self
 
@@ -246,21 +243,12 @@ class OwnTable:
 
         self.asset = totals
 
-    def sql(self, *statements: str) -> None:
-        with duckrun.connect(self.root, schema="shop", format=self.format) as session:
-            for statement in statements:
-                session.sql(statement)
-
     def run(self, parent: Any = None, *, fails: int = 0, adds: int = 1) -> Any:
         self.fails, self.adds = fails, adds
-        tags = {} if parent is None else {"dagster/parent_run_id": parent.run_id, **RETRIED}
-        return dg.materialize(
-            [self.asset], instance=self.instance, resources=self.resources, tags=tags, raise_on_error=False
-        )
+        return self.materialize([self.asset], parent)
 
     def rows(self) -> list[tuple[Any, ...]]:
-        with duckrun.connect(self.root, schema="shop", format=self.format) as session:
-            return sorted(tuple(row.values()) for row in session.sql("select id, v from totals").collect())
+        return sorted(self.query("select id, v from totals"))
 
 
 def _by_error(session: Any) -> list[int]:
