@@ -14,8 +14,8 @@ STAMP  := $(VENV)/.setup-done
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 # The Java that setup chose; read when a recipe runs, as setup may just have written it.
 WITH_JAVA = JAVA_HOME="$$(cat $(VENV)/java_home)"
-# Where the draws of `make test` start: the same cases in each run (SEED=7 takes others; the long suites draw anew).
-SEED ?= $(or $(DUCKRUN_TEST_SEED),1)
+# The seed of `make test`: the same cases in each run (SEED=7 takes others; the long suites have DUCKRUN_TEST_SEED).
+SEED ?= 1
 # How many processes run the tests for every day; all that needs Spark shares one of them, and so one Spark.
 WORKERS ?= 2
 # The engine, the lake's format and the writer of the example.
@@ -71,10 +71,11 @@ conformance: $(STAMP) ## dbt's own suite for adapters (ENGINE=spark), and its ta
 soak: $(STAMP) ## the long suites with full counts: hours
 	@DUCKRUN_SOAK=1 $(WITH_JAVA) $(PY) tools/suites.py $(SUITES)
 
-lint: $(STAMP) ## ruff, and which room may import which
+lint: $(STAMP) ## ruff, which room may import which, and how plainly docstrings are written
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/lint-imports --no-cache
+	@$(PY) tools/prose.py
 
 format: $(STAMP) ## ruff's formatter and its safe fixes
 	@$(BIN)/ruff check --fix .

@@ -1,4 +1,7 @@
-"""Dagster on a lake of Delta tables: resources, an IO manager for many types and two engines, dbt models as assets."""
+"""Dagster on a lake of Delta or DuckLake tables.
+
+Resources, an IO manager for many types and two engines, and dbt models as assets.
+"""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

@@ -1,21 +1,29 @@
-"""Arguments of resources, configurations and components: unknown names and bad values are refused when one is constructed."""
+"""Checks of the arguments of resources, configurations and components.
 
-# No "from __future__ import annotations" here: Dagster must see the classes of fields, not their names.
+Unknown names and bad values are refused when an object is constructed.
+"""
+
+# No "from __future__ import annotations" here: Dagster must see the classes of fields, not their
+# names.
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dagster import EnvVar
-from dagster._config.field_utils import IntEnvVar
 from pydantic import BaseModel, model_validator
 
 from duckrun.errors import InvalidConfig
 from duckrun.run.memory import refuse_memory
 from duckrun.values.checked import unknown_name, unknown_word
+from duckrun_dagster.private import IntEnvVar
 
 
 def refuse_unknown(cls: type[BaseModel], values: Mapping[str, Any]) -> None:
-    """Raise InvalidConfig, with the nearest known name, for an argument that a class does not have."""
+    """Refuse an argument that a class does not have.
+
+    Raises:
+        InvalidConfig: An unknown name; the error suggests the nearest known one.
+    """
     known = [field.alias or name for name, field in cls.model_fields.items()]
     for name in values:
         if name not in known:
@@ -23,13 +31,25 @@ def refuse_unknown(cls: type[BaseModel], values: Mapping[str, Any]) -> None:
 
 
 def refuse_word(what: str, value: Any, words: Sequence[str]) -> None:
-    """Raise InvalidConfig for a value that is none of some words. An environment variable is not known yet."""
+    """Refuse a value that is not one of ``words``.
+
+    An environment variable passes: its value is not known yet.
+
+    Raises:
+        InvalidConfig: The value is not in ``words``.
+    """
     if not is_open(value) and value not in words:
         raise unknown_word(what, value, words)
 
 
 def refuse_bad_memory(what: str, limit: Any, fraction: Any) -> None:
-    """Raise InvalidConfig for a memory limit or fraction that is none. An environment variable is not known yet."""
+    """Refuse an invalid memory limit or fraction.
+
+    An environment variable passes: its value is not known yet.
+
+    Raises:
+        InvalidConfig: The limit or the fraction is invalid.
+    """
     try:
         refuse_memory(None if is_open(limit) else limit, None if is_open(fraction) else fraction)
     except InvalidConfig as error:
@@ -37,12 +57,12 @@ def refuse_bad_memory(what: str, limit: Any, fraction: Any) -> None:
 
 
 def is_open(value: Any) -> bool:
-    """True for a value that an environment variable decides when a run starts."""
+    """Return True if an environment variable supplies the value when a run starts."""
     return isinstance(value, EnvVar | IntEnvVar)
 
 
 class KnownArguments(BaseModel):
-    """A configuration or a component that refuses names that it does not have.
+    """Base class of a configuration or component that refuses unknown names.
 
     Example::
 
@@ -58,10 +78,17 @@ class KnownArguments(BaseModel):
 
 
 class KnownResource:
-    """The part of a resource that refuses unknown names where it is configured at launch; its constructor calls refuse_unknown()."""
+    """Mixin of a resource that refuses unknown names when it is configured at launch.
+
+    The constructor of the resource calls refuse_unknown() itself.
+    """
 
     @classmethod
     def configure_at_launch(cls, **values: Any) -> Any:
-        """As Dagster's. Raises InvalidConfig for a name that the resource does not have."""
+        """Configure the resource as Dagster does, after a check of the names.
+
+        Raises:
+            InvalidConfig: A name that the resource does not have.
+        """
         refuse_unknown(cls, values)  # type: ignore[arg-type]
         return super().configure_at_launch(**values)  # type: ignore[misc]

@@ -1,8 +1,9 @@
-"""Chains, works and attempts: which commits of a step an execution of it takes the place of.
+"""Chains, works and attempts: they tell which earlier commits an execution of a step replaces.
 
-A chain is a run with its automatic retries and its re-executions from failure. Any other run, "re-execute all" too, is
-a new chain and writes again. Runs of a re-executed backfill have no parent run: a step of one goes on with the run of the
-parent backfill in which it did not succeed. Source: docs/reliability.md, Reruns.
+A chain is a run with its automatic retries and its re-executions from failure. Any other run is a
+new chain and writes again; "re-execute all" is one too. Runs of a re-executed backfill have no
+parent run. A step of such a run continues the parent backfill's run that it failed in. Source:
+docs/reliability.md, Reruns.
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from dagster import AssetKey, DagsterInstance, DagsterRun, RunsFilter
-from dagster._core.execution.stats import StepEventStatus  # no public home
 
 from duckrun.values.rows import WorkTransaction
 from duckrun_dagster.partitions.partitions import PartitionSlice
+from duckrun_dagster.private import StepEventStatus
 
 # Dagster sets them; dagster._core.storage.tags has no public home.
 RETRY_NUMBER = "dagster/retry_number"
@@ -26,29 +27,32 @@ PARENT_BACKFILL = "dagster/parent_backfill_id"
 PARTITION = "dagster/partition"
 RANGE_START = "dagster/asset_partition_range_start"
 RANGE_END = "dagster/asset_partition_range_end"
-_LONGEST_CHAIN = 1000
-_PAGE = 200
-"""Runs of a backfill that are read at a time."""
+_LONGEST_CHAIN = 1000  # runs that a walk from parent to parent visits at most
+_PAGE = 200  # runs of a backfill that one query reads
 
 
 class StepWork(NamedTuple):
-    """A step, and the assets that it writes in its run: what looks for its older attempts in a backfill."""
+    """A step and the assets that it writes: identifies its older attempts in a backfill."""
 
     step_key: str
     assets: frozenset[AssetKey] = frozenset()
 
     @classmethod
     def of(cls, step: Any) -> StepWork:
+        """Return the work of a running step."""
         return cls(step.step.key, frozenset(step.get_output_asset_keys()))
 
 
 def chain_of(run: DagsterRun, instance: DagsterInstance | None, work: StepWork | None = None) -> str:
-    """The id of the run that began this chain of a step's work; without ``work``, by parent runs alone.
+    """Return the id of the run that began this chain of a step's work.
 
-    Walks from parent to parent: ``dagster/root_run_id`` names the first run of all, which a "re-execute all" in
-    between has left behind. A parent that is no longer stored ends the walk with its id, if the run's own tags say that it
-    continues one.
+    Args:
+        run: The run whose chain is looked up.
+        instance: Dagster's instance, which stores the parent runs; a test may have none.
+        work: The step; without it, only parent runs are followed, not parent backfills.
     """
+    # Walk from parent to parent. The tag dagster/root_run_id is no help: it names the very first
+    # run, and a "re-execute all" in between has already begun a new chain.
     run_id, current = run.run_id, run
     for _ in range(_LONGEST_CHAIN):
         parent_id = current.parent_run_id or current.tags.get(PARENT_RUN)
@@ -64,6 +68,7 @@ def chain_of(run: DagsterRun, instance: DagsterInstance | None, work: StepWork |
         if not _continues(current, parent, instance):
             return run_id
         run_id = parent_id
+        # The parent is no longer stored, but the run's own tags say that it continues one.
         if parent is None:
             return run_id
         current = parent
@@ -71,18 +76,23 @@ def chain_of(run: DagsterRun, instance: DagsterInstance | None, work: StepWork |
 
 
 def application(asset_key: AssetKey, partitions: PartitionSlice | None, step: Any) -> WorkTransaction:
-    """The write of one asset (or of one range of its partitions) by an attempt of a chain."""
+    """Return an attempt's write of one asset, or of one range of its partitions, in its chain."""
     what = asset_key.to_user_string() if partitions is None else f"{asset_key.to_user_string()}[{partitions.label}]"
     return _work(f"dagster:{what}", step)
 
 
 def application_of_op(output: str, step: Any) -> WorkTransaction:
-    """The write of an op's output by an attempt of a chain; a step key has no spaces, so no asset has the name."""
+    """Return the write of an op's output by an attempt of a chain."""
+    # A step key has no spaces, so no asset can have this name.
     return _work(f"dagster:op {step.step.key} {output}", step)
 
 
 def own_works(step: Any) -> Callable[[str], bool] | None:
-    """Tells the application ids of a step's works in its chain; None where no older attempt can have committed."""
+    """Return a test for the application ids of a step's works in its chain.
+
+    Returns:
+        A function of an application id; None if no older attempt can have committed.
+    """
     if not is_rerun(step):
         return None
     chain = chain_of_step(step)
@@ -92,7 +102,7 @@ def own_works(step: Any) -> Callable[[str], bool] | None:
 
 
 def is_rerun(step: Any) -> bool:
-    """True if an older attempt of a step's works may have committed."""
+    """Return True if an older attempt of a step's works may have committed."""
     return bool(step.previous_attempt_count) or chain_of_step(step) != step.run_id
 
 
@@ -101,7 +111,7 @@ def _work(name: str, step: Any) -> WorkTransaction:
 
 
 def work_of(app_id: str, step: Any) -> WorkTransaction:
-    """The attempt that a step is at a work of its chain."""
+    """Return the work with this application id, as the step's current attempt."""
     run, retried = step.dagster_run, step.previous_attempt_count
     record = step.instance.get_run_record_by_id(run.run_id)
     began = 0.0 if record is None else record.create_timestamp.timestamp()
@@ -113,7 +123,7 @@ def work_of(app_id: str, step: Any) -> WorkTransaction:
 
 
 def chain_of_step(step: Any) -> str:
-    """The id of the run that began the chain of a running step: looked up once in a process."""
+    """Return the id of the run that began the chain of a running step, cached in the process."""
     place = (step.run_id, step.step.key)
     with _lock:
         chain = _chains.get(place)
@@ -131,14 +141,15 @@ _chains: dict[tuple[str, str], str] = {}
 
 
 def _unfinished_in_parent_backfill(run: DagsterRun, work: StepWork, instance: DagsterInstance) -> DagsterRun | None:
-    """The newest run of the same partitions and assets in the backfill that a backfill executes again, if the step did not
-    succeed in it. A backfill that never came to these partitions passes them on to its own parent.
+    """Return the parent backfill's run that this run continues, if the step did not succeed there.
 
-    Source: dagster_graphql, retry_partition_backfill: the backfill gets tags of its parent, its runs get those tags, and no
-    parent run.
+    It is the newest run of the same partitions and assets. If the parent backfill never started
+    these partitions, its own parent is searched.
     """
     if BACKFILL not in run.tags:
         return None
+    # A re-executed backfill copies tags of its parent to itself and to its runs, and its runs get
+    # no parent run. Source: dagster_graphql, retry_partition_backfill.
     parent = run.tags.get(PARENT_BACKFILL)
     for _ in range(_LONGEST_CHAIN):
         if not parent:
@@ -153,7 +164,7 @@ def _unfinished_in_parent_backfill(run: DagsterRun, work: StepWork, instance: Da
 
 
 def _runs_of(backfill: str, like: DagsterRun, work: StepWork, instance: DagsterInstance) -> Iterator[DagsterRun]:
-    """The runs of a backfill for the partitions of another run that execute a step, the newest first."""
+    """Yield a backfill's runs that execute a step for the partitions of ``like``, newest first."""
     bounds = _partitions(like)
     spelled: list[dict[str, str]] = [{}]
     if bounds is not None:
@@ -174,7 +185,8 @@ def _runs_of(backfill: str, like: DagsterRun, work: StepWork, instance: DagsterI
 
 
 def _executes(run: DagsterRun, work: StepWork, instance: DagsterInstance) -> bool:
-    """True if a run has a step, or one for some of the same assets: a part of a job may name its steps otherwise."""
+    """Return True if a run has the step, or a step that writes some of the same assets."""
+    # A run of a part of a job may have other step keys, so its assets are compared first.
     if work.assets and run.asset_selection is not None:
         return not work.assets.isdisjoint(run.asset_selection)
     steps = _steps(run, instance)
@@ -182,7 +194,7 @@ def _executes(run: DagsterRun, work: StepWork, instance: DagsterInstance) -> boo
 
 
 def _partitions(run: DagsterRun) -> tuple[str, str] | None:
-    """The first and the last partition of a run; None for one without."""
+    """Return the first and the last partition of a run; None if it is not partitioned."""
     if PARTITION in run.tags:
         return run.tags[PARTITION], run.tags[PARTITION]
     if RANGE_START in run.tags:
@@ -191,16 +203,14 @@ def _partitions(run: DagsterRun) -> tuple[str, str] | None:
 
 
 def _continues(run: DagsterRun, parent: DagsterRun | None, instance: DagsterInstance | None) -> bool:
-    """True if a run goes on with the work of its parent.
-
-    Dagster's Python API sets no tag but the parent's: a part of the parent's steps or assets goes on with it, as does any
-    run whose parent has succeeded in nothing. ``dagster/is_asset_resume_retry`` stays in the tags of a later "re-execute
-    all", and decides nothing.
-    """
+    """Return True if a run continues the work of its parent."""
     if RETRY_NUMBER in run.tags or run.tags.get(RESUME_RETRY) == "true":
         return True
     if parent is None or instance is None:
         return False
+    # Dagster's Python API sets only the parent's tag. A run of some of the parent's steps or assets
+    # continues it, as does any run whose parent had no successful step. The tag
+    # dagster/is_asset_resume_retry decides nothing: a later "re-execute all" still carries it.
     if _is_part(_steps(run, instance), _steps(parent, instance)) or _is_part(
         run.asset_selection, parent.asset_selection
     ):
@@ -209,15 +219,14 @@ def _continues(run: DagsterRun, parent: DagsterRun | None, instance: DagsterInst
 
 
 def _steps(run: DagsterRun, instance: DagsterInstance) -> Sequence[str] | None:
-    """The keys of the steps that a run executes; None for all of its job.
-
-    A schedule and the web server leave them out of a run of all steps, and the Python API names each: the plan has them of both.
-    """
+    """Return the keys of the steps that a run executes; None for all steps of its job."""
+    # For a run of all steps, a schedule and the web server leave the keys out, while the Python API
+    # lists them. The execution plan has them in both cases.
     if run.step_keys_to_execute is not None or run.execution_plan_snapshot_id is None:
         return run.step_keys_to_execute
     return instance.get_execution_plan_snapshot(run.execution_plan_snapshot_id).step_keys_to_execute
 
 
 def _is_part(selected: Any, of: Any) -> bool:
-    """True if a selection is a proper part of another; None selects all."""
+    """Return True if a selection is a proper subset of another; None selects everything."""
     return selected is not None and (of is None or set(selected) < set(of))

@@ -1,6 +1,6 @@
-"""Asset and input metadata become one typed value, here and nowhere else.
+"""Asset and input metadata, parsed into one typed value. No other module reads the metadata.
 
-Metadata is open to everybody in Dagster, so an unknown key passes, unless it is nearly one that this module knows.
+Dagster lets anybody add metadata, so an unknown key passes. A near miss of a known key is refused.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ MODES: tuple[str, ...] = (
     "scd2",
 )
 
-# What one run may say otherwise than the asset: how the table is written, not which one it is.
+# Keys that a run's configuration may override: how the table is written, not which table it is.
 RUN_KEYS = (
     "engine",
     "mode",
@@ -79,15 +79,16 @@ RUN_KEYS = (
     "merge_mode",
     "commit_metadata",
 )
-# What the IO manager may say for all of its assets.
+# Keys whose default the IO manager may set for all of its assets.
 DEFAULT_KEYS = (
-    "mode", "merge_keys", "merge_clauses", "sequence_by", "deletes", "partition_expr", "partition_by", "schema_mode", "sort_by", "cluster_by",
-    "table_properties", "target_file_size", "compression", "writer", "merge_mode", "change_data_feed", "commit_metadata",
+    "mode", "merge_keys", "merge_clauses", "sequence_by", "deletes", "partition_expr", "partition_by",
+    "schema_mode", "sort_by", "cluster_by", "table_properties", "target_file_size", "compression",
+    "writer", "merge_mode", "change_data_feed", "commit_metadata",
 )  # fmt: skip
 PUBLISH = ("each", "together")
 INPUT_KEYS = ("columns", "predicate", "version", "timestamp", "changes", "key", "type", "allow_missing_partitions")
 
-# Words of other trades that only look like ours: a model asset may well carry metadata "model".
+# Keys of other tools that resemble a known key: an asset of a model may have metadata "model".
 _OTHER_WORDS = frozenset(
     {
         "model",
@@ -108,12 +109,12 @@ _NEAR = 0.8
 _SCD: dict[str, ScdType] = {"scd1": 1, "scd2": 2}
 _BY_KEYS = ("merge", "delete+insert", *_SCD)
 _OF_KEYS = ("merge_keys", "merge_clauses", "sequence_by", "deletes")
-"""What only a mode by keys has a use for."""
+"""Keys that only a mode by keys uses."""
 
 
 @dataclass(frozen=True)
 class TableConfig(Layout):
-    """Where an asset's table is and how it is written: the asset's metadata, parsed."""
+    """The table of an asset and how it is written: the asset's metadata, parsed."""
 
     schema: str
     table: str
@@ -137,48 +138,69 @@ class TableConfig(Layout):
 
     @property
     def name(self) -> str:
+        """Return the qualified name of the table."""
         return ".".join(part for part in (self.lake, self.schema, self.table) if part)
 
-    def refuse_of_other_format(self, found: str, what: str) -> None:
-        """Raise for what a table in a lake of some format cannot be: InvalidConfig for another format, UnsupportedFeature for the rest."""
-        if self.format is not None and self.format != found:
+    def refuse_of_other_format(self, lake_format: str, what: str) -> None:
+        """Refuse metadata that the format of the table's lake does not support.
+
+        Args:
+            lake_format: The format of the lake.
+            what: The subject of the error text, such as the asset.
+
+        Raises:
+            InvalidConfig: The metadata names another format than the lake's.
+            UnsupportedFeature: The lake's format lacks a feature that the metadata uses.
+        """
+        if self.format is not None and self.format != lake_format:
             raise InvalidConfig(
-                f"{what}: metadata 'format' is {self.format!r}, and its lake is of format {found}: the format belongs to a lake, not to a table. Name "
+                f"{what}: metadata 'format' is {self.format!r}, and its lake is of format {lake_format}: "
+                "the format belongs to a lake, not to a table. Name "
                 f"a lake of format {self.format} in metadata 'lake' (DuckrunResource: lakes), or leave 'format' out."
             )
-        if found != DUCKLAKE:
+        if lake_format != DUCKLAKE:
             if self.publish == "together":
                 raise UnsupportedFeature(
-                    f"{what}: metadata 'publish' is 'together', and its lake is of format {found}, where each table has a log of its own, so that no "
+                    f"{what}: metadata 'publish' is 'together', and its lake is of format {lake_format}, "
+                    "where each table has a log of its own, so that no "
                     "commit spans several. A lake of format ducklake has such commits."
                 )
             return
         delta = next((name for name in self.table_properties if name.lower().startswith("delta.")), None)
-        for key, said in (
+        for key, reason in (
             ("location", "the catalog says where a table's files lie" if self.location else None),
             ("cluster_by", "liquid clustering is Delta's, use 'sort_by'" if self.cluster_by else None),
             ("table_properties", f"{delta} is a property of Delta tables, leave it out" if delta else None),
         ):
-            if said is not None:
+            if reason is not None:
                 raise UnsupportedFeature(
-                    f"{what}: metadata {key!r} does not go with a lake of format ducklake: {said}."
+                    f"{what}: metadata {key!r} does not go with a lake of format ducklake: {reason}."
                 )
 
     def partition_column(self, dimension: str | None = None) -> str | None:
-        """The column that holds the partition, or that dimension of it; None if the metadata does not say."""
+        """Return the column that holds the partition; None if the metadata names none.
+
+        Args:
+            dimension: The dimension of multi-dimensional partitions whose column is returned.
+        """
         named = self.partition_expr.get(dimension)
         return None if named is None else named.column
 
     def refuse_partitions(self, what: str = "") -> None:
-        """Raise InvalidConfig, with ``what`` before its text, for a mode that does not go with an asset that has partitions."""
+        """Refuse a mode that does not support a partitioned asset; ``what`` begins the error text.
+
+        Raises:
+            InvalidConfig: The mode is ``scd1`` or ``scd2``.
+        """
         if self.mode in _SCD:
             raise InvalidConfig(
-                f"{what}mode {self.mode!r} applies changes by key, and the rows of a partition are not all of a key's. Leave the asset without "
+                f"{what}mode {self.mode!r} applies changes by key, "
+                "and the rows of a partition are not all of a key's. Leave the asset without "
                 "partitions; its input may have them."
             )
 
     def _inserts_all(self) -> bool:
-        """Whether a merge into a table without rows stores the rows of its source as they are."""
+        """Return True if a merge into an empty table stores the source rows unchanged."""
         inserts = [clause for clause in self.merge_clauses if clause.kind == "not_matched_insert"]
         return len(inserts) == 1 and inserts[0] == MergeClause("not_matched_insert")
 
@@ -193,14 +215,23 @@ class TableConfig(Layout):
         applies: bool = False,
         whole: bool = False,
     ) -> RowSpec | ApplySpec:
-        """What the engine is asked to do. ``predicate`` is the partition being written, None for the whole table. ``applies``: the rows
-        say by ``_change_type`` what becomes of them; ``whole``: they take the place of all that is there.
+        """Return the write that the engine carries out.
 
-        Raises InvalidConfig for a combination that cannot be carried out.
+        Args:
+            app: The work and attempt that the commit records; None outside of a run.
+            predicate: The partition that is written; None for the whole table.
+            partition_by: Partition columns for a table whose metadata names no layout.
+            description: Description of the table.
+            column_comments: Comments on columns.
+            applies: The rows are changes: ``_change_type`` says what happens to each row.
+            whole: The rows replace all present rows.
+
+        Raises:
+            InvalidConfig: The combination cannot be carried out.
         """
         mode = self.mode or ("merge" if self.merge_keys else "replace" if predicate is not None else "overwrite")
-        own = self.partition_by is not None or self.cluster_by
-        layout = self.layout if own else {**self.layout, "partition_by": partition_by}
+        has_layout = self.partition_by is not None or self.cluster_by
+        layout = self.layout if has_layout else {**self.layout, "partition_by": partition_by}
         shared: dict[str, Any] = {"schema_mode": self.schema_mode, "app": app, **layout}
         shared["table_properties"] = with_feed(self.table_properties, self.change_data_feed)
         shared |= {"writer": self.writer, "merge_mode": self.merge_mode, "commit_metadata": self.commit_metadata}
@@ -208,13 +239,15 @@ class TableConfig(Layout):
             return ApplySpec(self.merge_keys, None, whole=whole, within=predicate, **shared)
         if applies and mode == "delete+insert":
             raise InvalidConfig(
-                "mode 'delete+insert' stores rows as they come, and of these '_change_type' says which are deleted. Leave mode out, so that "
+                "mode 'delete+insert' stores rows as they come, "
+                "and of these '_change_type' says which are deleted. Leave mode out, so that "
                 "the changes are applied by merge_keys, or return rows without '_change_type'."
             )
         if whole and mode not in _SCD:
             if self.merge_clauses and not self._inserts_all():
                 raise InvalidConfig(
-                    "the first run of an asset of changes, and a full refresh, write the table anew of the rows as they come: its merge_clauses need "
+                    "the first run of an asset of changes, and a full refresh, "
+                    "write the table anew of the rows as they come: its merge_clauses need "
                     "one not_matched_insert, of all columns and rows."
                 )
             mode = "overwrite" if predicate is None else "replace"
@@ -243,17 +276,27 @@ class TableConfig(Layout):
 
 
 def refuse_to_replace(config: TableConfig, what: str) -> None:
-    """Raise InvalidConfig, naming ``what``, for an asset of changes whose metadata does not say how they come into its table."""
+    """Refuse an asset of changes whose metadata does not say how the changes are applied.
+
+    Args:
+        config: The asset's metadata.
+        what: The subject of the error text, such as the asset.
+
+    Raises:
+        InvalidConfig: The metadata has neither ``mode`` nor ``merge_keys``.
+    """
     if config.mode is None and not config.merge_keys:
         raise InvalidConfig(
-            f"{what} reads changes, and without 'merge_keys' or 'mode' the changed rows alone would replace its table, or its partition. Set "
-            "metadata 'merge_keys' to apply them by key, or 'mode': 'append' for a log of changes. If the asset returns all rows of its table or "
+            f"{what} reads changes, and without 'merge_keys' or 'mode' "
+            "the changed rows alone would replace its table, or its partition. Set "
+            "metadata 'merge_keys' to apply them by key, or 'mode': 'append' for a log of changes. "
+            "If the asset returns all rows of its table or "
             "partition each time, say so: 'mode': 'overwrite', with partitions 'replace'."
         )
 
 
 def table_of(lake: Lake, config: TableConfig) -> TableRef:
-    """The table in the lake; a location that is relative is below the lake's root."""
+    """Return the table in the lake; a relative location is below the lake's root."""
     if config.location is None:
         return lake.look_up(config.schema, config.table)[0]
     location = f"{lake.root}/{config.location}" if is_relative(config.location) else config.location
@@ -261,17 +304,26 @@ def table_of(lake: Lake, config: TableConfig) -> TableRef:
 
 
 def is_relative(location: str) -> bool:
-    """Whether a location is below the lake's root, and no URL or path of its own."""
+    """Return True if a location is below the lake's root: neither a URL nor an absolute path."""
     return "://" not in location and not location.startswith(("/", "~"))
 
 
 def parse_table(
     asset_key: AssetKey, metadata: Mapping[str, Any], *, default_schema: str, defaults: Mapping[str, Any] | None = None
 ) -> TableConfig:
-    """The table of an asset: from its key, and from metadata where that says more; ``defaults`` are the IO manager's.
+    """Return the table of an asset, from its key and its metadata.
 
-    Two parts of a key are schema and table, one part is a table of ``default_schema``; a longer key needs ``table``
-    (and ``schema``) in the metadata. Raises InvalidConfig, naming the asset.
+    A key of two parts is schema and table; one part is a table of ``default_schema``. A longer key
+    needs ``table`` (and ``schema``) in the metadata.
+
+    Args:
+        asset_key: The asset.
+        metadata: The asset's metadata; it takes precedence over the key.
+        default_schema: The schema of a key of one part.
+        defaults: The IO manager's defaults.
+
+    Raises:
+        InvalidConfig: The metadata holds an error; the text names the asset.
     """
     what = f"Asset {asset_key.to_user_string()}"
     values = with_defaults(_known(metadata, TABLE_KEYS, what), defaults)
@@ -289,18 +341,29 @@ def parse_table(
 def parse_output(
     metadata: Mapping[str, Any], *, default_schema: str, what: str, defaults: Mapping[str, Any] | None = None
 ) -> TableConfig:
-    """The table of an op's output, which its metadata names. Raises InvalidConfig, naming ``what``, where it names none."""
+    """Return the table of an op's output, which its metadata names.
+
+    Args:
+        metadata: The output's metadata.
+        default_schema: The schema where the metadata names none.
+        what: The subject of the error text.
+        defaults: The IO manager's defaults.
+
+    Raises:
+        InvalidConfig: The metadata names no table, or holds an error.
+    """
     values = with_defaults(_known(metadata, TABLE_KEYS, what), defaults)
     if not values.get("table"):
         raise InvalidConfig(
-            f"{what} is no asset, so it has no table. Name one: dg.Out(metadata={{'table': …}}) (and 'schema'), make it an "
+            f"{what} is no asset, so it has no table. Name one: dg.Out(metadata={{'table': …}}) (and 'schema'), "
+            "make it an "
             "asset, or give the output another io_manager_key."
         )
     return _table_config({"schema": default_schema, **values}, what)
 
 
 def _table_config(values: Mapping[str, Any], what: str) -> TableConfig:
-    """Known keys with plain values, parsed. Raises InvalidConfig, naming ``what``."""
+    """Parse known keys with plain values. Raises InvalidConfig, naming ``what``."""
     where = f"{what}: metadata"
     try:
         config = TableConfig(**{key: _PARSERS[key](value, f"{where} {key!r}") for key, value in values.items()})
@@ -316,11 +379,13 @@ def _table_config(values: Mapping[str, Any], what: str) -> TableConfig:
         raise InvalidConfig(f"{where} 'merge_keys' goes with mode 'merge' or 'delete+insert', not {config.mode!r}.")
     if (config.mode in _SCD) != (config.sequence_by is not None):
         raise InvalidConfig(
-            f"{where} 'sequence_by' is the column in whose order changes are applied: it goes with mode 'scd1' or 'scd2', which need it."
+            f"{where} 'sequence_by' is the column in whose order changes are applied: "
+            "it goes with mode 'scd1' or 'scd2', which need it."
         )
     if config.engine == "spark" and config.writer != "auto":
         raise InvalidConfig(
-            f"{where} 'writer' is {config.writer!r}, which makes the data files of engine duckdb; with engine 'spark' Spark does."
+            f"{where} 'writer' is {config.writer!r}, which makes the data files of engine duckdb; "
+            "with engine 'spark' Spark does."
         )
     if config.merge_clauses and (config.mode not in (None, "merge") or not config.merge_keys):
         raise InvalidConfig(f"{where} 'merge_clauses' goes with mode 'merge' and 'merge_keys'.")
@@ -328,7 +393,15 @@ def _table_config(values: Mapping[str, Any], what: str) -> TableConfig:
 
 
 def check_defaults(defaults: Mapping[str, Any], what: str) -> None:
-    """Raise InvalidConfig, naming ``what``, for a default that no asset could be written by."""
+    """Refuse defaults that no asset could be written with.
+
+    Args:
+        defaults: The IO manager's defaults.
+        what: The subject of the error text.
+
+    Raises:
+        InvalidConfig: A value is invalid, or two defaults exclude each other.
+    """
     parsed = {key: _PARSERS[key](value, f"{what}: {key!r}") for key, value in defaults.items()}
     if parsed.get("merge_keys") and parsed.get("mode") not in (None, *_BY_KEYS):
         raise InvalidConfig(f"{what}: 'merge_keys' goes with mode 'merge' or 'delete+insert', not {parsed['mode']!r}.")
@@ -336,52 +409,62 @@ def check_defaults(defaults: Mapping[str, Any], what: str) -> None:
         raise InvalidConfig(f"{what}: 'partition_by' and 'cluster_by' exclude each other; set one of them.")
 
 
-def with_defaults(own: Mapping[str, Any], defaults: Mapping[str, Any] | None) -> dict[str, Any]:
-    """What an asset says over what its IO manager says of all: key by key, properties one by one.
+def with_defaults(asset_values: Mapping[str, Any], defaults: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return an asset's values, completed by the defaults of its IO manager.
 
-    What the asset says takes the place of a default that does not go with it too: its mode of merge keys, its
-    ``partition_by`` of ``cluster_by``, engine Spark of a ``writer``. A default of writer delta_rs is for the writes that it can do.
+    The asset's value wins key by key; ``table_properties`` and ``commit_metadata`` are merged entry
+    by entry. An asset's value also removes a default that contradicts it: its ``mode`` removes
+    merge keys, its ``partition_by`` removes ``cluster_by``, and engine Spark removes ``writer``. A
+    default writer ``delta_rs`` applies to the writes that delta_rs supports.
     """
     base = dict(defaults or {})
     if "writer" in base:
         base["writer"] = preferred(base["writer"])
-    # So an asset is written that says no mode; one with partitions, those of the run.
+    # An asset without a mode is overwritten anyway; of a partitioned asset, only the run's
+    # partitions.
     if base.get("mode") == "overwrite":
         del base["mode"]
     ends: dict[str, tuple[str, ...]] = {"partition_by": ("cluster_by",), "cluster_by": ("partition_by",)}
-    if own.get("mode") not in (None, *_BY_KEYS):
+    if asset_values.get("mode") not in (None, *_BY_KEYS):
         ends["mode"] = _OF_KEYS
-    elif own.get("mode") not in (None, *_SCD):
+    elif asset_values.get("mode") not in (None, *_SCD):
         ends["mode"] = ("sequence_by", "deletes")
     if base.get("mode") not in _BY_KEYS:
         ends["merge_keys"] = ("mode",)
-    if own.get("engine") == "spark":
+    if asset_values.get("engine") == "spark":
         ends["engine"] = ("writer",)
-    for key in own.keys() & ends.keys():
+    for key in asset_values.keys() & ends.keys():
         base = {name: value for name, value in base.items() if name not in ends[key]}
     for key in ("table_properties", "commit_metadata"):
-        if isinstance(own.get(key), Mapping) and isinstance(base.get(key), Mapping):
-            base[key] = {**base[key], **own[key]}
-            own = {name: value for name, value in own.items() if name != key}
-    return {**base, **own}
+        if isinstance(asset_values.get(key), Mapping) and isinstance(base.get(key), Mapping):
+            base[key] = {**base[key], **asset_values[key]}
+            asset_values = {name: value for name, value in asset_values.items() if name != key}
+    return {**base, **asset_values}
 
 
 def for_this_run(metadata: Mapping[str, Any], *overrides: Mapping[str, Any], what: str) -> Mapping[str, Any]:
-    """An asset's metadata with what a run says otherwise; a later override wins. Raises InvalidConfig, naming ``what``.
+    """Return an asset's metadata with the overrides of a run; a later override wins.
 
-    A mode that is given for a run takes the place of the asset's merge keys too, where it has no use for them.
+    A run's mode that does not use merge keys also removes the asset's merge keys.
+
+    Raises:
+        InvalidConfig: An override has an unknown key; the text names ``what``.
     """
     result = dict(metadata)
     for override in overrides:
-        own = _known(override, RUN_KEYS, what)
-        if own.get("mode") not in (None, *_BY_KEYS):
+        override_values = _known(override, RUN_KEYS, what)
+        if override_values.get("mode") not in (None, *_BY_KEYS):
             result = {key: value for key, value in result.items() if key not in _OF_KEYS}
-        result |= own
+        result |= override_values
     return result
 
 
 def parse_input(metadata: Mapping[str, Any], *, what: str) -> ReadSpec:
-    """What an input reads: the metadata of an ``AssetIn``, parsed. Raises InvalidConfig, naming ``what``."""
+    """Return the read that an input requests: the metadata of an ``AssetIn``, parsed.
+
+    Raises:
+        InvalidConfig: The metadata holds an error; the text names ``what``.
+    """
     values = _known(metadata, INPUT_KEYS, what)
     version, timestamp = values.get("version"), values.get("timestamp")
     if version is not None and (isinstance(version, bool) or not isinstance(version, int) or version < 0):
@@ -402,38 +485,50 @@ def parse_input(metadata: Mapping[str, Any], *, what: str) -> ReadSpec:
 
 @dataclass(frozen=True)
 class ChangesInput:
-    """An input that is what changed: the metadata ``changes`` and ``key``."""
+    """An input of changes: the metadata ``changes`` and ``key``."""
 
     kind: ChangeKind
     key: tuple[str, ...] = ()
 
 
 def parse_changes(metadata: Mapping[str, Any], *, what: str) -> ChangesInput | None:
-    """Which changes an input asks for; None for one that reads rows. Raises InvalidConfig, naming ``what``."""
+    """Return the changes that an input requests; None for an input of rows.
+
+    Raises:
+        InvalidConfig: The metadata holds an error; the text names ``what``.
+    """
     values = _known(metadata, INPUT_KEYS, what)
     kind, key = values.get("changes"), values.get("key")
     if kind is None:
         if key is not None:
             raise InvalidConfig(f"{what}: metadata 'key' goes with 'changes', whose rows it tells apart.")
         return None
-    found = one_of(kind, f"{what}: metadata 'changes'", allowed=KINDS[:4])
-    return ChangesInput(cast(ChangeKind, found), () if key is None else names(key, f"{what}: metadata 'key'"))
+    change_kind = one_of(kind, f"{what}: metadata 'changes'", allowed=KINDS[:4])
+    return ChangesInput(cast(ChangeKind, change_kind), () if key is None else names(key, f"{what}: metadata 'key'"))
 
 
 def column_descriptions(metadata: Mapping[str, Any]) -> Mapping[str, str]:
-    """What an asset's metadata says of its columns. Raises InvalidConfig."""
+    """Return the column descriptions in an asset's metadata. Raises InvalidConfig."""
     value = metadata.get("column_descriptions")
     return {} if value is None else texts(getattr(value, "value", value), "metadata 'column_descriptions'")
 
 
 def input_type(metadata: Mapping[str, Any], *, what: str) -> str | None:
-    """The name of the type that an input without an annotation asks for. Raises InvalidConfig, naming ``what``."""
+    """Return the name of the type that an input without an annotation requests.
+
+    Raises:
+        InvalidConfig: The metadata ``type`` is not a name; the text names ``what``.
+    """
     value = _known(metadata, INPUT_KEYS, what).get("type")
     return None if value is None else text(value, f"{what}: metadata 'type'")
 
 
 def allows_missing_partitions(metadata: Mapping[str, Any], *, what: str) -> bool:
-    """Whether an input may leave out partitions that do not exist. Raises InvalidConfig, naming ``what``."""
+    """Return True if an input may skip partitions that do not exist.
+
+    Raises:
+        InvalidConfig: The metadata is not a boolean; the text names ``what``.
+    """
     value = _known(metadata, INPUT_KEYS, what).get("allow_missing_partitions", False)
     if not isinstance(value, bool):
         raise InvalidConfig(f"{what}: metadata 'allow_missing_partitions' is {value!r}; it takes True or False.")
@@ -441,20 +536,20 @@ def allows_missing_partitions(metadata: Mapping[str, Any], *, what: str) -> bool
 
 
 def _known(metadata: Mapping[str, Any], known: Sequence[str], what: str) -> dict[str, Any]:
-    """The known keys of a metadata mapping, with plain values. Raises InvalidConfig for a key that is nearly a known one."""
-    found: dict[str, Any] = {}
+    """Return the known keys with plain values. Raises InvalidConfig for a near miss."""
+    result: dict[str, Any] = {}
     for key, value in metadata.items():
         if key in known:
             plain = value.value if isinstance(value, MetadataValue) else value
             if plain is not None:
-                found[key] = plain
+                result[key] = plain
         elif near := _near_miss(key, known):
             raise InvalidConfig(f"{what}: unknown metadata key {key!r}. Did you mean {near!r}?")
-    return found
+    return result
 
 
 def _near_miss(key: str, known: Sequence[str]) -> str | None:
-    if "/" in key:  # a namespace of somebody else's: dagster/…, dagster_dbt/…
+    if "/" in key:  # the namespace of another library: dagster/…, dagster_dbt/…
         return None
     plain = key.strip().lower().replace("-", "_").replace(" ", "_")
     if plain in _OTHER_WORDS:

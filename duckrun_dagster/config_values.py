@@ -1,4 +1,7 @@
-"""The values of metadata keys, each from whatever form a user may write it in. Each raises InvalidConfig, naming ``what``."""
+"""Parsers of metadata values, each from every form that a user may write.
+
+Each parser raises InvalidConfig with ``what`` as the subject of the error text.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +21,18 @@ from duckrun.values.rows import ClauseKind, MergeClause
 
 @dataclass(frozen=True)
 class PartitionExpr:
-    """The column that holds a partition; ``cast`` is the type that the metadata casts it to, as dagster-duckdb's users write."""
+    """The column that holds a partition, as users of dagster-duckdb write it."""
 
     column: str
     cast: str | None = None
+    """The type that the metadata casts the column to, if any."""
 
     @classmethod
     def parse(cls, text: str) -> PartitionExpr:
-        """``day``, ``"day"``, ``CAST(day AS TIMESTAMP)``; any other text is the name of a column, whatever is in it."""
+        """Parse ``day``, ``"day"`` or ``CAST(day AS TIMESTAMP)``.
+
+        Any other text is the name of a column.
+        """
         try:
             tree = sqlglot.parse_one(text, dialect="duckdb")
         except SqlglotError:
@@ -37,24 +44,26 @@ class PartitionExpr:
 
 
 def text(value: Any, what: str) -> str:
+    """Return a text that is not empty."""
     if not isinstance(value, str) or not value.strip():
         raise InvalidConfig(f"{what} is {value!r}; it takes a text that is not empty.")
     return value
 
 
 def flag(value: Any, what: str) -> bool:
-    """True or False."""
+    """Return True or False."""
     if not isinstance(value, bool):
         raise InvalidConfig(f"{what} is {value!r}; it takes True or False.")
     return value
 
 
 def condition(value: Any, what: str) -> bool | str:
-    """True, False, or a condition in SQL."""
+    """Return True, False, or a condition in SQL."""
     return value if isinstance(value, bool) else text(value, what)
 
 
 def one_of(value: Any, what: str, *, allowed: Sequence[str]) -> Any:
+    """Return a value that is in ``allowed``."""
     if value in allowed:
         return value
     raise InvalidConfig(
@@ -63,6 +72,7 @@ def one_of(value: Any, what: str, *, allowed: Sequence[str]) -> Any:
 
 
 def names(value: Any, what: str) -> tuple[str, ...]:
+    """Return column names from one name or a list of names."""
     if isinstance(value, str):
         value = [value]
     if not isinstance(value, Sequence) or not all(isinstance(name, str) and name for name in value):
@@ -71,6 +81,7 @@ def names(value: Any, what: str) -> tuple[str, ...]:
 
 
 def partition_expr(value: Any, what: str) -> dict[str | None, PartitionExpr]:
+    """Return the partition column of each dimension; the key None stands for the only dimension."""
     if isinstance(value, str) and value.strip():
         return {None: PartitionExpr.parse(value)}
     if isinstance(value, Mapping) and all(isinstance(v, str) and v for v in value.values()):
@@ -81,18 +92,21 @@ def partition_expr(value: Any, what: str) -> dict[str | None, PartitionExpr]:
 
 
 def properties(value: Any, what: str) -> dict[str, str]:
+    """Return table properties as texts; booleans are written in lower case as Delta writes them."""
     if not isinstance(value, Mapping):
         raise InvalidConfig(f"{what} is {value!r}; it takes a mapping such as {{'delta.appendOnly': 'true'}}.")
     return {str(k): str(v).lower() if isinstance(v, bool) else str(v) for k, v in value.items()}
 
 
 def texts(value: Any, what: str) -> dict[str, str]:
+    """Return a mapping from names to texts."""
     if not isinstance(value, Mapping) or not all(isinstance(each, str) for each in value.values()):
         raise InvalidConfig(f"{what} is {value!r}; it takes a mapping such as {{'id': 'The number on the box'}}.")
     return {str(k): each for k, each in value.items()}
 
 
 def words(value: Any, what: str) -> dict[str, str]:
+    """Return commit metadata as texts; the key ``duckrun`` is reserved."""
     if not isinstance(value, Mapping) or "duckrun" in value:
         raise InvalidConfig(
             f"{what} is {value!r}; it takes a mapping such as {{'team': 'sales'}}, whose 'duckrun' is ours."
@@ -101,6 +115,7 @@ def words(value: Any, what: str) -> dict[str, str]:
 
 
 def size(value: Any, what: str) -> int:
+    """Return a size in bytes."""
     try:
         size = parse_bytes(value)
     except InvalidConfig as error:
@@ -109,6 +124,7 @@ def size(value: Any, what: str) -> int:
 
 
 def clauses(value: Any, what: str) -> tuple[MergeClause, ...]:
+    """Return merge clauses from mappings, kinds or MergeClause values."""
     if not isinstance(value, Sequence) or isinstance(value, str):
         raise InvalidConfig(f"{what} is {value!r}; it takes a list of clauses, each a mapping with 'kind'.")
     return tuple(_clause(each, what) for each in value)

@@ -1,7 +1,8 @@
-"""What Dagster compares to tell whether a table's rows may have changed: the table's id, and the version that last did.
+"""Data versions: ``<table id>@<version>``, of the last version that changed the table's rows.
 
-A commit that only rewrites files (compaction), or that changes only what the table says of itself (a comment), changes no
-rows, and so makes nothing downstream stale. Source: Delta protocol, Add File and Remove File (``dataChange``).
+Dagster compares data versions to tell which assets are stale. A commit that only rewrites files
+(compaction) or only changes metadata (a comment) changes no rows. It makes nothing downstream
+stale. Source: Delta protocol, Add File and Remove File (``dataChange``).
 """
 
 from __future__ import annotations
@@ -29,12 +30,18 @@ def data_version(
     known: str | None = None,
     log: Iterable[CommitRecord] | None = None,
 ) -> str:
-    """``<table id>@<version>`` of the newest commit up to ``snapshot`` that changed rows.
+    """Return ``<table id>@<version>`` of the newest commit up to ``snapshot`` that changed rows.
 
-    ``commit`` is the one that made the snapshot, which saves reading the log. With ``partition``, and ``column``, which
-    holds it, commits that touched files of other partitions only do not count, where the table is laid out by that
-    column. ``known`` is the data version of an earlier look: it stays until a commit after it changes rows, also when the
-    log that would tell is cleaned up by now. ``log`` is the commits from the newest back, for who has read them already.
+    Args:
+        lake: The lake of the table.
+        snapshot: The version to look back from.
+        commit: The commit that made the snapshot; saves reading the log.
+        partition: Count only commits that touched files of these partitions, if the table is
+            partitioned by ``column``.
+        column: The column that holds the partition.
+        known: An earlier data version. It stays until a later commit changes rows, even if the log
+            in between has been cleaned up.
+        log: The commits, newest first, if the caller has read them already.
     """
     if commit is not None and any(getattr(commit, figure) for figure in _ROWS_CHANGED):
         return f"{snapshot.table_id}@{commit.version}"
@@ -51,7 +58,7 @@ def data_version(
 
 
 class LogBackwards:
-    """The commits of a table from a snapshot back, each read once and when it is first needed."""
+    """The commits of a table back from a snapshot, each read once, on demand."""
 
     def __init__(self, lake: Lake, snapshot: Snapshot) -> None:
         self._rest = lake.format.records_back(snapshot.ref, snapshot.version)
@@ -65,19 +72,19 @@ class LogBackwards:
 
 
 def changes_rows(record: CommitRecord, touches: Touches = lambda file: True) -> bool:
-    """Whether a commit added or removed rows, in files that ``touches`` names."""
+    """Return True if a commit added or removed rows in files that ``touches`` accepts."""
     return any(file.changes_rows and touches(file) for file in (*record.added, *record.removed))
 
 
 def _touching(snapshot: Snapshot, partition: PartitionSlice | None, column: str | None) -> Touches:
-    """Whether a file may hold rows of the partition; one whose partition values are not in the log may."""
+    """Return a test whether a file may hold rows of the partition."""
     name = next((c for c in snapshot.partition_columns if column is not None and c.lower() == column.lower()), None)
     if partition is None or name is None:
         return lambda file: True
     key_of = key_finder(partition, snapshot.schema.field(name).type)
 
     def touches(file: FileChange) -> bool:
-        if not file.partition_values:
+        if not file.partition_values:  # not in the log, so the file may hold any partition
             return True
         try:
             return key_of(file.partition_values.get(name)) is not None

@@ -1,4 +1,4 @@
-"""Checks that need to see every asset at once, and so are made when definitions load."""
+"""Checks that need to see every asset at once, made when definitions load."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from dagster import (
     MetadataValue,
     ResourceDefinition,
 )
-from dagster._core.definitions.decorators.op_decorator import DecoratedOpFunction
 
 from duckrun.errors import InvalidConfig
 from duckrun.storage.storage import normalise_root
@@ -29,43 +28,47 @@ from duckrun_dagster.io_managers import DeltaIOManager
 from duckrun_dagster.io_managers.incremental import several_outputs, several_partitions
 from duckrun_dagster.io_managers.together import publish_together
 from duckrun_dagster.metadata import name_metadata
+from duckrun_dagster.private import DecoratedOpFunction
 from duckrun_dagster.resources import DuckrunResource
 from duckrun_dagster.resources.profile import LakeSettings, NoLake, lake_of_profile
 from duckrun_dagster.resources.run_worker import FOR_SEVERAL
 
 _DBT_MANIFEST, _DBT_PROJECT = "dagster_dbt/manifest", "dagster_dbt/project"
 _Place = tuple[str, Any]
-"""A table or location as one text, and the lake it is in: an address, a dbt project, None where nothing says."""
+"""A table or location as one text, and its lake: an address, a dbt project, None if unknown."""
 
 
 @dataclass(frozen=True)
 class _Known:
-    """What is known of the lake of an IO manager: its address, or what stands for it; its default schema; and its lakes by name, None for
-    its own.
-    """
+    """Facts about the lake of an IO manager that are known before a run."""
 
     root: str | None
+    """Address of the lake, or a placeholder for it."""
     schema: str
+    """The default schema."""
     lakes: Mapping[str | None, LakeSettings | None] = field(default_factory=dict)
+    """Settings of the lakes by name; the key None is the IO manager's default lake."""
 
 
 @dataclass(frozen=True)
 class _Stored:
-    """What an asset's page shows as its storage: metadata and tags, by Dagster's own names."""
+    """Metadata and tags, by Dagster's own names, that an asset's page shows as its storage."""
 
     metadata: Mapping[str, Any]
     tags: Mapping[str, str]
 
 
 def check_definitions(definitions: Definitions) -> Definitions:
-    """The same definitions, checked. Opens no table, starts no Spark.
+    """Return the same definitions, checked. Opens no table and starts no Spark.
 
-    Assets that a DeltaIOManager stores get the name of their table, its address and its kind as metadata and tag, which the asset's
-    page shows as its storage. Assets whose metadata has ``publish: together`` are published so (see ``publish_together``).
+    Assets that a DeltaIOManager stores get the name, the address and the kind of their table as
+    metadata and tag. The asset's page shows them as its storage. Assets whose metadata has
+    ``publish: together`` are published so (see ``publish_together``).
 
-    Raises InvalidConfig if two assets would write one table (two engines that write one table included), if an asset's
-    metadata holds an error, or if the lake is that of a dbt profile that cannot be read. A table of one name in two lakes
-    is two tables.
+    Raises:
+        InvalidConfig: Two assets would write one table, also with two engines. Tables of one name
+            in two lakes are two tables. Also if an asset's metadata holds an error, or if the dbt
+            profile of the lake cannot be read.
 
     Example: ``defs = check_definitions(Definitions(assets=[...], resources={...}))``.
     """
@@ -77,21 +80,21 @@ def check_definitions(definitions: Definitions) -> Definitions:
         if isinstance(asset, AssetsDefinition) and asset.is_executable:
             reads_changes = _check_changes(asset)
             for key in asset.keys:
-                own = _table(definitions, asset, key, lakes)
-                if reads_changes and own is not None:
-                    refuse_to_replace(own[0], f"Asset {key.to_user_string()}")
-                place = _place(asset, key, own)
+                table_and_lake = _table(definitions, asset, key, lakes)
+                if reads_changes and table_and_lake is not None:
+                    refuse_to_replace(table_and_lake[0], f"Asset {key.to_user_string()}")
+                place = _place(asset, key, table_and_lake)
                 if place is not None:
-                    # Names of tables are told apart without their letter case, folders are not.
+                    # Names of tables are compared without letter case, folders with it.
                     name = place[0].lower() if place[0].startswith("table ") else place[0]
                     writers[name].append((key, place[1]))
                 if _is_together(asset, key):
                     together.add(id(asset))
-                storage = None if own is None else _stored(*own)
+                storage = None if table_and_lake is None else _stored(*table_and_lake)
                 if storage is not None:
                     stored[key] = storage
-    for table, found in sorted(writers.items()):
-        keys = _in_one_lake(found) if len(found) > 1 else []
+    for table, assets_and_lakes in sorted(writers.items()):
+        keys = _in_one_lake(assets_and_lakes) if len(assets_and_lakes) > 1 else []
         if keys:
             names = " and ".join(sorted(key.to_user_string() for key in keys))
             raise InvalidConfig(
@@ -108,7 +111,10 @@ def _is_together(asset: AssetsDefinition, key: AssetKey) -> bool:
 
 
 def _with_storage(definitions: Definitions, stored: Mapping[AssetKey, _Stored], together: set[int]) -> Definitions:
-    """The same definitions, where assets say what stores them, and some publish all their tables at once."""
+    """Return the definitions with storage metadata.
+
+    Assets in ``together`` publish all tables at once.
+    """
 
     def told(spec: AssetSpec) -> AssetSpec:
         if spec.key not in stored:
@@ -129,9 +135,8 @@ def _with_storage(definitions: Definitions, stored: Mapping[AssetKey, _Stored], 
 
 
 def _check_processes(definitions: Definitions, known: Iterable[_Known], written: Iterable[Any]) -> None:
-    """Raise InvalidConfig for a catalog in a DuckDB file that several processes would open: those of an executor, or dbt's beside the
-    IO manager's.
-    """
+    """Refuse a catalog in a DuckDB file that several processes would open. Raises InvalidConfig."""
+    # The processes are those of an executor, or dbt's process beside that of the IO manager.
     files = {
         lake.form.catalog.place: lake
         for each in known
@@ -144,7 +149,8 @@ def _check_processes(definitions: Definitions, known: Iterable[_Known], written:
     executors = [definitions.executor, *(getattr(job, "executor_def", None) for job in definitions.jobs or [])]
     if any(getattr(each, "name", None) == "multiprocess" for each in executors):
         raise InvalidConfig(
-            f"Lake {lake.root_path} has its catalog in a DuckDB file, which one process may have open, and an executor has a process for each step. "
+            f"Lake {lake.root_path} has its catalog in a DuckDB file, which one process may have open, "
+            "and an executor has a process for each step. "
             f"Use in_process_executor, or {FOR_SEVERAL}."
         )
     for project in {id(each): each for each in written if hasattr(each, "project_dir")}.values():
@@ -154,13 +160,17 @@ def _check_processes(definitions: Definitions, known: Iterable[_Known], written:
             continue
         if other.form.catalog is not None and other.form.catalog.place in files:
             raise InvalidConfig(
-                f"Lake {other.root_path} has its catalog in a DuckDB file, which one process may have open, and dbt ({project.project_dir}) is another "
+                f"Lake {other.root_path} has its catalog in a DuckDB file, which one process may have open, "
+                f"and dbt ({project.project_dir}) is another "
                 f"process beside the IO manager's; {FOR_SEVERAL}."
             )
 
 
 def _check_changes(asset: AssetsDefinition) -> bool:
-    """True for an asset with inputs of changes. Raises InvalidConfig for one that does not write one table, or writes several partitions in a run."""
+    """Return True for an asset with inputs of changes.
+
+    Raises InvalidConfig if it does not write one table, or writes several partitions in a run.
+    """
     asking = [each for each in asset.node_def.input_defs if (each.metadata or {}).get("changes") is not None]
     reads_changes = any(parse_changes(each.metadata, what=f"Input {each.name!r}") is not None for each in asking)
     if reads_changes:
@@ -174,9 +184,10 @@ def _check_changes(asset: AssetsDefinition) -> bool:
     return reads_changes
 
 
-def _in_one_lake(found: list[tuple[AssetKey, Any]]) -> list[AssetKey]:
-    """Those that share their lake with another one; a lake of which nothing is known may be any."""
-    placed = [(key, _address(lake)) for key, lake in found]
+def _in_one_lake(assets_and_lakes: list[tuple[AssetKey, Any]]) -> list[AssetKey]:
+    """Return the assets that share their lake with another asset."""
+    placed = [(key, _address(lake)) for key, lake in assets_and_lakes]
+    # An unknown lake may be any lake, so it counts as shared.
     return [
         key
         for i, (key, lake) in enumerate(placed)
@@ -185,26 +196,27 @@ def _in_one_lake(found: list[tuple[AssetKey, Any]]) -> list[AssetKey]:
 
 
 def _address(lake: Any) -> str | None:
-    """The address of a lake; that of a dbt project is in its profile, which is read where a name alone does not decide."""
+    """Return the address of a lake; None if it is unknown."""
     if lake is None or isinstance(lake, str):
         return lake
+    # The lake of a dbt project is in its profile, which is read only if names alone do not decide.
     try:
         return normalise_root(lake_of_profile(lake.project_dir, lake.profile, lake.target, lake.profiles_dir).root_path)
     except NoLake:
         return f"a database of the dbt project {lake.project_dir}"
 
 
-def _place(asset: AssetsDefinition, key: AssetKey, own: tuple[TableConfig, _Known] | None) -> _Place | None:
-    """The place that an asset is written to; None if we do not write it. ``own`` is its table, where a DeltaIOManager stores it."""
+def _place(asset: AssetsDefinition, key: AssetKey, config_and_lake: tuple[TableConfig, _Known] | None) -> _Place | None:
+    """Return the place of an asset's table; None if neither dbt nor a DeltaIOManager writes it."""
     metadata = asset.metadata_by_key.get(key, {})
     if _DBT_MANIFEST in metadata:
         table, project = metadata.get("dagster/table_name"), metadata.get(_DBT_PROJECT)
         project = getattr(project, "instance", project)
         known = project if hasattr(project, "profiles_dir") and hasattr(project, "project_dir") else None
         return None if table is None else (f"table {getattr(table, 'value', table)}", known)
-    if own is None:
+    if config_and_lake is None:
         return None
-    config, lake = own
+    config, lake = config_and_lake
     if asset.partitions_def is not None:
         config.refuse_partitions(f"Asset {key.to_user_string()}: ")
     root = _checked_root(lake, config, f"Asset {key.to_user_string()}")
@@ -215,7 +227,10 @@ def _place(asset: AssetsDefinition, key: AssetKey, own: tuple[TableConfig, _Know
 def _table(
     definitions: Definitions, asset: AssetsDefinition, key: AssetKey, lakes: dict[int, _Known]
 ) -> tuple[TableConfig, _Known] | None:
-    """The table of an asset and what is known of its lake, which ``lakes`` keeps for each IO manager; None if no DeltaIOManager stores it."""
+    """Return the table of an asset and its lake; None if no DeltaIOManager stores it.
+
+    ``lakes`` caches the lake of each IO manager.
+    """
     metadata = asset.metadata_by_key.get(key, {})
     if _DBT_MANIFEST in metadata:
         return None
@@ -229,17 +244,17 @@ def _table(
     if id(manager) not in lakes:
         lakes[id(manager)] = _lake(manager.duckrun)
     lake = lakes[id(manager)]
-    own = f"${manager.schema_.env_var_name}" if isinstance(manager.schema_, EnvVar) else manager.schema_
-    config = parse_table(key, metadata, default_schema=own or lake.schema, defaults=manager.table_defaults())
+    manager_schema = f"${manager.schema_.env_var_name}" if isinstance(manager.schema_, EnvVar) else manager.schema_
+    config = parse_table(key, metadata, default_schema=manager_schema or lake.schema, defaults=manager.table_defaults())
     return config, lake
 
 
 def _stored(config: TableConfig, known: _Known) -> _Stored | None:
-    """The storage of a table as far as it is known while definitions load; None if an EnvVar decides its name."""
+    """Return the storage of a table, if known; None if an EnvVar decides its name."""
     if config.schema.startswith("$"):
         return None
     lake = known.lakes.get(config.lake)
-    if lake is None:  # an EnvVar decides where it is, or in which format
+    if lake is None:  # an EnvVar decides its address or its format
         name = ".".join(filter(None, (config.lake, config.schema, config.table)))
         return _Stored({"dagster/table_name": name}, {})
     folder = config.location or f"{folder_of(config.schema)}/{folder_of(config.table)}"
@@ -249,13 +264,16 @@ def _stored(config: TableConfig, known: _Known) -> _Stored | None:
 
 
 def _stores_nothing(asset: AssetsDefinition) -> bool:
-    """True for a function annotated to return a MaterializeResult without a value, of which no IO manager stores anything."""
+    """Return True for a function annotated to return a MaterializeResult without a value."""
     compute = getattr(asset.node_def, "compute_fn", None)
     return isinstance(compute, DecoratedOpFunction) and compute.get_output_annotation() is MaterializeResult
 
 
 def _checked_root(known: _Known, config: TableConfig, what: str) -> str | None:
-    """The address of the lake of a table. Raises InvalidConfig, UnsupportedFeature for words that do not go with its format."""
+    """Return the address of the lake of a table.
+
+    Raises InvalidConfig or UnsupportedFeature for metadata that its format does not support.
+    """
     if known.lakes and config.lake not in known.lakes:
         names = [name for name in known.lakes if name is not None]
         hint = did_you_mean(str(config.lake), names, f" There are {', '.join(names) or 'none'}.")
@@ -271,14 +289,14 @@ def _checked_root(known: _Known, config: TableConfig, what: str) -> str | None:
 
 
 def _manager(resource: Any) -> DeltaIOManager | None:
-    """The IO manager that a resource is, also as ``io_manager_def`` and Dagster's own definitions hold it; None for another."""
+    """Return the DeltaIOManager that a resource is or wraps; None for any other resource."""
     if isinstance(resource, ResourceDefinition):
         resource = getattr(resource.resource_fn, "__self__", None)
     return resource if isinstance(resource, DeltaIOManager) else None
 
 
 def _lake(duckrun: Any) -> _Known:
-    """The address of a lake, or what stands for it before it is known, its default schema and formats."""
+    """Return the address of a lake, or a placeholder for it, its default schema and formats."""
     if not isinstance(duckrun, DuckrunResource):  # configured at launch
         fields = getattr(duckrun, "data", {})
         return _Known(f"lake {id(duckrun)}", fields.get("schema") or "main")
@@ -291,7 +309,7 @@ def _lake(duckrun: Any) -> _Known:
 
 
 def _folder(location: str, root: str | None) -> _Place:
-    """A folder as one text, however it is written: one that the name of a table gives too is that table."""
+    """Return a folder as one text, however it is written."""
     if not is_relative(location):
         location = normalise_root(location)
         lake = None if root is None else f"{root}/"
@@ -299,4 +317,5 @@ def _folder(location: str, root: str | None) -> _Place:
             return f"location {location}", "anywhere"
         location = location.removeprefix(lake)
     parts = location.strip("/").split("/")
+    # A folder <schema>/<table> of the lake is the table of that name.
     return (f"table {'.'.join(parts)}" if len(parts) == 2 else f"location {'/'.join(parts)} of the lake"), root

@@ -1,4 +1,7 @@
-"""What the configuration of one run says of our resources: read as it was resolved, and refused where nothing would read it."""
+"""The configuration of one run: values that it leaves out stay as the resource has them.
+
+A name in it that nothing would read is refused.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +9,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from dagster import AssetKey, Field, Shape
-from dagster._config.pythonic_config.resource import ConfigurableResourceFactory
-from dagster._core.definitions.definition_config_schema import DefinitionConfigSchema
-from dagster._core.execution.context.system import StepExecutionContext
 
 from duckrun.errors import InvalidConfig
 from duckrun.values.nearest import did_you_mean
 from duckrun_dagster.config import RUN_KEYS
+from duckrun_dagster.private import ConfigurableResourceFactory, DefinitionConfigSchema, StepExecutionContext
 
 
 def configured_by_field(resource: ConfigurableResourceFactory[Any]) -> None:
-    """Let a run's configuration of a resource change what it names, and leave the rest as the resource was resolved it.
-
-    Dagster takes the defaults of the class for all that such a configuration does not name (1.13: ``_curry_config_schema``
-    sets a default for the resource as a whole, none for each field), so that another root or schema would be another table.
-    """
+    """Let a run's configuration override single fields of a resource, and leave the others."""
+    # For fields that the configuration leaves out, Dagster would take the defaults of the class, so
+    # another root or schema would be another table. In 1.13, ``_curry_config_schema`` sets a
+    # default for the resource as a whole, none for each field.
     state = resource._state__internal__
     resolved = state.resolved_config_dict
     fields = {
@@ -36,14 +36,16 @@ def configured_by_field(resource: ConfigurableResourceFactory[Any]) -> None:
 def written_otherwise(
     writes: Mapping[str, Mapping[str, Any]], asset: AssetKey, step: StepExecutionContext | None
 ) -> Mapping[str, Any]:
-    """What ``writes`` of a run's configuration says of an asset.
+    """Return the part of ``writes`` in a run's configuration that is about an asset.
 
-    Raises InvalidConfig, before anything is written, for a name in it that is no asset, or one of another IO
-    manager, and for a key that a run cannot say otherwise.
+    Raises:
+        InvalidConfig: A name is not an asset, or is stored by another IO manager, or a key cannot
+            be overridden by a run. Raised before anything is written.
     """
     if step is not None:
-        # a run of some of the job's assets knows those alone, and a retry of what failed has the configuration of the whole
-        # (a reconstructable job has a repository too, which is made for it and has no assets)
+        # A run of some of the job's assets knows only those, while a retry from failure has the
+        # configuration of the whole run. So the repository's assets are looked up. (A
+        # reconstructable job has a repository too, made for it and without assets.)
         repository = step.job.get_repository_definition()
         graph = step.job_def.asset_layer.asset_graph
         if repository is not None and repository.asset_graph.has(asset):
@@ -53,7 +55,8 @@ def written_otherwise(
         for name in writes:
             if name not in known:
                 raise InvalidConfig(
-                    f"This run's configuration of {manager} ('writes') names {name!r}, which is no asset that can be written here.{did_you_mean(name.replace('.', '/'), known)}"
+                    f"This run's configuration of {manager} ('writes') names {name!r}, "
+                    f"which is no asset that can be written here.{did_you_mean(name.replace('.', '/'), known)}"
                 )
             other = graph.get(known[name]).io_manager_key
             if other != manager:
@@ -61,10 +64,10 @@ def written_otherwise(
                     f"This run's configuration of {manager} ('writes') names {name!r}, which {other} writes. "
                     f"Set resources.{other}.config, or leave it out."
                 )
-    own = writes.get(asset.to_user_string(), {})
-    for key in own:
+    overrides = writes.get(asset.to_user_string(), {})
+    for key in overrides:
         if key not in RUN_KEYS:
             otherwise = f" A run may say {', '.join(RUN_KEYS)}; the rest is metadata of the asset."
             hint = did_you_mean(key, RUN_KEYS, otherwise)
             raise InvalidConfig(f"Asset {asset.to_user_string()}, for this run: unknown metadata key {key!r}.{hint}")
-    return own
+    return overrides

@@ -1,4 +1,4 @@
-"""A Commit and the table's log as Dagster metadata: the same for what the IO manager and what dbt wrote.
+"""A Commit and the table's log as Dagster metadata, the same for the IO manager and for dbt.
 
 Figures come from the commit and the log; no table is read to count its rows.
 """
@@ -21,6 +21,7 @@ from dagster import (
     TimeWindowPartitionsDefinition,
 )
 
+from duckrun.formats.transactions import TransactionalLake
 from duckrun.lake.lake import Lake
 from duckrun.values.lake_format import DUCKLAKE
 from duckrun.values.partition_values import typed
@@ -47,12 +48,12 @@ _FIGURES = (
     "bytes_added",
 )
 _LONGEST_CELL = 60
-_MOST_COLUMNS = 32  # as many as most writers have figures of
+_MOST_COLUMNS = 32  # most writers collect statistics of the first 32 columns
 _CHECK = "delta.constraints."
 
 
 def commit_metadata(commit: Commit) -> Metadata:
-    """What a write did. A count that the log does not have is left out, not shown as zero."""
+    """Return the figures of a write. A count that the log lacks is left out, not shown as zero."""
     memory, retracted = commit.memory, commit.retracted
     values: Metadata = {
         **{name: getattr(commit, name) for name in _FIGURES},
@@ -71,22 +72,28 @@ def commit_metadata(commit: Commit) -> Metadata:
 
 
 def row_count_first(values: Metadata) -> Metadata:
-    """The same metadata in the order in which a page shows it: the count of rows, then the rest."""
+    """Return the metadata with the row count first, as a page shows it."""
     return {key: values[key] for key in ("dagster/row_count",) if key in values} | values
 
 
-def beside_the_assets_own(values: Metadata, own: Mapping[str, Any]) -> Metadata:
-    """Metadata of a write under names that the asset has not used itself: ``duckrun/version`` where it has a ``version``.
+def beside_the_assets_own(values: Metadata, asset_metadata: Mapping[str, Any]) -> Metadata:
+    """Return metadata of a write under names that the asset does not use itself.
 
-    A word that says how this run writes, such as ``mode``, is not the asset's own: what was done stands in its place.
+    Where the asset has a ``version``, the write's becomes ``duckrun/version``.
     """
-    taken = own.keys() - set(RUN_KEYS)
+    # A key that says how this run writes, such as ``mode``, is replaced by the mode of the commit.
+    taken = asset_metadata.keys() - set(RUN_KEYS)
     renamed = {f"duckrun/{key.rpartition('/')[2]}" if key in taken else key: value for key, value in values.items()}
     return row_count_first(renamed)
 
 
 def table_metadata(snapshot: Snapshot, descriptions: Mapping[str, str] | None = None) -> Metadata:
-    """What the table is now, in Dagster's own names; ``descriptions`` of columns that the log has no comment on."""
+    """Return the state of the table, in Dagster's own names.
+
+    Args:
+        snapshot: The table.
+        descriptions: Descriptions of columns without a comment in the log.
+    """
     files = snapshot.files()
     values: Metadata = {
         **name_metadata(snapshot.ref),
@@ -101,7 +108,7 @@ def table_metadata(snapshot: Snapshot, descriptions: Mapping[str, str] | None = 
 
 
 def _statistics(snapshot: Snapshot) -> MetadataValue | None:
-    """NULLs and bounds of the first columns, where the log has any."""
+    """Return NULL counts and bounds of the first columns; None if the log has none."""
     named = list(snapshot.column_figures().items())[:_MOST_COLUMNS]
     records = [
         TableRecord({"column": name, "nulls": each.nulls, "at_least": each.low, "at_most": each.high})
@@ -115,8 +122,9 @@ def _statistics(snapshot: Snapshot) -> MetadataValue | None:
 
 
 def name_metadata(ref: TableRef) -> Metadata:
-    """The table's name and address; the same from the IO manager and from dbt, so the UI knows the storage is one."""
-    if ref.format == DUCKLAKE:  # whose tables have no folders
+    """Return the table's name and address."""
+    # The IO manager and dbt use the same values, so the UI knows that the storage is one.
+    if ref.format == DUCKLAKE:  # its tables have no folders
         return {"dagster/table_name": str(ref), "dagster/storage_kind": DUCKLAKE}
     return {
         "dagster/table_name": str(ref),
@@ -126,25 +134,31 @@ def name_metadata(ref: TableRef) -> Metadata:
 
 
 def lake_metadata(lake: Lake, snapshot: Snapshot, commit: Commit | None = None) -> Metadata:
-    """What only a lake with a catalog has: the number of its snapshot, which is the table's version, and where both lie; and what the ``commit`` that
-    made it did to the table's files, which the catalog is not asked for by the commit itself.
+    """Return the metadata of a lake with a catalog; empty for other lakes.
+
+    Args:
+        lake: The lake.
+        snapshot: The table; its version is the lake's snapshot id.
+        commit: The commit that made the snapshot, for its figures of files, which the catalog
+            holds.
     """
-    if not lake.format.transacts:
+    transactions = lake.format.transactions
+    if transactions is None:
         return {}
-    rows = lake.format.row_count(snapshot)  # those that lie in the catalog too
+    rows = lake.format.row_count(snapshot)  # with the rows that are inlined in the catalog
     return {
         "snapshot_id": snapshot.version,
         "catalog": lake.address,
         "location": MetadataValue.path(f"{lake.root}/data"),
         **({} if rows is None else {"dagster/row_count": rows}),
-        **({} if commit is None else _commit_files(lake, snapshot, commit)),
+        **({} if commit is None else _commit_files(transactions, snapshot, commit)),
     }
 
 
-def _commit_files(lake: Lake, snapshot: Snapshot, commit: Commit) -> Metadata:
-    if lake.format.whole is None or commit.writer == "none":
+def _commit_files(transactions: TransactionalLake, snapshot: Snapshot, commit: Commit) -> Metadata:
+    if commit.writer == "none":
         return {}
-    files = lake.format.whole.commit_files(snapshot, commit.version)
+    files = transactions.commit_files(snapshot, commit.version)
     if files is None:
         return {}
     return {
@@ -156,15 +170,18 @@ def _commit_files(lake: Lake, snapshot: Snapshot, commit: Commit) -> Metadata:
 
 
 def _column_type(snapshot: Snapshot, field: pa.Field) -> str:
-    """A column's type in Delta's words; VARIANT and GEOMETRY by their names, whatever Arrow has for them."""
-    own = (snapshot.sql_types or {}).get(field.name, "").lower()
+    """Return a column's Delta type; VARIANT and GEOMETRY by name, whatever their Arrow type is."""
+    sql_type = (snapshot.sql_types or {}).get(field.name, "").lower()
     if field.name in snapshot.variants:
         return "variant"
-    return own if own in ("variant", "geometry") else type_name(field.type)
+    return sql_type if sql_type in ("variant", "geometry") else type_name(field.type)
 
 
 def column_schema(snapshot: Snapshot, descriptions: Mapping[str, str] | None = None) -> TableSchema:
-    """The columns with Delta's type, comment and whether they may be NULL; partition columns and CHECK constraints are said too."""
+    """Return the columns with their Delta type, comment and nullability.
+
+    Partition columns and CHECK constraints are marked too.
+    """
     checks = {
         name.removeprefix(_CHECK): text for name, text in sorted(snapshot.properties.items()) if name.startswith(_CHECK)
     }
@@ -186,16 +203,19 @@ def column_schema(snapshot: Snapshot, descriptions: Mapping[str, str] | None = N
 
 
 def declared_descriptions(metadata: Mapping[str, Any]) -> dict[str, str]:
-    """The descriptions of columns in an asset's own ``dagster/column_schema``, and in its ``column_descriptions``."""
+    """Return the column descriptions of an asset.
+
+    They stand in its own ``dagster/column_schema`` and in ``column_descriptions``.
+    """
     declared = metadata.get("dagster/column_schema")
     declared = declared.value if isinstance(declared, MetadataValue) else declared
     columns = declared.columns if isinstance(declared, TableSchema) else ()
-    found = {column.name: column.description for column in columns if column.description}
-    return {**found, **column_descriptions(metadata)}
+    described = {column.name: column.description for column in columns if column.description}
+    return {**described, **column_descriptions(metadata)}
 
 
 def partition_row_counts(snapshot: Snapshot, partitions: PartitionSlice, column: str | None) -> dict[str, int]:
-    """The rows of each partition, where the table is laid out by the partition column; else nothing."""
+    """Return the rows of each partition if the table is partitioned by ``column``, else nothing."""
     name = next((c for c in snapshot.partition_columns if column is not None and c.lower() == column.lower()), None)
     if name is None:
         return {}
@@ -203,20 +223,20 @@ def partition_row_counts(snapshot: Snapshot, partitions: PartitionSlice, column:
     key_of = key_finder(partitions, snapshot.schema.field(name).type)
     try:
         for file in snapshot.files():
-            if name not in file.partition_values:  # written before the table was laid out so
+            if name not in file.partition_values:  # written before the table was partitioned by this column
                 return {}
             key = key_of(file.partition_values.get(name))
             if key is not None:
                 if file.live_rows is None:
                     return {}
                 counts[key] += file.live_rows
-    except ValueError:  # a value that is no partition key, such as a day in a table of months: the log cannot tell
+    except ValueError:  # not a partition key, such as a day in a table of months: the log cannot tell
         return {}
     return counts
 
 
 def preview(table: pa.Table) -> MetadataValue:
-    """The first rows as a Markdown table."""
+    """Return the first rows as a Markdown table."""
     names = [_cell(name) for name in table.column_names]
     lines = [f"| {' | '.join(names)} |", f"|{'---|' * len(names)}"]
     for row in table.to_pylist():
@@ -225,7 +245,10 @@ def preview(table: pa.Table) -> MetadataValue:
 
 
 def key_finder(partitions: PartitionSlice, kind: pa.DataType) -> Callable[[str | None], str | None]:
-    """A function from the partition value of a file, of a column of that type, to the Dagster partition that holds it."""
+    """Return a function from the partition value of a file to its Dagster partition.
+
+    ``kind`` is the type of the partition column.
+    """
     definition = partitions.definition
     if not isinstance(definition, TimeWindowPartitionsDefinition):
         wanted = {typed(key, kind): key for key in partitions.keys}
@@ -250,7 +273,7 @@ def key_finder(partitions: PartitionSlice, kind: pa.DataType) -> Callable[[str |
 
 
 def _moment(value: str, kind: pa.DataType) -> datetime:
-    """A day or a time without zone, as any writer spells it. Raises ValueError."""
+    """Parse a day or a time without zone, as any writer formats it. Raises ValueError."""
     count = typed(value, kind)
     if not isinstance(count, int):
         raise ValueError(f"{value!r} is no {kind}")

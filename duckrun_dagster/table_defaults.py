@@ -1,6 +1,7 @@
-"""What an IO manager says of all its assets: the words of their metadata, as its own fields."""
+"""Defaults of an IO manager for all its assets: keys of their metadata, as its own fields."""
 
-# No "from __future__ import annotations" here: Dagster must see the classes of fields, not their names.
+# No "from __future__ import annotations" here: Dagster must see the classes of fields, not their
+# names.
 
 from dataclasses import asdict
 from typing import Any
@@ -13,7 +14,9 @@ from duckrun_dagster.config import DEFAULT_KEYS, check_defaults
 
 
 class TableDefaults(BaseModel):
-    """How assets are written whose metadata does not say; each is what the metadata key of its name is.
+    """Defaults for assets whose metadata does not set the key.
+
+    Each field is the metadata key of its name.
 
     Example::
 
@@ -45,20 +48,22 @@ class TableDefaults(BaseModel):
     commit_metadata: dict[str, Any] = Field(default_factory=dict, description="Words that each commit carries.")
 
     def table_defaults(self) -> dict[str, Any]:
-        """Those that are set."""
-        found = {key: getattr(self, key) for key in DEFAULT_KEYS}
-        return {key: value for key, value in found.items() if value is not None and value != {}}
+        """Return the defaults that are set."""
+        defaults = {key: getattr(self, key) for key in DEFAULT_KEYS}
+        return {key: value for key, value in defaults.items() if value is not None and value != {}}
 
 
 def checked_defaults(cls: type[BaseModel], values: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of a class with defaults, as Dagster's configuration can hold them.
+    """Return the arguments of a class with defaults, as Dagster's configuration can hold them.
 
-    Raises InvalidConfig, with the nearest, for an argument that the class does not have, and for a default that cannot work.
+    Raises:
+        InvalidConfig: The class lacks an argument (the text suggests the nearest), or a default
+            cannot work.
     """
     refuse_unknown(cls, values)
-    given = {key: values[key] for key in DEFAULT_KEYS if values.get(key) is not None}
-    check_defaults({key: value for key, value in given.items() if not is_open(value)}, cls.__name__)
-    if isinstance(given.get("merge_clauses"), list | tuple):
-        clauses = [asdict(each) if isinstance(each, MergeClause) else each for each in given["merge_clauses"]]
+    defaults = {key: values[key] for key in DEFAULT_KEYS if values.get(key) is not None}
+    check_defaults({key: value for key, value in defaults.items() if not is_open(value)}, cls.__name__)
+    if isinstance(defaults.get("merge_clauses"), list | tuple):
+        clauses = [asdict(each) if isinstance(each, MergeClause) else each for each in defaults["merge_clauses"]]
         values = {**values, "merge_clauses": clauses}
     return values

@@ -1,4 +1,8 @@
-"""python -m example_project [--engine spark] [--format ducklake] [--writer delta_rs] [--names spark] demo | demo-next | ui | status"""
+"""Run the example from a terminal.
+
+python -m example_project [--engine spark] [--format ducklake] [--writer delta_rs] [--names spark]
+    demo | demo-next | ui | status
+"""
 
 from __future__ import annotations
 
@@ -27,21 +31,21 @@ def main() -> int:
     parser.add_argument(
         "--names", choices=("spark",), help="spark: an asset by spark.table() and saveAsTable(), in a lake of its own"
     )
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     for word in ("engine", "format", "writer", "names"):
-        if getattr(given, word):
-            os.environ[f"DUCKRUN_EXAMPLE_{word.upper()}"] = getattr(given, word)
+        if getattr(arguments, word):
+            os.environ[f"DUCKRUN_EXAMPLE_{word.upper()}"] = getattr(arguments, word)
 
     from example_project import settings
     from example_project.runner import demo
 
-    if given.command == "demo":
+    if arguments.command == "demo":
         return demo.demo(settings.FIRST_MONTHS)
-    if given.command == "demo-next":
+    if arguments.command == "demo-next":
         return demo.demo([*settings.FIRST_MONTHS, *settings.NEXT_MONTHS], corrected=settings.FIRST_MONTHS[-1:])
-    if given.command == "status":
+    if arguments.command == "status":
         return demo.status()
-    demo.ui(given.port)
+    return demo.ui(arguments.port)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,7 @@
-"""Asset checks: every table holds what landed. (The tests of the dbt models are checks too, by themselves.)"""
+"""Asset checks: every table has the rows that landed.
+
+Tests of the dbt models are checks too.
+"""
 
 import dagster as dg
 
@@ -7,10 +10,10 @@ from example_project import landing
 
 
 def _holds_what_landed(key: list[str], name: str) -> dg.AssetChecksDefinition:
-    # Blocking: nothing is made from a raw table that lacks rows.
+    # Blocking: no downstream asset is computed from a raw table that lacks rows.
     @dg.asset_check(asset=dg.AssetKey(key), name="holds_what_landed", blocking=key[0] == "raw")
     def check(duckrun: DuckrunResource) -> dg.AssetCheckResult:
-        """As many rows as in the landed files."""
+        """The table has as many rows as the landed files."""
         landed = sum(file.rows() for file in landing.landed(name))
         rows = duckrun.session().table(".".join(key)).toDF().count()
         return dg.AssetCheckResult(passed=rows == landed, metadata={"rows": rows, "landed": landed})
@@ -20,9 +23,12 @@ def _holds_what_landed(key: list[str], name: str) -> dg.AssetChecksDefinition:
 
 @dg.asset_check(asset=dg.AssetKey(["refined", "flights"]))
 def weather_is_known(duckrun: DuckrunResource) -> dg.AssetCheckResult:
-    """Nearly every flight has the weather of its hour; a wrong join would leave it out, or double the flights."""
-    found = duckrun.session().sql("select count(visib) / count(*) as share from refined.flights").toArrow()
-    share = float(found["share"][0].as_py())
+    """Nearly every flight has the weather of its hour.
+
+    A wrong join would drop weather or repeat flights.
+    """
+    shares = duckrun.session().sql("select count(visib) / count(*) as share from refined.flights").toArrow()
+    share = float(shares["share"][0].as_py())
     return dg.AssetCheckResult(passed=share > 0.98, metadata={"share": share})
 
 

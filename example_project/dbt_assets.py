@@ -1,4 +1,4 @@
-"""The dbt models as assets: the tables that have no time in them, and those that arrive by month."""
+"""The dbt models as assets: tables without a time, and tables that arrive by month."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -15,10 +15,8 @@ project = DbtProject(project_dir=settings.DBT_FOLDER)
 
 
 def prepare() -> None:
-    """Have a manifest that is not older than the project's files.
-
-    A code location that parsed dbt on every load would take seconds longer each time.
-    """
+    """Prepare the dbt manifest, unless it is newer than the project's files."""
+    # Parsing dbt on every load of the code location would take seconds each time.
     files = [
         *settings.DBT_FOLDER.glob("*.yml"),
         *(file for folder in ("models", "macros", "seeds") for file in (settings.DBT_FOLDER / folder).rglob("*")),
@@ -34,7 +32,7 @@ MONTHLY = "fqn:flights.staging.stg_flights fqn:flights.marts.*"
 
 
 class Translator(DuckrunDbtTranslator):
-    """Groups by layer, and a policy for the fact."""
+    """Translator that groups by layer, and sets a freshness policy for the fact."""
 
     def get_group_name(self, dbt_resource_props: Mapping[str, Any]) -> str:
         return "marts" if dbt_resource_props["fqn"][1] == "marts" else "warehouse"
@@ -65,7 +63,7 @@ def warehouse(context: dg.AssetExecutionContext, dbt: DuckrunDbtCliResource) -> 
     backfill_policy=dg.BackfillPolicy.single_run(),
 )
 def marts(context: dg.AssetExecutionContext, dbt: DuckrunDbtCliResource) -> Iterator[Any]:
-    """The fact and what is made from it by month: dbt gets the months of the run as variables."""
+    """The fact and its monthly marts: dbt gets the months of the run as variables."""
     months = json.dumps(partition_vars(context))
     yield from dbt.cli(["build", "--vars", months], context=context).stream()
 

@@ -1,4 +1,4 @@
-"""The graph: `dagster dev -m example_project.definitions` shows it, the demo runs it."""
+"""The asset graph: `dagster dev -m example_project.definitions` shows it, the demo runs it."""
 
 import dagster as dg
 
@@ -12,8 +12,9 @@ spark = SparkResource(
     master="local[2]",
     conf={"spark.sql.shuffle.partitions": "4", "spark.ui.showConsoleProgress": "true"},
 )
-# Every job runs its steps in its own process, one after the other: so a run starts Spark at most once. With Dagster's default,
-# a process for each step, each PySpark asset would start a Spark of its own, and two of them would want the machine's memory at once.
+# Every job runs its steps in its own process, one after the other, so a run starts Spark at most
+# once. Dagster's default is a process for each step. Each PySpark asset would then start its own
+# Spark, and two of them would need the machine's memory at once.
 executor = dg.in_process_executor
 
 ingest = dg.define_asset_job(
@@ -31,8 +32,8 @@ transform = dg.define_asset_job(
 
 
 @dg.schedule(cron_schedule="0 6 * * *", job=ingest, execution_timezone="America/New_York")
-def every_morning(context: dg.ScheduleEvaluationContext):
-    """What landed since yesterday; `after_ingest` goes on from there."""
+def every_morning(context: dg.ScheduleEvaluationContext) -> list[dg.RunRequest] | dg.SkipReason:
+    """Ingest the files that landed since yesterday; `after_ingest` continues from there."""
     landing.report(context.instance)
     runs = plan.plan(context.instance, defs, duckrun.lake())
     requests = [run.request() for run in runs if run.job == plan.INGEST]
@@ -44,8 +45,8 @@ def every_morning(context: dg.ScheduleEvaluationContext):
     monitored_jobs=[ingest],
     request_job=transform,
 )
-def after_ingest(context: dg.RunStatusSensorContext):
-    """The rest of the graph, when Spark's part is done."""
+def after_ingest(context: dg.RunStatusSensorContext) -> list[dg.RunRequest] | dg.SkipReason:
+    """Run the rest of the graph after the ingest job."""
     runs = plan.plan(context.instance, defs, duckrun.lake())
     if not runs or runs[0].job != plan.TRANSFORM:
         return dg.SkipReason("Nothing to do yet.")

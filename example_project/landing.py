@@ -1,4 +1,4 @@
-"""The landing folder: CSV files that arrive month by month, as assets that Dagster sees and does not make."""
+"""The landing folder: CSV files that arrive month by month, as external assets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from example_project import settings
 GROUP = "landing"
 MONTHLY = ("flights", "weather")
 WHOLE = ("planes", "airports", "airlines")
-NULL = "NA"  # what these files write for a missing value
+NULL = "NA"  # a missing value in these files
 
 MONTHS = dg.MonthlyPartitionsDefinition(start_date="2013-01-01", end_date="2014-01-01")
 DAYS = dg.DailyPartitionsDefinition(start_date="2013-01-01", end_date="2014-01-01")
@@ -26,10 +26,11 @@ def asset_key(name: str) -> dg.AssetKey:
 
 @dataclass(frozen=True)
 class LandedFile:
-    """One file of the landing folder. `month` is None for a file that covers everything."""
+    """One file of the landing folder."""
 
     name: str
     month: int | None
+    """The month of the file; None for a file of all months."""
 
     @property
     def path(self) -> Path:
@@ -42,7 +43,7 @@ class LandedFile:
         return None if self.month is None else f"{settings.YEAR}-{self.month:02d}-01"
 
     def rows(self) -> int:
-        """Rows in the file, its header not counted. No value in these files holds a line break."""
+        """Return the number of rows without the header. No value here has a line break."""
         with self.path.open("rb") as file:
             return sum(1 for _ in file) - 1
 
@@ -52,14 +53,14 @@ class LandedFile:
 
 
 def landed(name: str, months: Iterable[int] | None = None) -> list[LandedFile]:
-    """The files of one name that have arrived (of these months), oldest first."""
+    """Return the files of one name that have arrived (of these months), oldest first."""
     wanted: Iterable[int | None] = [None] if name in WHOLE else (months if months is not None else range(1, 13))
     files = [LandedFile(name, month) for month in wanted]
     return [file for file in files if file.path.exists()]
 
 
 def report(instance: dg.DagsterInstance) -> None:
-    """Tell Dagster which files there are: a materialization for each that is new or has other content than before."""
+    """Report a materialization to Dagster for each file that is new or has new content."""
     for name in (*MONTHLY, *WHOLE):
         for file in landed(name):
             version = file.digest()
@@ -90,7 +91,7 @@ def _known_version(instance: dg.DagsterInstance, file: LandedFile) -> str | None
 
 
 def specs() -> Iterator[dg.AssetSpec]:
-    """The landing folder in the asset graph: five assets that Dagster sees and does not make."""
+    """Yield the landing folder as external assets, one for each kind of file."""
     for name in (*MONTHLY, *WHOLE):
         yield dg.AssetSpec(
             asset_key(name),

@@ -1,7 +1,8 @@
-"""What changed since these assets were last made, and nothing else: late corrections flow through them row by row.
+"""Incremental assets: late corrections flow through them row by row.
 
-A corrected file lands for a month that was there already, and its days are read again. Of the rows that come out of that, those that
-differ go on: into the live flights, into a history of the planes, and into sums that are kept up by differences.
+A corrected file lands for a month that is already in the lake, and its days are read again. Of
+those rows, only the changed ones go on: into the live flights, a history of the planes, and sums
+that are updated by differences.
 """
 
 from typing import Any
@@ -26,8 +27,8 @@ def _changes(key: list[str], of: list[str], **more: Any) -> dg.AssetIn:
     kinds={"duckdb", settings.STORED},
     **LIVE,
 )
-def live_flights(flights) -> Any:
-    """The flights as they are known now: each row that comes says what becomes of it."""
+def live_flights(flights: Any) -> Any:
+    """The current flights. Each incoming row is an insert, an update or a delete."""
     return flights
 
 
@@ -38,8 +39,11 @@ def live_flights(flights) -> Any:
     kinds={"duckdb", settings.STORED},
     **LIVE,
 )
-def planes(flights) -> Any:
-    """Who flew a plane last and how late it is, in whole minutes, with what was known of it before: of the planes alone whose flights changed."""
+def planes(flights: Any) -> Any:
+    """The last carrier of each plane and its mean delay in whole minutes, with its history.
+
+    Only planes whose flights changed are computed.
+    """
     flights.createOrReplaceTempView("changed_flights")
     flights.after().createOrReplaceTempView("flights_now")
     return flights.session.sql(f"""
@@ -59,7 +63,7 @@ def planes(flights) -> Any:
     },
     metadata={
         "merge_keys": ["flight_month", "airline"],
-        # What comes are differences: they are added to what is there.
+        # The rows are differences, which are added to the table's values.
         "merge_clauses": [
             {"kind": "matched_delete", "condition": "target.flights + source.flights = 0"},
             {
@@ -76,9 +80,11 @@ def planes(flights) -> Any:
     kinds={"duckdb", settings.STORED},
     **LIVE,
 )
-def airline_months(flights, airlines) -> Any:
-    """Flights and minutes of delay by month and airline, a join of two tables that both change, kept up by differences: the change of one
-    side with the other as it is after, and the other's change with the first as it was before.
+def airline_months(flights: Any, airlines: Any) -> Any:
+    """Flights and minutes of delay by month and airline: a join of two changing tables.
+
+    It is updated by differences: the changed flights joined with the new airlines, and the old
+    flights joined with the changed airlines.
     """
     for name, frame in (
         ("flights_changed", flights),
@@ -95,12 +101,14 @@ def airline_months(flights, airlines) -> Any:
             select f.flight_date, f.arr_delay, a.airline, {SIGN.replace("_change_type", "a._change_type")} as sign
             from flights_before f join airlines_changed a using (carrier)
         )
-        select cast(date_trunc('month', flight_date) as date) as flight_month, airline, cast(sum(sign) as bigint) as flights,
+        select cast(date_trunc('month', flight_date) as date) as flight_month, airline,
+            cast(sum(sign) as bigint) as flights,
             cast(sum(sign * (arr_delay is not null)::int) as bigint) as flown,
             cast(sum(sign * coalesce(arr_delay, 0)) as bigint) as minutes_late
         from differences
         group by all
-        having sum(sign) <> 0 or sum(sign * coalesce(arr_delay, 0)) <> 0 or sum(sign * (arr_delay is not null)::int) <> 0
+        having sum(sign) <> 0 or sum(sign * coalesce(arr_delay, 0)) <> 0
+            or sum(sign * (arr_delay is not null)::int) <> 0
     """)
 
 

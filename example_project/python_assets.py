@@ -1,4 +1,7 @@
-"""Assets in plain Python, one with each kind of frame; the IO manager reads their inputs and writes their results."""
+"""Assets in plain Python, one for each kind of frame.
+
+The IO manager reads inputs and writes results.
+"""
 
 from typing import Any
 
@@ -23,7 +26,7 @@ BY_MONTH: dict[str, Any] = {
     **BY_MONTH,
 )
 def delay_by_carrier(flights: pl.LazyFrame, airlines: pl.LazyFrame) -> pl.LazyFrame:
-    """Delay by month, carrier and hour of the day, in polars: lazy from the Delta files to the Delta files."""
+    """Delay by month, carrier and hour of the day, in Polars: lazy from Delta to Delta files."""
     return (
         flights.join(airlines, on="carrier")
         .group_by("flight_month", "carrier", "airline", "hour")
@@ -42,7 +45,8 @@ def delay_by_carrier(flights: pl.LazyFrame, airlines: pl.LazyFrame) -> pl.LazyFr
     ins={
         "flights": dg.AssetIn(
             ["refined", "flights"],
-            # The type by its name: an annotation would have the code location import pandas, which takes a second.
+            # The type is named here: with an annotation, the code location would import pandas,
+            # which takes a second.
             metadata={
                 "type": "pandas",
                 "columns": ["flight_date", "dep_delay", "dep_time", "visib", "wind_speed", "precip"],
@@ -53,7 +57,7 @@ def delay_by_carrier(flights: pl.LazyFrame, airlines: pl.LazyFrame) -> pl.LazyFr
     metadata={"partition_expr": "flight_month"},
     **BY_MONTH,
 )
-def delay_by_weather(flights) -> Any:
+def delay_by_weather(flights: Any) -> Any:
     """Delay by month, visibility, wind and rain, in pandas."""
     import pandas as pd
 
@@ -84,13 +88,17 @@ def delay_by_weather(flights) -> Any:
         "merge_keys": ["flight_month", "tailnum"],
         "partition_expr": "flight_month",
         "partition_by": [],
-        # All months are in one folder: a month that comes again is marked in the files of the others, which stay.
+        # All months are in one folder. A month that is computed again gets deletion vectors, so the
+        # files that it shares with other months stay.
         "merge_mode": "deletion_vectors",
     },
     **BY_MONTH,
 )
 def plane_months(flights: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
-    """What each plane did in a month, as a DuckDB relation; merged by plane and month."""
+    """Flights, hours and miles of each plane by month, as a DuckDB relation.
+
+    Merged by plane and month.
+    """
     return flights.aggregate(
         """flight_month, tailnum, min(carrier) as carrier, min(plane_year) as built, count(*) as flights,
         sum(air_time) / 60.0 as hours, sum(distance) as miles, avg(dep_delay) as dep_delay""",

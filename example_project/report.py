@@ -1,4 +1,4 @@
-"""The report: plots drawn from the lake's tables, in one HTML file that needs nothing else."""
+"""The report: plots from the lake's tables in one self-contained HTML file."""
 
 import base64
 import html
@@ -16,15 +16,16 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-# The type by its name: an annotation would have the code location import pandas, which takes a second.
+# The type is named here: with an annotation, the code location would import pandas, which takes a
+# second.
 AS_PANDAS = {"type": "pandas"}
 CARRIERS_SHOWN = 8
-FEWEST = 100 // settings.SAMPLE  # flights that a point of a plot stands for
+FEWEST = 100 // settings.SAMPLE  # least number of flights behind a point of a plot
 STYLE: Any = {"axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.25}
 
 
 def delay_by_hour(delays: pl.DataFrame) -> "Figure":
-    """Minutes of departure delay through the day, for the carriers with the most flights."""
+    """Plot minutes of departure delay through the day, for carriers with the most flights."""
     flown = delays.filter(pl.col("dep_delay").is_not_null())
     biggest = (
         flown.group_by("airline").agg(pl.col("flights").sum()).sort("flights", descending=True).head(CARRIERS_SHOWN)
@@ -45,7 +46,7 @@ def delay_by_hour(delays: pl.DataFrame) -> "Figure":
 
 
 def weather_against_delay(weather: "pd.DataFrame") -> "Figure":
-    """Delay and cancellations against visibility and wind."""
+    """Plot the delay against visibility and wind, in dry and in rainy weather."""
     figure = _figure(height=3.8)
     panels = figure.subplots(1, 2, sharey=True)
     for axes, column, label in zip(
@@ -63,14 +64,15 @@ def weather_against_delay(weather: "pd.DataFrame") -> "Figure":
 
 
 def _figure(height: float) -> "Figure":
-    # Imported when something is drawn: the code location loads without it. No pyplot, so no display and no global state.
+    # Imported for the first plot, so that the code location loads without it. Without pyplot there
+    # is no display and no global state.
     from matplotlib.figure import Figure
 
     return Figure(figsize=(9, height), dpi=110, layout="constrained")
 
 
 def _png(figure: "Figure") -> str:
-    """The figure as a data URI."""
+    """Return the figure as a data URI."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png")
     return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
@@ -107,9 +109,12 @@ def _page(title: str, facts: str, sections: list[tuple[str, str]]) -> str:
     freshness_policy=dg.FreshnessPolicy.time_window(fail_window=timedelta(days=2), warn_window=timedelta(days=1)),
 )
 def flights_report(
-    context: dg.AssetExecutionContext, delays: pl.DataFrame, weather, planes, routes, live
+    context: dg.AssetExecutionContext, delays: pl.DataFrame, weather: Any, planes: Any, routes: Any, live: Any
 ) -> dg.MaterializeResult:
-    """When and in which weather flights out of New York are late: one HTML file, opened without a network."""
+    """Delays of flights out of New York by hour and weather.
+
+    The report is one HTML file, which opens without a network.
+    """
     from matplotlib import rc_context
 
     with rc_context(STYLE):

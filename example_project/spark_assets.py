@@ -1,7 +1,7 @@
-"""From the landing folder into the lake, by PySpark: raw tables with declared schemas, and the enriched flights.
+"""PySpark assets: raw tables with declared schemas from the landing folder, and enriched flights.
 
-Days are partitions. Each asset takes all the days that a run asks for at once (`single_run`): eleven months are one Spark
-job a table, not 334.
+Days are partitions. Each asset takes all days of a run at once (`single_run`): eleven months are
+one Spark job per table, not 334.
 """
 
 from datetime import timedelta
@@ -44,7 +44,7 @@ def _read(session: SparkSession, schema: str, files: list[landing.LandedFile]) -
 def _read_days(
     context: dg.AssetExecutionContext, session: SparkSession, name: str, schema: str, column: str
 ) -> DataFrame:
-    """The landed rows of the days that this run is to make, with their day in `column`."""
+    """Return the landed rows of the days of this run, with their day in `column`."""
     window = context.partition_time_window
     first, last = window.start.date(), window.end.date() - timedelta(days=1)
     files = landing.landed(name, range(first.month, last.month + 1))
@@ -64,14 +64,15 @@ def _read_days(
 )
 def raw_flights(context: dg.AssetExecutionContext, spark: SparkResource) -> DataFrame:
     """Flights that left New York, as landed, with the day that they are filed under."""
-    # The rows of a day in one task, so that a day is one file.
+    # All rows of a day go to one task, so that a day is one file.
     return _read_days(context, spark.session(), "flights", FLIGHTS, "flight_date").repartition("flight_date")
 
 
 @dg.asset(
     key=["raw", "weather"],
     deps=[landing.asset_key("weather")],
-    # Seventy-two rows a day: Dagster's partitions are days, the folders of the table are months.
+    # A day has only seventy-two rows: Dagster's partitions are days, the table's folders are
+    # months.
     metadata={"partition_expr": "weather_date", "partition_by": ["weather_month"], "engine": "spark"},
     **BY_DAY,
 )
@@ -109,7 +110,8 @@ def _enriched(flights: DataFrame, weather: DataFrame, planes: DataFrame, airport
     )
     planes = planes.selectExpr("tailnum", "year as plane_year", "manufacturer", "model", "seats")
     airports = airports.selectExpr("faa as dest", "name as dest_name", "lat as dest_lat", "lon as dest_lon")
-    # A carrier gives a flight number once a day at an airport: that names the flight, in this data without exception.
+    # A carrier uses a flight number once a day at an airport. This identifies every flight in this
+    # data.
     flight_id = F.expr("concat_ws('/', string(flight_date), carrier, string(flight), origin)")
     return (
         flights.drop("year", "month", "day")
@@ -133,7 +135,7 @@ def _enriched(flights: DataFrame, weather: DataFrame, planes: DataFrame, airport
     **BY_DAY,
 )
 def refined_flights(flights: DataFrame, weather: DataFrame, planes: DataFrame, airports: DataFrame) -> DataFrame:
-    """Each flight with the weather of its hour at its origin, its plane, and where it went."""
+    """Each flight with the weather of its hour at its origin, its plane, and its destination."""
     return _enriched(flights, weather, planes, airports)
 
 
@@ -144,7 +146,7 @@ def refined_flights(flights: DataFrame, weather: DataFrame, planes: DataFrame, a
     **BY_DAY,
 )
 def refined_flights_by_names(context: dg.AssetExecutionContext, spark: SparkResource) -> None:
-    """The same by PySpark alone: tables by their names, and the days of this run in place of those before."""
+    """The enriched flights by PySpark alone: tables by name, and the days of this run replaced."""
     session, window = spark.session(), context.partition_time_window
     days = f"flight_date >= '{window.start.date()}' AND flight_date < '{window.end.date()}'"
     rows = _enriched(

@@ -24,7 +24,6 @@ pytest_plugins = [
     "tests.figures",
     "tests.fixtures_answers",
     "tests.fixtures_azure",
-    "tests.fixtures_mysql",
     "tests.fixtures_postgres",
     "tests.fixtures_s3",
     "tests.fixtures_spark",
@@ -36,15 +35,13 @@ pytest_plugins = [
 LONG = ("kills", "conformance", "differential", "turns", "changes", "cluster", "ui", "slow", "matrix", "answers")
 # Of how many parts a run takes one, of tests that do not say it themselves. The other suites have budgets or matrices of their own.
 PARTS = {"slow": 9, "cluster": 3}
-# Half a second for each statement on Spark adds up: every day so few, and in the suite on_spark some more, others.
-PARTS_ON_SPARK = int(os.environ.get("DUCKRUN_TEST_SPARK_PARTS", "22"))
 EVERY_OTHER = ("tests/dagster/", "tests/ducklake/", "tests/test_concurrency.py")  # of whose cases a run takes half
 PARTS_OF_DBT = 3  # every day: two seconds for each build; dbt's own suite (conformance) runs beside it
 
 
 @pytest.hookimpl(tryfirst=True)  # xdist reads the groups in this same hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With several workers (pytest-xdist), one of them runs all that needs Spark: one Spark session a test run."""
+    """Mark what a test cannot do on an engine, what shares the one Spark session of a run, and what a run takes."""
     for item in items:
         for lack in item.iter_markers("lacks"):
             engine, error, why = lack.args
@@ -54,17 +51,29 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         spark = "spark" in marks or "spark" in getattr(item, "fixturenames", ())
         if spark:
             item.add_marker(pytest.mark.xdist_group("spark"))
-        if marks & {"drawn", "whole"}:
-            continue
-        if parts := next((PARTS[name] for name in LONG if name in PARTS and name in marks), None):
-            item.add_marker(pytest.mark.drawn(parts))
-        elif spark and not marks & set(LONG):
+        if spark and not marks & set(LONG):
             item.add_marker(pytest.mark.on_spark)
-            item.add_marker(pytest.mark.drawn(PARTS_ON_SPARK))
+            item.add_marker(pytest.mark.first_of(_covers_on_spark(item)))
+        elif marks & {"drawn", "whole"}:
+            continue
+        elif parts := next((PARTS[name] for name in LONG if name in PARTS and name in marks), None):
+            item.add_marker(pytest.mark.drawn(parts))
         elif "make_project" in getattr(item, "fixturenames", ()) and not marks & set(LONG):
             item.add_marker(pytest.mark.drawn(PARTS_OF_DBT))
         elif item.nodeid.startswith(EVERY_OTHER) and not marks & set(LONG):
             item.add_marker(pytest.mark.drawn(2))
+
+
+def _covers_on_spark(item: pytest.Item) -> str:
+    """Name of what a Spark case covers, of which `make test` takes the first case.
+
+    That is a statement of the matrix, a test of the write modes, or a folder.
+    """
+    if item.path.match("statements/test_matrix.py"):
+        return item.nodeid
+    if item.path.match("engines/test_writes.py"):
+        return item.nodeid.partition("[")[0]
+    return str(item.path.parent)
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from tests.engines import feature_cases, type_cases
 from tests.pages import wrapped
 
 ROOT = Path(__file__).parent.parent
-PAGES = sorted((ROOT / "docs").glob("*.md"))
+PAGES = sorted((ROOT / "docs").rglob("*.md"))
 PROSE = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *PAGES]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 SHOWN = re.compile(r"^<!-- rows: (\S+) -->\n\n((?:\|.*\n)+)", re.MULTILINE)
@@ -66,7 +66,7 @@ def test_there_are_pages_to_run() -> None:
     assert {"session", "writing", "dagster", "dbt", "spark"} <= {path.stem for path in RUNNABLE}
 
 
-@pytest.mark.parametrize("page", PROSE, ids=lambda path: path.stem)
+@pytest.mark.parametrize("page", PROSE, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_lines_of_prose_end_at_100(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     prose = re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)

@@ -160,7 +160,7 @@ def test_the_dbt_adapter_knows_neither_dagster_nor_the_table_format_nor_the_insi
         for file in (ROOT / "adapter" / "dbt").rglob("*.py")
         for module in imports_of(file)
         if module.partition(".")[0] in {"dagster", "duckrun_dagster", "deltalake", "pyspark", "delta"}
-        or module.startswith("duckrun.formats.delta")
+        or module.startswith(("duckrun.formats.delta", "duckrun.formats.ducklake"))
         or (module.startswith("duckrun.engines") and module not in faces)
     }
     assert strange == set(), "Spark is duckrun.spark; add a name to duckrun/engines/duckdb/__init__.py, or to Format"

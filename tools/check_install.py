@@ -1,9 +1,9 @@
-"""Prove an installation from outside: the imports come from it, and dbt runs a project with its macros.
+"""Prove an installation from outside: imports come from it, and dbt runs a project with its macros.
 
     SOME_ENVIRONMENT/bin/python tools/check_install.py            # installed from a wheel
     SOME_ENVIRONMENT/bin/python tools/check_install.py --editable # installed with pip install -e
 
-Works in a temporary folder, so that nothing of the source tree is found by accident.
+Works in a temporary folder, so that it finds nothing of the source tree by accident.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 IMPORTS = ("duckrun", "duckrun_dagster", "dbt.adapters.duckrun", "dbt.include.duckrun")
-# What dbt itself and the adapter it builds on must still be: ours adds to dbt's packages and shadows none of them.
+# Modules of dbt and dbt-duckdb that must stay importable: this package adds to dbt's packages.
 NEIGHBOURS = ("dbt.cli.main", "dbt.adapters.factory", "dbt.adapters.duckdb", "dbt.include.global_project")
 
 PROJECT = {
@@ -81,7 +81,7 @@ def main() -> None:
             (folder / name).write_text(text.lstrip(), encoding="utf-8")
         dbt(folder, "debug")
         dbt(folder, "build")
-        # A process that knows nothing of the first one: only the child, merged into the first one's table.
+        # A second process builds only the child, merged into the first process's table.
         dbt(folder, "run", "--select", "evens")
         for table in ("numbers", "evens"):
             if not any((folder / "lake" / "main" / table / "_delta_log").glob("*.json")):

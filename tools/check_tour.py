@@ -1,8 +1,8 @@
-"""Follow README's tour in an empty folder: write its files, run its commands, compare what they print.
+"""Follow README's tour in an empty folder: write its files, run its commands, compare their output.
 
     SOME_ENVIRONMENT/bin/python tools/check_tour.py
 
-Takes the programs of the environment that runs it, and nothing of the source tree but the text.
+It uses the programs of its environment, and nothing of the source tree but the text.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ TOUR = re.compile(r"^## A tour of ten minutes\n(.*?)^## ", re.DOTALL | re.MULTIL
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 FILE = re.compile(r"(?:#|--) ([\w./]+)\n")
 LIMIT = 300
-# What the schedule would start, and the rows of its last table by delta_rs and polars.
+# Checks the run that the schedule would start, and the rows of its last table by delta_rs and
+# polars.
 CHECK = """
 from datetime import datetime
 import dagster as dg
@@ -40,7 +41,7 @@ assert sorted(rows) == [("ada", 1), ("bob", 1)], rows
 
 
 def blocks(text: str) -> list[tuple[str, str]]:
-    """(language, text) of the tour's blocks, in order."""
+    """Return (language, text) of the tour's blocks, in order."""
     tour = TOUR.search(text)
     if tour is None:
         raise ValueError(f"{README.name} has no tour of ten minutes")
@@ -48,7 +49,7 @@ def blocks(text: str) -> list[tuple[str, str]]:
 
 
 def run(command: str, folder: Path) -> str:
-    """What a command prints; its failure ends the tour."""
+    """Return the output of a command; a failure ends the tour."""
     started = time.monotonic()
     env = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     env |= {"DAGSTER_DISABLE_TELEMETRY": "1", "DBT_SEND_ANONYMOUS_USAGE_STATS": "false"}
@@ -62,7 +63,7 @@ def run(command: str, folder: Path) -> str:
 
 
 def follow(steps: list[tuple[str, str]], folder: Path) -> None:
-    """Files are written, commands run; a block ``text`` is what the last of them printed."""
+    """Write files and run commands; a block ``text`` is the output of the last command."""
     printed = ""
     for language, text in steps:
         if language == "sh":

@@ -1,11 +1,12 @@
-"""Run dbt's conformance suite on one target, and say how many tests of each group passed, do not apply, or failed.
+"""Run dbt's conformance suite on one target, and count the results of each group.
 
     python tools/conformance.py             # duckdb, two workers
     python tools/conformance.py ducklake    # duckdb on a lake of format ducklake
     python tools/conformance.py spark       # in one process, and so on one Spark
     python tools/conformance.py spark -x    # further arguments are pytest's
 
-The table goes to the terminal and, for a run of the whole suite, into docs/conformance.md. Fails if a test failed.
+The results are passed, not applicable and failed. The table goes to the terminal and, for a run of
+the whole suite, into docs/conformance.md. Fails if a test failed.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ import re
 import subprocess
 import sys
 import tempfile
-import xml.etree.ElementTree as ElementTree
 from collections import Counter
 from pathlib import Path
+from xml.etree import ElementTree
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "conformance.md"
@@ -51,7 +52,7 @@ def main(arguments: list[str]) -> int:
 
 
 def counted(suite: ElementTree.Element) -> Table:
-    """Group -> counts of its tests, from pytest's own report."""
+    """Return the counts of each group's tests, from pytest's own report."""
     table: Table = {}
     for case in suite.iter("testcase"):
         group = re.sub(r".*test_", "", case.get("classname", "").split(".Test")[0])
@@ -64,7 +65,7 @@ def counted(suite: ElementTree.Element) -> Table:
 
 
 def add_classes_that_are_nowhere(table: Table, engine: str) -> None:
-    """Count the tests of the classes that apply to no engine: no test file of this project has them."""
+    """Count the tests of classes that apply to no engine: no test file of this project has them."""
     sys.path.insert(0, str(ROOT))
     from tests.conformance.applicability import ALL_ENGINES, group_of, suite_classes, tests_of
 
@@ -74,7 +75,7 @@ def add_classes_that_are_nowhere(table: Table, engine: str) -> None:
 
 
 def is_here(name: str) -> bool:
-    """True if a test file of this project runs this class of the suite."""
+    """Return True if a test file of this project runs this class of the suite."""
     files = (ROOT / "tests" / "conformance").glob("test_*.py")
     return any(re.search(rf"^class Test\w*\(.*\b{name}\):", file.read_text(encoding="utf-8"), re.M) for file in files)
 
@@ -84,7 +85,7 @@ def total(table: Table) -> Counter[str]:
 
 
 def rendered(table: Table, engine: str) -> str:
-    """The counts as a Markdown table."""
+    """Return the counts as a Markdown table."""
     rows = [(group, table[group]) for group in sorted(table)] + [("**all**", total(table))]
     lines = [f"| {engine} | {' | '.join(OUTCOMES)} |", "|---|---|---|---|"]
     lines += [f"| {name.replace('_', ' ')} | {' | '.join(str(counts[o]) for o in OUTCOMES)} |" for name, counts in rows]
@@ -92,7 +93,7 @@ def rendered(table: Table, engine: str) -> str:
 
 
 def replaced(page: str, engine: str, text: str) -> str:
-    """The page with the engine's table in place of the one before."""
+    """Return the page with the engine's new table."""
     start, end = f"<!-- {engine} -->", f"<!-- end {engine} -->"
     if start not in page:
         return f"{page.rstrip()}\n\n{start}\n{text}\n{end}\n"

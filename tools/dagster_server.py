@@ -1,4 +1,4 @@
-"""A `dagster dev` of a test or a tool: started on a free port, ended with all that it started."""
+"""A `dagster dev` for a test or a tool: started on a free port, ended with its child processes."""
 
 from __future__ import annotations
 
@@ -19,9 +19,12 @@ STARTS_WITHIN = 240  # seconds
 def serving(
     command: Sequence[str], *, cwd: Path | None = None, env: Mapping[str, str] | None = None
 ) -> Iterator[tuple[int, int]]:
-    """The process id and the port of a server on loopback that answers. ``-p PORT`` is added to the command.
+    """Start a server on loopback, and yield its process id and its port once it answers.
 
-    Raises SystemExit if it ends, or does not answer in time.
+    ``-p PORT`` is added to the command.
+
+    Raises:
+        SystemExit: The server ends, or does not answer in time.
     """
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

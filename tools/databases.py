@@ -1,6 +1,7 @@
-"""Database servers of Debian's, started on a free port of loopback in a temporary folder: PostgreSQL and MariaDB, for tests and benchmarks.
+"""Database servers for tests and benchmarks: Debian's PostgreSQL and MariaDB.
 
-Neither runs as root, so that root starts them as their own users.
+Each starts on a free port of loopback in a temporary folder. Neither runs as root, so root starts
+them as their own users.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from itertools import count
 from pathlib import Path
 
 PASSWORD = "not-to-be-shown-7319"
-"""The password of the user ``duckrun`` on each server: tests look for it in what is shown."""
+"""The password of the user ``duckrun`` on each server: tests search outputs for it."""
 _names = count(1)
 
 
 class Program:
-    """The process of a server: ended, and started again on the same files."""
+    """The process of a server, which can be ended and started again on the same files."""
 
     def __init__(self, command: Sequence[str], user: str, client: Sequence[str]) -> None:
         self._command, self._user, self._client = command, user, client
@@ -34,20 +35,20 @@ class Program:
     def start(self) -> None:
         """Start it, and wait until it answers."""
         groups: list[int] | None = [] if _user(self._user) else None
-        with tempfile.TemporaryFile("w+") as said:
+        with tempfile.TemporaryFile("w+") as output:
             self._process = process = subprocess.Popen(
-                self._command, stdout=said, stderr=said, cwd="/", user=_user(self._user), extra_groups=groups,
+                self._command, stdout=output, stderr=output, cwd="/", user=_user(self._user), extra_groups=groups,
                 start_new_session=True, text=True,
             )  # fmt: skip
             deadline = time.monotonic() + 60
             while subprocess.run([*self._client, "SELECT 1"], capture_output=True).returncode:
                 if process.poll() is not None or time.monotonic() > deadline:
-                    said.seek(0)
-                    raise RuntimeError(f"{self._command[0]} did not start: {said.read()[-2000:]}")
+                    output.seek(0)
+                    raise RuntimeError(f"{self._command[0]} did not start: {output.read()[-2000:]}")
                 time.sleep(0.1)
 
     def end(self, how: signal.Signals) -> None:
-        """End it by a signal, by force where that does not."""
+        """End it by a signal, and kill it if that fails."""
         if self._process is None:
             return
         self._process.send_signal(how)
@@ -60,38 +61,33 @@ class Program:
 
 @dataclass(frozen=True)
 class Server:
-    """A running server. ``address`` is how the catalog of a lake names a database of it."""
+    """A running server."""
 
-    kind: str
     port: int
     client: tuple[str, ...]
-    """The command that carries out the SQL that follows it."""
+    """Command that runs the SQL of its next argument."""
     program: Program
 
     def run(self, sql: str) -> str:
-        """What the server's own client prints for some SQL."""
+        """Return the output of the server's own client for some SQL."""
         done = subprocess.run([*self.client, sql], capture_output=True, text=True, timeout=60)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
     def database(self) -> str:
-        """The name of a new, empty database."""
+        """Create an empty database and return its name."""
         name = f"lake_{os.getpid()}_{next(_names)}"
         self.run(f"CREATE DATABASE {name}")
-        if self.kind == "mysql":
-            self.run(f"GRANT ALL ON {name}.* TO duckrun@'%'")
         return name
 
     def address(self, database: str, password: str = PASSWORD) -> str:
-        """The ``catalog`` of a lake in a database."""
-        if self.kind == "postgres":
-            return f"postgres:host=127.0.0.1 port={self.port} user=duckrun password={password} dbname={database}"
-        return f"mysql:host=127.0.0.1 port={self.port} user=duckrun passwd={password} db={database}"
+        """Return the ``catalog`` of a lake in a database."""
+        return f"postgres:host=127.0.0.1 port={self.port} user=duckrun password={password} dbname={database}"
 
 
 @contextmanager
 def postgres(*, durable: bool = False) -> Iterator[Server]:
-    """A PostgreSQL server. One that is not ``durable`` does not wait for the disk: its files are gone with it."""
+    """Run a PostgreSQL server. Without ``durable`` it does not wait for the disk."""
     programs = _programs("initdb", "postgres", "psql", within="/usr/lib/postgresql")
     with _folder("postgres") as folder, _free_port() as port:
         data, secret = folder / "data", folder / "password"
@@ -110,45 +106,27 @@ def postgres(*, durable: bool = False) -> Iterator[Server]:
             "-v", "ON_ERROR_STOP=1", "-c",
         )  # fmt: skip
         program = Program(command, "postgres", client)
-        with _served(Server("postgres", port, client, program), signal.SIGINT) as server:
-            yield server
-
-
-@contextmanager
-def mariadb(*, durable: bool = False) -> Iterator[Server]:
-    """A MariaDB server, which speaks MySQL's protocol."""
-    programs = _programs("mariadb-install-db", "mariadbd", "mariadb", within="/usr/sbin")
-    with _folder("mysql") as folder, _free_port() as port:
-        data = folder / "data"
-        install = [programs["mariadb-install-db"], "--no-defaults", f"--datadir={data}", "--skip-test-db"]
-        _run([*install, "--auth-root-authentication-method=normal"], "mysql")
-        options = [] if durable else ["--innodb-flush-log-at-trx-commit=0", "--innodb-doublewrite=0", "--sync-binlog=0"]
-        command = [
-            programs["mariadbd"], "--no-defaults", f"--datadir={data}", f"--port={port}", "--bind-address=127.0.0.1",
-            f"--socket={folder / 'socket'}", f"--pid-file={folder / 'pid'}", "--max-connections=200",
-            "--innodb-buffer-pool-size=64M", "--innodb-log-file-size=48M", *options,
-        ]  # fmt: skip
-        client = (programs["mariadb"], "--no-defaults", f"--socket={folder / 'socket'}", "-u", "root", "-N", "-B", "-e")
-        program = Program(command, "mysql", client)
-        with _served(Server("mysql", port, client, program), signal.SIGTERM) as server:
-            server.run(f"CREATE USER duckrun@'%' IDENTIFIED BY '{PASSWORD}'")
+        with _served(Server(port, client, program), signal.SIGINT) as server:
             yield server
 
 
 def _programs(*names: str, within: str) -> dict[str, str]:
-    """The paths of programs, of the newest version that Debian has put ``within`` a folder."""
-    found = {}
+    """Return the paths of programs that Debian has installed ``within`` a folder, by name.
+
+    The paths are those of the newest version.
+    """
+    paths = {}
     for name in names:
         here = sorted((str(path) for path in Path(within).glob(f"*/bin/{name}")), reverse=True) + [f"{within}/{name}"]
         path = next((each for each in here if os.access(each, os.X_OK)), None) or shutil.which(name)
         if path is None:
-            raise FileNotFoundError(f"{name} is not installed (Debian: apt-get install postgresql mariadb-server)")
-        found[name] = path
-    return found
+            raise FileNotFoundError(f"{name} is not installed (Debian: apt-get install postgresql)")
+        paths[name] = path
+    return paths
 
 
 def _user(name: str) -> str | None:
-    """Whose process a server is: another one's than root's."""
+    """Return the user of a server's process if this process is root's, else None."""
     return name if os.getuid() == 0 else None
 
 
@@ -161,7 +139,7 @@ def _run(command: Sequence[str], user: str) -> None:
 
 @contextmanager
 def _folder(user: str) -> Iterator[Path]:
-    """A folder with a short path, as a socket's has to be, that belongs to the server's user."""
+    """Yield a folder of the server's user with a short path, which a socket requires."""
     folder = Path(tempfile.mkdtemp(prefix="duckrun-db-"))
     if _user(user):
         os.chown(folder, pwd.getpwnam(user).pw_uid, -1)

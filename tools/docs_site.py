@@ -1,5 +1,7 @@
-"""What `mkdocs.yml` adds to the pages under docs/: README as the first page, the notebook, the API reference, and every
-file of the repository that a page links to. A link that leads nowhere ends the build.
+"""Hooks of `mkdocs.yml` that add pages to those under docs/.
+
+They add README as the first page, the notebook, the API reference, and every file of the repository
+that a page links to. A broken link ends the build.
 """
 
 from __future__ import annotations
@@ -24,10 +26,10 @@ from mkdocs.structure.pages import Page
 log = get_plugin_logger("docs_site")
 ROOT = Path(__file__).resolve().parent.parent
 LINK = re.compile(r"(\]\()([^)\s]+)(\))")
-BRACKETS = re.compile(r"\] \[(?=[A-Z])")  # options of SQL, as in [IF EXISTS] [RESTRICT]; no link of Markdown's
+BRACKETS = re.compile(r"\] \[(?=[A-Z])")  # options of SQL, as in [IF EXISTS] [RESTRICT], not a Markdown link
 FENCED = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 
-# Pages of the site that are files elsewhere in the repository. Any other file that a page links to is added.
+# Pages of the site that are files elsewhere in the repository. Other linked files are added too.
 MOVED = {
     "README.md": "index.md",
     "CONTRIBUTING.md": "contributing.md",
@@ -37,7 +39,7 @@ MOVED = {
 }
 
 
-# ------------------------------------------------------------------ mkdocs calls these by their names
+# ---------------------------------------------------------------- mkdocs calls these by their names
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     texts = {name: (ROOT / name).read_text(encoding="utf-8") for name in MOVED}
     texts |= {f"docs/{file.src_uri}": file.content_string for file in files if file.src_uri.endswith(".md")}
@@ -51,7 +53,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
-    """The page's text with the links of the repository as links of the site."""
+    """Return the page's text with links of the repository as links of the site."""
     path = page.file.src_uri
     origin = next((name for name, moved in MOVED.items() if moved == path), f"docs/{path}")
 
@@ -66,11 +68,10 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
 
 
 def on_page_content(html: str, page: Page, **_: Any) -> None:
-    """Warns, which ends the build, where the site shows fewer lists or tables than GitHub would: it wants a blank line
-    before them.
-    """
+    """Warn, which ends the build, if the site shows fewer lists or tables than GitHub would."""
     if page.file.src_uri.startswith(("api/", "notebook")):
         return
+    # The site's Markdown needs a blank line before lists and tables, GitHub's does not.
     github = MarkdownIt("commonmark").enable("table").render(page.markdown or "")
     for tag in ("li", "tr", "h2", "h3"):
         here, there = (len(re.findall(f"<{tag}[ >]", text)) for text in (html, github))
@@ -78,14 +79,14 @@ def on_page_content(html: str, page: Page, **_: Any) -> None:
             log.warning(f"{page.file.src_uri}: {here} <{tag}> of {there}; put a blank line before each list and table")
 
 
-# ------------------------------------------------------------------ files of the repository as pages
+# ---------------------------------------------------------------- files of the repository as pages
 def _repository_path(origin: str, target: str) -> str:
     return os.path.normpath(os.path.join(os.path.dirname(origin), target))
 
 
 def _linked(origin: str, text: str) -> set[str]:
-    found = (link[2].partition("#")[0] for link in LINK.finditer(FENCED.sub("", text)))
-    return {_repository_path(origin, target) for target in found if target and "://" not in target}
+    targets = (link[2].partition("#")[0] for link in LINK.finditer(FENCED.sub("", text)))
+    return {_repository_path(origin, target) for target in targets if target and "://" not in target}
 
 
 def _site_path(name: str) -> str:
@@ -106,7 +107,7 @@ def _page_of(name: str) -> str:
 
 
 def notebook_page(file: Path) -> str:
-    """A notebook's text, code and outputs as one page."""
+    """Return a notebook's text, code and outputs as one page."""
     parts = []
     for cell in nbformat.read(file, as_version=4).cells:
         parts.append(cell.source if cell.cell_type == "markdown" else f"```python\n{cell.source}\n```")
@@ -132,13 +133,13 @@ def _outside_of_code(text: str, change: Any) -> str:
     return "".join([*pieces, change(text[end:])])
 
 
-# ------------------------------------------------------------------ the API reference
+# ---------------------------------------------------------------- the API reference
 OF_DBT_ITSELF = ("node", "batch", "documented", "description", "strategy", "merge", "predicates")
 FIRST = ("connect", "Session", "Frame", "Table", "Lake", "SQL")
 
 
 def _reference() -> dict[str, str]:
-    """A page for each package: its public names, as the package lists them."""
+    """Return a page for each package with its public names, as the package lists them."""
     duckrun = importlib.import_module("duckrun")
     names = [name for name in duckrun.__all__ if name != "DeltaTable"]  # DeltaTable is Table
     errors = [
@@ -177,9 +178,8 @@ def _entry(package: Any, name: str) -> str:
 
 
 def _dbt_page() -> str:
-    """The adapter's profile, the config of a node and ``project()``. griffe takes ``dbt`` for dbt's own package, so this
-    page is made from the classes themselves.
-    """
+    """Return a page with the adapter's profile, the config of a node and ``project()``."""
+    # griffe takes ``dbt`` for dbt's own package, so this page is made from the classes themselves.
     adapter = importlib.import_module("dbt.adapters.duckrun")
     config = importlib.import_module("dbt.adapters.duckrun.model.config").ModelConfig
     keys = [f"| `{each.name}` | `{each.type}` |" for each in fields(config) if each.name not in OF_DBT_ITSELF]
@@ -194,17 +194,36 @@ def _dbt_page() -> str:
 
 
 class Examples(griffe.Extension):
-    """Docstrings mark code by ``::`` and an indent, which Markdown takes for a text that ends in two colons."""
+    """Extension that fences code in docstrings.
+
+    Docstrings mark code by ``::`` and an indent, which Markdown takes for text.
+    """
 
     def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
         if obj.docstring:
             obj.docstring.value = with_fences(obj.docstring.value)
 
 
-def with_fences(docstring: str) -> str:
-    """The docstring with its indented blocks after ``::`` in fences.
+class Specs(griffe.Extension):
+    """Extension that shows the fields of specs as their parameters.
 
-    >>> print(with_fences("Gives one.\\n\\nExample::\\n\\n    f()\\n\\nMore."))
+    griffe knows the decorator ``dataclasses.dataclass`` only.
+    """
+
+    def on_class_instance(self, *, cls: griffe.Class, **_: Any) -> None:  # before griffe adds __init__
+        for decorator in cls.decorators:
+            if decorator.callable_path == "duckrun.values.checked.spec":
+                dataclass = griffe.ExprName("dataclass", parent="dataclasses")
+                if isinstance(decorator.value, griffe.ExprCall):
+                    decorator.value.function = dataclass
+                else:
+                    decorator.value = dataclass
+
+
+def with_fences(docstring: str) -> str:
+    r"""Return a docstring with its indented blocks after ``::`` in fences.
+
+    >>> print(with_fences("Gives one.\n\nExample::\n\n    f()\n\nMore."))
     Gives one.
     <BLANKLINE>
     Example:
@@ -212,12 +231,11 @@ def with_fences(docstring: str) -> str:
     ```python
     f()
     ```
-    <BLANKLINE>
     More.
     """
 
-    def fenced(found: re.Match[str]) -> str:
-        code = "\n".join(line[4:] for line in found[1].rstrip().split("\n"))
+    def fenced(block: re.Match[str]) -> str:
+        code = "\n".join(line[4:] for line in block[1].rstrip().split("\n"))
         language = "yaml" if re.match(r"[\w.]+:( |$)", code) else "python"
         return f":\n\n```{language}\n{code}\n```\n"
 

@@ -1,7 +1,8 @@
 """Fetch the jars of Delta and of S3 once, so that no later Spark start waits for a download.
 
-Spark's own resolver (Ivy) brings them when a session with Delta starts. This starts a throwaway one that also writes
-and reads a small Delta table, which proves Java, Spark and the jars together. It returns at once when they are there.
+Spark's own resolver (Ivy) fetches them when a session with Delta starts. This starts a temporary
+session that also writes and reads a small Delta table, which proves Java, Spark and the jars. If
+the jars are present, it returns at once.
 """
 
 from __future__ import annotations
@@ -17,12 +18,14 @@ from pathlib import Path
 from duckrun.engines.spark.process.jars import AWS_SDK, HADOOP
 from duckrun.spark import STORE_PACKAGES, spark_session, stop_spark_session
 
-TRIES = 4  # the first download of a jar fails now and then; what a try brought is kept for the next one
+TRIES = 4  # the first download of a jar fails now and then; the next try continues from its files
 TRY_SECONDS = 600
 
 
 def present() -> bool:
-    """Ivy copies to this folder after it has every jar, so the few that were asked for stand for all of them."""
+    """Return True if the jars are present."""
+    # Ivy copies to this folder after it has every jar, so the few requested jars stand for all of
+    # them.
     delta = version("delta-spark")
     patterns = (
         f"io.delta_delta-spark_*-{delta}.jar",
@@ -30,12 +33,12 @@ def present() -> bool:
         f"org.apache.hadoop_hadoop-aws-{HADOOP}.jar",
         f"software.amazon.awssdk_sts-{AWS_SDK}.jar",
     )
-    folder = Path.home() / ".ivy2.5.2" / "jars"  # where Spark 4.1 keeps what Ivy brings
+    folder = Path.home() / ".ivy2.5.2" / "jars"  # Ivy's folder in Spark 4.1
     return all(any(zipfile.is_zipfile(jar) for jar in folder.glob(pattern)) for pattern in patterns)
 
 
 def start_spark() -> None:
-    """A session on one core, one Delta table written and read."""
+    """Start a session on one core, and write and read one Delta table."""
     with tempfile.TemporaryDirectory() as scratch:
         spark = spark_session(master="local[1]", packages=STORE_PACKAGES["s3"], app_name="fetch-jars")
         spark.range(3).write.format("delta").save(f"{scratch}/table")
@@ -49,7 +52,7 @@ def main() -> int:
         return 0
     for attempt in range(1, TRIES + 1):
         print(f"jars: fetching Delta {version('delta-spark')} and S3 for Spark, try {attempt} of {TRIES}", flush=True)
-        # A process of its own: a failed start leaves a JVM behind that the next try could not use.
+        # A separate process: a failed start leaves a JVM behind that the next try could not use.
         try:
             done = subprocess.run(
                 [sys.executable, __file__, "--once"],

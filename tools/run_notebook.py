@@ -1,4 +1,4 @@
-"""Run docs/notebook.ipynb in a kernel of its own and store its outputs in it.
+"""Run docs/notebook.ipynb in a new kernel and store its outputs in it.
 
 python tools/run_notebook.py                          # on DuckDB
 DUCKRUN_ENGINE=spark python tools/run_notebook.py     # on Spark: the same outputs
@@ -16,15 +16,20 @@ NOTEBOOK = Path(__file__).resolve().parent.parent / "docs" / "notebook.ipynb"
 
 
 def executed(notebook: Any, *, timeout: int = 600) -> Any:
-    """The notebook with the outputs of a run; each cell has ``timeout`` seconds. Raises CellExecutionError."""
+    """Return the notebook with the outputs of a run; each cell has ``timeout`` seconds.
+
+    Raises:
+        CellExecutionError: A cell failed.
+    """
     for cell in notebook.cells:
         cell.get("metadata", {}).pop("execution", None)
     return NotebookClient(notebook, timeout=timeout, kernel_name="python3", record_timing=False).execute()
 
 
 def outputs(notebook: Any) -> list[list[str]]:
-    """What each code cell shows: what it printed, as one text, then its HTML or text; pictures by their kind. Logs are
-    left out.
+    """Return the outputs of each code cell: its printed text, then its HTML or text.
+
+    Pictures are represented by their kind, and logs are left out.
     """
     return [_of_cell([output for output in cell.outputs if output.get("name") != "stderr"]) for cell in _code(notebook)]
 
@@ -33,9 +38,9 @@ def _code(notebook: Any) -> list[Any]:
     return [cell for cell in notebook.cells if cell.cell_type == "code"]
 
 
-def _of_cell(found: list[Any]) -> list[str]:
-    printed = "".join(output.text for output in found if output.output_type == "stream")  # in pieces, by the clock
-    shown = [_shown(output) for output in found if output.output_type != "stream"]
+def _of_cell(cell_outputs: list[Any]) -> list[str]:
+    printed = "".join(output.text for output in cell_outputs if output.output_type == "stream")  # split by timing
+    shown = [_shown(output) for output in cell_outputs if output.output_type != "stream"]
     return [printed, *shown] if printed else shown
 
 

@@ -2,7 +2,8 @@
 
     python tools/screenshots.py docs/images
 
-Starts `dagster dev` on the example, drives Chromium (Debian's, or the one that CHROMIUM names) and stops both.
+Starts `dagster dev` on the example, drives Chromium (Debian's, or the one that CHROMIUM names), and
+stops both.
 """
 
 from __future__ import annotations
@@ -33,23 +34,23 @@ CORNERS = ("fct_flights", "mart_routes", "flights_2013", "airline_months", "othe
 
 
 def chromium() -> str:
-    """The browser to drive. Playwright's own is not downloaded."""
-    found = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
-    if not found:
+    """Return the browser to drive. Playwright's own is not downloaded."""
+    browser = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+    if not browser:
         raise SystemExit("No Chromium: apt-get install chromium, or set CHROMIUM to a browser's path.")
-    return found
+    return browser
 
 
 @contextmanager
 def dagster_dev() -> Iterator[str]:
-    """The example's graph served on loopback; ends with all it started."""
+    """Serve the example's graph on loopback; ends with all its child processes."""
     with serving([sys.executable, "-m", "example_project", "ui"]) as (_, port):
         yield f"http://127.0.0.1:{port}"
 
 
 @contextmanager
 def browser_page() -> Iterator[Page]:
-    """A page of a headless Chromium."""
+    """Yield a page of a headless Chromium."""
     with sync_playwright() as play:
         browser = play.chromium.launch(executable_path=chromium(), args=FLAGS)
         page = browser.new_page(viewport={"width": 2200, "height": 1320}, device_scale_factor=1)
@@ -58,7 +59,7 @@ def browser_page() -> Iterator[Page]:
 
 
 def graph(page: Page, url: str) -> None:
-    """The whole lineage, with every group open."""
+    """Show the whole lineage, with every group open."""
     page.goto(f"{url}/asset-groups")
     page.get_by_text("Global asset lineage").first.wait_for(timeout=90_000)
     page.wait_for_timeout(5_000)
@@ -68,7 +69,8 @@ def graph(page: Page, url: str) -> None:
     page.get_by_text("Hide navigation").click()
     page.keyboard.press("Alt+e")
     page.wait_for_timeout(5_000)  # the layout settles
-    # Out, so that all of it is seen, since what is not is not there: the page zooms by the wheel with Control, and pans without.
+    # Zoom out until the whole graph is visible: nodes outside of the view are not in the page. The
+    # wheel zooms with Control, and pans without.
     page.mouse.move(1300, 700)
     page.keyboard.down("Control")
     for _ in range(12):

@@ -1,9 +1,12 @@
-"""Find a Java that Spark runs on, install one where that is allowed, and write its home for the Makefile.
+"""Find or install a Java that Spark runs on, and write its home for the Makefile.
+
+A Java is installed only if that is allowed.
 
     python tools/setup_java.py .venv/java_home
 
-Any Java 17 or 21 will do. Where there is none, root on Debian or Ubuntu gets OpenJDK from the system's packages; anybody
-else is told the one command to run. Standard library only: it runs before anything is installed.
+Any Java 17 or 21 will do. If there is none, root on Debian or Ubuntu gets OpenJDK from the system's
+packages; anybody else is told the command to run. Standard library only: it runs before anything is
+installed.
 """
 
 from __future__ import annotations
@@ -24,7 +27,8 @@ COMMANDS = {
     "macOS": "brew install openjdk@17",
     "Windows": "winget install EclipseAdoptium.Temurin.17.JRE",
 }
-# Where Java is found when neither JAVA_HOME nor PATH names it: Linux packages, macOS packages, Homebrew, SDKMAN.
+# Folders of Java homes, if neither JAVA_HOME nor PATH names one: Linux packages, macOS packages,
+# Homebrew, SDKMAN.
 PLACES = (
     ("/usr/lib/jvm", "*"),
     ("/Library/Java/JavaVirtualMachines", "*/Contents/Home"),
@@ -35,7 +39,7 @@ PLACES = (
 
 
 def homes() -> Iterator[Path]:
-    """Every Java home of this machine: the user's choice first, each once."""
+    """Yield every Java home of this machine once, the user's choice first."""
     candidates = [Path(chosen)] if (chosen := os.environ.get("JAVA_HOME")) else []
     if on_path := shutil.which("java"):
         candidates.append(Path(on_path).resolve().parent.parent)
@@ -54,18 +58,19 @@ def launcher(home: Path) -> Path:
 
 
 def major_version(home: Path) -> int | None:
-    """17 for 17.0.15, 8 for 1.8.0_402; None when the Java does not start."""
+    """Return 17 for 17.0.15, 8 for 1.8.0_402; None if the Java does not start."""
     try:
-        # -version and not the `release` file: it also proves that this Java starts. It prints to stderr.
+        # -version, unlike the `release` file, also proves that this Java starts. It prints to
+        # stderr.
         answer = subprocess.run([launcher(home), "-version"], capture_output=True, text=True, timeout=60)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    found = re.search(r'version "(?:1\.)?(\d+)', answer.stderr + answer.stdout)
-    return int(found.group(1)) if answer.returncode == 0 and found else None
+    version = re.search(r'version "(?:1\.)?(\d+)', answer.stderr + answer.stdout)
+    return int(version.group(1)) if answer.returncode == 0 and version else None
 
 
 def find() -> tuple[Path | None, dict[Path, int | None]]:
-    """The first Java that Spark runs on, and the version of each one passed over on the way."""
+    """Return the first Java that Spark runs on, and the versions of those passed over."""
     passed_over: dict[Path, int | None] = {}
     for home in homes():
         version = major_version(home)

@@ -1,4 +1,4 @@
-"""Write the statement matrix of docs/sql.md from the cases that tests/statements/test_matrix.py runs.
+"""Write the statement matrix of docs/sql.md from the cases of tests/statements/test_matrix.py.
 
 python tools/statement_matrix.py
 """
@@ -14,7 +14,11 @@ BEGIN, END = "<!-- matrix: written by tools/statement_matrix.py -->\n", "<!-- en
 
 
 def with_matrix(text: str, matrix: str) -> str:
-    """The page with another matrix between its two marks. Raises ValueError for a page without them."""
+    """Return the page with another matrix between its two marks.
+
+    Raises:
+        ValueError: The page has no such marks.
+    """
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:

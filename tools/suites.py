@@ -1,14 +1,17 @@
 """Run the long test suites, each with a seed, a time budget and a hard limit.
 
     python tools/suites.py                  # every suite of CI that has tests
-    python tools/suites.py kills cluster    # these
+    python tools/suites.py kills cluster    # only these
     DUCKRUN_TEST_SEED=7 python tools/suites.py differential     # the same choices again
-    DUCKRUN_TEST_ALL=1 python tools/suites.py   # every case of what a run draws a part of
+    CI_BASE=main python tools/suites.py     # also leaves out suites that the change cannot break
+    CI_NIGHTLY=1 python tools/suites.py     # also the suites of the night, and larger draws
+    DUCKRUN_TEST_ALL=1 python tools/suites.py   # all cases of suites that draw a part of them
     DUCKRUN_SOAK=1 python tools/suites.py   # full counts, and every case
 
-A suite reads DUCKRUN_TEST_SEED (what its random choices start from), DUCKRUN_TEST_BUDGET (seconds after which it
-starts no new round), DUCKRUN_TEST_ALL and DUCKRUN_SOAK. One that is still running `GRACE` seconds after its budget is
-ended and has failed; so has one that ran no test.
+A suite reads five variables. DUCKRUN_TEST_SEED is the seed of its random choices. After
+DUCKRUN_TEST_BUDGET seconds it starts no new round. With DUCKRUN_TEST_SHARE=3 it draws a third of
+its cases. The others are DUCKRUN_TEST_ALL and DUCKRUN_SOAK. A suite that still runs `GRACE` seconds
+after its budget is ended and has failed. A suite that ran no test has failed too.
 """
 
 from __future__ import annotations
@@ -24,81 +27,133 @@ from pathlib import Path
 from random import SystemRandom
 
 ROOT = Path(__file__).resolve().parent.parent
-GRACE = 360  # seconds for the round that is under way, and for Spark to stop, on a busy machine
-WHOLE_FACTOR, SOAK_FACTOR = 5, 20  # how much longer a suite may take with every case, and with full counts
+GRACE = 480  # seconds for the current round to end, and for Spark to stop, on a busy machine
+NIGHTLY = bool(os.environ.get("CI_NIGHTLY"))
+WHOLE_FACTOR, SOAK_FACTOR = 5, 20  # factors of the budget with every case, and with full counts
 
 
 @dataclass(frozen=True)
 class Suite:
-    """Tests with one marker, which with `everywhere` conftest.py gives out. `budget` is in seconds on two cores; `called` and
-    `env` tell one from another that has the same tests; with several `workers`, each runs whole classes, or with
-    `dist="loadgroup"` one of them all that needs Spark.
-    """
+    """Tests with one marker."""
 
     marker: str
     budget: int
+    """Seconds on two cores."""
     called: str = ""
+    """Name of a suite, if several have the same tests; `env` then differs."""
     env: tuple[tuple[str, str], ...] = ()
     workers: int = 1
+    """Number of processes."""
     dist: str = "loadscope"
+    """With `loadscope`, a worker runs whole classes; with `loadgroup`, one runs all that needs
+    Spark.
+    """
     everywhere: bool = False
+    """True if conftest.py sets the marker, on tests of any folder."""
+    share: int = 1
+    """Number of parts of its cases; a run takes one, but all of them nightly and for `watches`."""
+    watches: tuple[str, ...] = ()
+    """Paths that the suite alone covers; with a base commit, it runs if one of them changed."""
+    nightly: bool = False
+    """True for a suite that only nightly runs and calls by name include."""
 
     @property
     def name(self) -> str:
         return self.called or self.marker
 
     def paths(self) -> list[str]:
-        """Its folder tests/<marker>, and every other test file that uses the marker; empty when it has no tests."""
+        """Return the folder tests/<marker> and other test files that use the marker.
+
+        The list is empty without tests.
+        """
         if self.everywhere:
             return ["tests"]
         marked = re.compile(rf"\bmark\.{self.marker}\b")
         folder = ROOT / "tests" / self.marker
-        own = [str(folder.relative_to(ROOT))] if any(folder.rglob("test_*.py")) else []
+        paths = [str(folder.relative_to(ROOT))] if any(folder.rglob("test_*.py")) else []
         others = [
             str(file.relative_to(ROOT))
             for file in sorted((ROOT / "tests").rglob("test_*.py"))
             if folder not in file.parents and marked.search(file.read_text(encoding="utf-8"))
         ]
-        return own + others
+        return paths + others
 
 
-# Of dbt's own suite a run takes a part of the classes, which one the seed says: all of it on Spark takes a quarter of an hour.
-# Kills, differential, changes and lives go on until their budget is spent; the other budgets are near twice what a suite takes. Their
-# sum, which .ci/run allows for, is under 46 minutes.
+# Rooms that `cluster` covers, and those that `slow` covers.
+SPARK = ("adapter/duckrun/engines/spark", "adapter/duckrun/spark.py", "requirements.lock")
+LONGEST = (*SPARK, "adapter/duckrun/formats/delta", "adapter/duckrun/statements", "adapter/duckrun/run")
+
+# Of dbt's own suite, a run takes a part of the classes: all of it on Spark takes a quarter of an
+# hour. Kills, differential, changes and lives run until their budget is spent, which a round that
+# has begun exceeds. The other budgets are about twice the duration of the suite. BUDGETS is the
+# limit of their sum without the suites of the night, which .ci/run allows for.
+BUDGETS = 27 * 60
 SUITES = (
-    Suite("kills", 140, workers=2, dist="loadgroup"),
-    Suite("conformance", 90, env=(("DUCKRUN_CONFORMANCE_PARTS", "4"),), workers=2),
+    Suite("kills", 80, workers=2, dist="loadgroup"),
+    Suite("conformance", 90, workers=2, share=4),
     Suite(
         "conformance",
-        230,
+        160,
         "conformance_spark",
-        (("DUCKRUN_CONFORMANCE_ENGINE", "spark"), ("DUCKRUN_CONFORMANCE_PARTS", "8")),
+        (("DUCKRUN_CONFORMANCE_ENGINE", "spark"),),
+        share=16,
     ),
     Suite(
         "conformance",
         55,
         "conformance_ducklake",
-        (("DUCKRUN_CONFORMANCE_FORMAT", "ducklake"), ("DUCKRUN_CONFORMANCE_PARTS", "12")),
+        (("DUCKRUN_CONFORMANCE_FORMAT", "ducklake"),),
         workers=2,
+        share=12,
     ),
-    Suite("differential", 240, workers=2, dist="loadgroup"),
+    Suite("differential", 100, workers=2, dist="loadgroup"),
     Suite("turns", 120),
-    Suite("changes", 80, workers=2, dist="loadgroup"),
-    Suite("cluster", 300),
+    Suite("changes", 60, workers=2, dist="loadgroup"),
+    Suite("cluster", 200, share=2, watches=(*SPARK, "tests/cluster")),
     Suite("answers", 90, workers=2, dist="loadgroup"),
     Suite("lives", 50, workers=2, dist="loadgroup"),
     Suite("ui", 200),
-    Suite("matrix", 400, workers=2, dist="loadgroup"),
-    Suite("on_spark", 330, env=(("DUCKRUN_TEST_TURN", "7"), ("DUCKRUN_TEST_SPARK_PARTS", "14")), everywhere=True),
-    Suite("slow", 420, workers=2, dist="loadgroup"),
+    Suite("matrix", 200, workers=2, dist="loadgroup", share=3),
+    Suite("on_spark", 330, env=(("DUCKRUN_TEST_SHARE", "14"),), everywhere=True, nightly=True),
+    Suite("slow", 200, workers=2, dist="loadgroup", share=2, watches=LONGEST),
 )
 
 
-def run(suite: Suite, paths: list[str], seed: int, factor: int) -> str | None:
-    """Runs one suite; what went wrong, or None."""
+def reason_to_leave_out(suite: Suite, changed: list[str] | None) -> str | None:
+    """Return why a run without names leaves a suite out, or None if it runs.
+
+    Args:
+        changed: Files that differ from the base commit; None if no base is known.
+    """
+    if suite.everywhere and os.environ.get("DUCKRUN_TEST_ALL"):
+        return "make test-all has run its cases before"
+    if NIGHTLY:
+        return None
+    if suite.nightly:
+        return "runs nightly"
+    if changed is None or not suite.watches or any(file.startswith(suite.watches) for file in changed):
+        return None
+    return f"no change in {', '.join(suite.watches)}"
+
+
+def parts_of(suite: Suite, changed: list[str] | None) -> int:
+    """Return the number of parts of the suite's drawn cases; a run takes one of them."""
+    return 1 if NIGHTLY or suite.watches and changed is not None else suite.share
+
+
+def changed_files(base: str) -> list[str]:
+    """Return the files that differ from the commit where the change left its base."""
+    command = ["git", "diff", "--name-only", "--merge-base", base]
+    return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.splitlines()
+
+
+def run(suite: Suite, paths: list[str], seed: int, factor: int, share: int) -> str | None:
+    """Run one suite; return the reason of a failure, or None."""
     budget = suite.budget * factor
     print(f"\n=== {suite.name}: seed {seed}, budget {budget} s: {' '.join(paths)}", flush=True)
     env = {**os.environ, "DUCKRUN_TEST_SEED": str(seed), "DUCKRUN_TEST_BUDGET": str(budget), **dict(suite.env)}
+    if share > 1:
+        env["DUCKRUN_TEST_SHARE"] = str(share)
     limit = budget + GRACE
     command = [
         sys.executable, "-m", "pytest", "-m", suite.marker, f"--timeout={limit}", "-o", f"faulthandler_timeout={limit * 0.95}",
@@ -123,7 +178,7 @@ def run(suite: Suite, paths: list[str], seed: int, factor: int) -> str | None:
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
-    """The suite and all that it started: it leads a process group of its own."""
+    """End the suite and all its child processes: it leads a process group of its own."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         try:
             os.killpg(process.pid, number)
@@ -140,12 +195,9 @@ def main(names: list[str]) -> int:
     seed = int(os.environ.get("DUCKRUN_TEST_SEED") or SystemRandom().randrange(2**31))
     factor = WHOLE_FACTOR if os.environ.get("DUCKRUN_TEST_ALL") else 1
     factor = SOAK_FACTOR if os.environ.get("DUCKRUN_SOAK") else factor
-    whole = bool(os.environ.get("DUCKRUN_TEST_ALL"))  # then the tests for every day have run all of their cases
-    chosen = [
-        (suite, suite.paths())
-        for suite in SUITES
-        if suite.name in names or not names and not (whole and suite.everywhere)
-    ]
+    base = os.environ.get("CI_BASE")
+    changed = changed_files(base) if base else None
+    chosen = [(suite, suite.paths()) for suite in SUITES if suite.name in names or not names]
     if names and (empty := [suite.name for suite, paths in chosen if not paths]):
         print(f"suites: no test is marked {', '.join(empty)}", file=sys.stderr)
         return 1
@@ -153,10 +205,18 @@ def main(names: list[str]) -> int:
     if not chosen:
         print("suites: no long suite has tests yet")
         return 0
-    failures = {suite.name: why for suite, paths in chosen if (why := run(suite, paths, seed, factor))}
+    results = {}
+    for suite, paths in chosen:
+        if not names and (why := reason_to_leave_out(suite, changed)):
+            results[suite.name] = f"left out: {why}"
+            continue
+        parts = parts_of(suite, changed)
+        larger = factor if factor > 1 else suite.share // parts
+        results[suite.name] = run(suite, paths, seed, larger, parts) or "passed"
+    failures = [name for name, result in results.items() if result != "passed" and not result.startswith("left out")]
     print()
-    for suite, _ in chosen:
-        print(f"{suite.name:<20}{failures.get(suite.name, 'passed')}")
+    for name, result in results.items():
+        print(f"{name:<22}{result}")
     if failures:
         print(f"again: DUCKRUN_TEST_SEED={seed} python tools/suites.py {' '.join(failures)}", file=sys.stderr)
     return 1 if failures else 0

@@ -1,4 +1,4 @@
-"""ChangeSet: the lazy answer of a change query, the same on both engines."""
+"""ChangeSet: the lazy result of a change query, the same on both engines."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
 
 class ChangeSet(Frame):
-    """What happened to a table between two versions: a Frame of the rows, which knows its range, its ``identity`` (key, row_id or
-    none) and, for each commit of the range, the ``source`` of its rows (feed, row_tracking or files).
+    """Changes of a table between two versions: a Frame that knows its range and sources.
 
     Example::
 
@@ -31,29 +30,34 @@ class ChangeSet(Frame):
         if spec.to_version is None:
             newest = session.snapshot(ref)
             reads = session.reading(newest, ReadSpec())
-        found = Changes(session.lakes.of(ref).format, ref, spec, newest)
+        answer = Changes(session.lakes.of(ref).format, ref, spec, newest)
         engine = session.engine
         engine.reach(session.lakes.of(ref))
-        rows = found.rows(engine)
+        rows = answer.rows(engine)
         super().__init__(rows.source, rows.engine, session, reads=reads)
         self.ref, self.spec = ref, spec
-        self.from_version, self.to_version = found.from_version, found.to_version
-        self.table_id = found.to.table_id
-        """The id of the table. A consumer that stores it beside ``to_version`` is told when another table has taken its place."""
-        self.identity: Identity = found.identity
-        self.sources: Mapping[int, Source] = found.sources
+        self.from_version, self.to_version = answer.from_version, answer.to_version
+        self.table_id = answer.to.table_id
+        """Id of the table.
+
+        Store it with ``to_version`` to detect a table that replaced this one.
+        """
+        self.identity: Identity = answer.identity
+        """Identity of rows: key, row_id or none."""
+        self.sources: Mapping[int, Source] = answer.sources
+        """Source of each commit's rows, by version: feed, row_tracking or files."""
 
     def counts(self) -> dict[str, int]:
-        """How many rows there are of each change type: computed now."""
+        """Compute the number of rows of each change type."""
         rows = self.source.native
         column = "_change_type"
         if column not in self.columns:
             return {"insert": self.count()}
         if self.engine == "spark":
-            found = [tuple(row) for row in rows.groupBy(column).count().collect()]
+            groups = [tuple(row) for row in rows.groupBy(column).count().collect()]
         else:
-            found = rows.aggregate(f"{column}, count(*)").fetchall()
-        return dict(sorted(found))
+            groups = rows.aggregate(f"{column}, count(*)").fetchall()
+        return dict(sorted(groups))
 
     def _repr_html_(self) -> str:
         assert self.session is not None
@@ -65,11 +69,11 @@ class ChangeSet(Frame):
         return facts_html(f"{self.spec.kind} of {self.ref}", facts) + super()._repr_html_()
 
     def before(self) -> Frame:
-        """The rows of the table at the beginning of the range, in the columns of the query and those that its predicate is true for."""
+        """Return the table's rows before the range, with the query's columns and predicate."""
         return self.after().limit(0) if self.from_version == -1 else self._state(self.from_version)
 
     def after(self) -> Frame:
-        """The same at the end of the range."""
+        """Return the table's rows after the range, with the query's columns and predicate."""
         return self._state(self.to_version)
 
     def _state(self, version: int) -> Frame:
@@ -78,5 +82,5 @@ class ChangeSet(Frame):
         return self.session.scan(self.ref, ReadSpec(spec.columns, spec.predicate, version, dialect=spec.dialect))
 
     def computed(self, rows: Frame) -> ChangeSet:
-        """This answer, whose rows were computed and lie elsewhere."""
+        """Return this result with its rows already computed and stored elsewhere."""
         return self._with(rows.source)

@@ -1,14 +1,15 @@
-"""What can go wrong, as a small tree. Every message names the table, what was asked and what to do."""
+"""Errors of this library. Every message names the table, the operation and a remedy."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any
+from copy import copy
+from typing import Any, Self
 
 
 def repeated_keys(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """Keys that occur several times, for a message. Each row is the values of the names, then how often they occur.
+    """Return repeated keys, for a message. Each row has the key values and then their count.
 
     >>> repeated_keys(["id", "day"], [(1, "mon", 2)])
     "id = 1, day = 'mon' (2 times)"
@@ -20,9 +21,9 @@ def repeated_keys(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 
 
 def unfitting_columns(missing: Sequence[str], new: Sequence[str], other: Sequence[str], *, may_grow: bool) -> str:
-    """What keeps data from fitting a table: its missing and new columns, and the sentences on those of another type.
+    """Return why data does not fit a table: missing columns, new columns, and sentences on types.
 
-    Empty if nothing does. New columns are no problem where the table's schema may grow.
+    Empty if it fits. New columns are no problem if the table's schema may grow.
     """
     problems = []
     if missing:
@@ -37,14 +38,14 @@ def unfitting_columns(missing: Sequence[str], new: Sequence[str], other: Sequenc
 
 
 def without_type(column: str) -> SchemaMismatch:
-    """The error about a column that holds, or whose nested values hold, nothing but NULL: a new column has no type then."""
+    """Return the error about a new column that is all NULL, at some level, and so has no type."""
     return SchemaMismatch(
         f"column {column!r} holds nothing but NULL, and a new column needs a type: cast it, for instance to a string"
     )
 
 
 def about_tables(mode: str, tables: Iterable[str]) -> str:
-    """The beginning of a message about rows that are read.
+    """Return the beginning of a message about a read.
 
     >>> about_tables("query", ["main.a", "main.b"])
     'query on tables main.a, main.b'
@@ -57,7 +58,10 @@ def about_tables(mode: str, tables: Iterable[str]) -> str:
 
 
 def uncomputable(what: str, engine: str, why: str, *, writes: bool) -> InvalidConfig:
-    """The error about a row that has no value for an expression: a division by zero, an overflow, a subquery of two rows."""
+    """Return the error about an expression without a value.
+
+    Causes are a division by zero, an overflow, or a subquery of two rows.
+    """
     ending = " Nothing was written." if writes else ""
     return InvalidConfig(f"{what}: {engine} cannot compute a row: {why.rstrip('. ')}.{ending}")
 
@@ -65,17 +69,18 @@ def uncomputable(what: str, engine: str, why: str, *, writes: bool) -> InvalidCo
 _MOST_NAMED = 4
 
 _SECRET_PARAMETER = re.compile(
-    r"""([?&;][^=&;?\s'"`<>]*?(?:sig|signature|token|secret|password|passwd|credential|key|accessid)[^=&;?\s'"`<>]*=)[^&;\s'"`<>)\]}]+""",
+    r"""([?&;][^=&;?\s'"`<>]*?"""
+    r"""(?:sig|signature|token|secret|password|passwd|credential|key|accessid)[^=&;?\s'"`<>]*=)[^&;\s'"`<>)\]}]+""",
     re.IGNORECASE,
 )
 _USER_IN_URL = re.compile(r"""(\w://)[^/\s'"`:@]+:[^/\s'"`@]+@""")
 
 
 def redacted(text: str) -> str:
-    """A text without what signs or opens a URL in it: shared access signatures, presigned requests, keys, user and password.
+    """Return a text without the secrets of its URLs: signatures, keys and passwords.
 
-    >>> redacted("Cannot read 'https://a.blob.core.windows.net/c/x?sv=2022&sig=4Qx%3D&se=2030': 403")
-    "Cannot read 'https://a.blob.core.windows.net/c/x?sv=2022&sig=***&se=2030': 403"
+    >>> redacted("No 'https://a.blob.core.windows.net/c/x?sv=2022&sig=4Qx%3D&se=2030': 403")
+    "No 'https://a.blob.core.windows.net/c/x?sv=2022&sig=***&se=2030': 403"
     """
     if "://" not in text:
         return text
@@ -83,24 +88,33 @@ def redacted(text: str) -> str:
 
 
 def redact(error: BaseException) -> None:
-    """Take the secrets of URLs out of the message of a library's error, which tracebacks show beside ours."""
+    """Remove the secrets of URLs from a library's error, which tracebacks show too."""
     if any(isinstance(each, str) and "://" in each for each in error.args):
         error.args = tuple(redacted(each) if isinstance(each, str) else each for each in error.args)
 
 
 class DuckrunError(Exception):
-    """Root of every error that this library raises on purpose. Its message shows no secret of a URL."""
+    """Root of all errors that this library raises on purpose.
+
+    Its message shows no secret of a URL.
+    """
 
     def __init__(self, *args: object) -> None:
         super().__init__(*(redacted(each) if isinstance(each, str) else each for each in args))
 
+    def with_message(self, message: str) -> Self:
+        """Return a copy with another message. Its type and fields stay."""
+        error = copy(self)
+        error.args = (redacted(message),)
+        return error
+
 
 class InvalidConfig(DuckrunError):
-    """A setting, a key or a combination of arguments that cannot work; nothing was run."""
+    """An invalid setting, key or combination of arguments; nothing was run."""
 
 
 class TableNotFound(DuckrunError):
-    """No table or view of that name in the lake; the message lists the nearest names."""
+    """The lake has no such table or view; the message lists the nearest names."""
 
 
 class SchemaMismatch(DuckrunError):
@@ -108,28 +122,26 @@ class SchemaMismatch(DuckrunError):
 
 
 class RowsOutsidePartition(SchemaMismatch):
-    """Rows that lie outside the partition or predicate being replaced."""
+    """A row lies outside the partition or predicate to replace."""
 
 
 class CommitConflict(DuckrunError):
-    """Another writer committed first, and the write may not be repeated on top of it."""
+    """Another writer committed first, and the write cannot be retried on top of it."""
 
 
 class SourceOutdated(CommitConflict):
-    """The rows to write were computed from their own table, and another writer has changed that since.
-
-    ``version`` is the version that they were computed from.
-    """
+    """The rows were computed from the target table, which another writer has changed since."""
 
     version: int | None = None
+    """Version that the rows were computed from."""
 
 
 class DuplicateSourceKeys(DuckrunError):
-    """The source of a merge holds a key more than once, so the outcome would be arbitrary."""
+    """The source of a merge holds a key more than once, so that the outcome would be arbitrary."""
 
 
 class UnsupportedFeature(DuckrunError):
-    """This engine cannot do that on this table; the message names the engine that can."""
+    """The engine cannot do this on the table; the message names an engine that can."""
 
 
 class StorageError(DuckrunError):
@@ -137,26 +149,27 @@ class StorageError(DuckrunError):
 
 
 class CommitUnknown(StorageError):
-    """No answer to a commit came, and the store or catalog could not be asked: it may be there. Look before you repeat it."""
+    """The store or catalog did not answer, so that the commit may exist. Check before a retry."""
 
 
 class ReadOnlyLake(DuckrunError):
-    """A write was asked of a lake or session opened with read_only."""
+    """A write to a lake or session opened with read_only."""
 
 
 class VersionNotReadable(DuckrunError):
-    """That version or timestamp is not, or no longer, in the table's log."""
+    """The table's log does not have, or no longer has, the version or timestamp."""
 
 
 class MergeRefused(DuckrunError):
-    """A row met a clause of a merge whose action is to fail; nothing was written."""
+    """A row met a merge clause whose action is to fail; nothing was written."""
 
 
 class LostRows(DuckrunError):
-    """A commit would have lost or doubled rows by its own figures; it was not made. A fault of this library, or of the statistics
-    in the table's log.
+    """By its own figures the commit would have lost or duplicated rows, so it was not made.
+
+    The cause is a fault of this library, or of the statistics in the table's log.
     """
 
 
 class FunctionFailed(DuckrunError):
-    """A Python function of the caller's raised on one of Spark's workers; the message holds its traceback."""
+    """A Python function of the caller raised on a Spark worker; the message holds its traceback."""

@@ -13,9 +13,10 @@ if TYPE_CHECKING:
 
 
 class Frame(LazyRows):
-    """Rows that are computed when they are asked for, from tables pinned at one version each, by a session.
+    """Lazy rows of a session's query; each table is pinned at one version.
 
-    Transforms are SQL; ``native`` is the DuckDB relation or Spark DataFrame underneath, for everything else.
+    Transforms are SQL. ``native`` is the DuckDB relation or Spark DataFrame underneath, for
+    everything else.
 
     Example::
 
@@ -37,8 +38,12 @@ class Frame(LazyRows):
 
     @property
     def source(self) -> FrameSource:
-        """The query of an engine. Raises InvalidConfig if the session that made this frame is closed, VersionNotReadable or TableNotFound if
-        a table that it reads was dropped since.
+        """The engine's query.
+
+        Raises:
+            InvalidConfig: The session of the frame is closed.
+            VersionNotReadable: A table that it reads was dropped and created again since.
+            TableNotFound: A table that it reads was dropped since.
         """
         if self.session is not None:
             self.session.ensure_open()
@@ -47,8 +52,10 @@ class Frame(LazyRows):
 
     @property
     def write(self) -> DataFrameWriter:
-        """Write the rows: ``frame.write.mode("append").saveAsTable("sales.orders")``. Raises InvalidConfig for a frame
-        that no session made.
+        """Writer of the rows: ``frame.write.mode("append").saveAsTable("sales.orders")``.
+
+        Raises:
+            InvalidConfig: The frame belongs to no session.
         """
         from duckrun.writer import DataFrameWriter
 

@@ -1,4 +1,4 @@
-"""Spark's merge, clause by clause: the same statement as a MERGE in SQL, of rows at hand."""
+"""Spark's merge, clause by clause: the same statement as MERGE in SQL, with rows of the session."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 
 class DeltaMergeBuilder:
-    """What ``table.merge(source, condition)`` gives; the clauses are tried in the order given. Nothing is read or
-    written before execute().
+    """Builder of ``table.merge(source, condition)``. Only execute() reads or writes.
 
-    The condition holds at least one equality of a target's column and a source's (the keys, of which the source holds
-    each once); what else it says is checked for the rows that they match. Expressions are SQL over both aliases.
+    Clauses apply in the order given. The condition has at least one equality of a target and a
+    source column. These are the keys, and each may occur once in the source. The rest of the
+    condition filters the matches. Expressions are SQL over both aliases.
     """
 
     def __init__(self, table: Table, source: Any, condition: str) -> None:
@@ -39,43 +39,47 @@ class DeltaMergeBuilder:
         self._evolves = False
 
     def whenMatchedUpdate(self, condition: str | None = None, set: Mapping[str, str] | None = None) -> Self:
-        """Set columns of the target, by ``{column: expression}``, where a source row matches."""
+        """Set columns of matched target rows, by ``{column: expression}``."""
         return self._add("matched_update", condition, _needed(set, "whenMatchedUpdate", "set"))
 
     def whenMatchedUpdateAll(self, condition: str | None = None) -> Self:
-        """Set every column to the source's column of the same name."""
+        """Set every column of matched target rows to the source column of the same name."""
         return self._add("matched_update", condition)
 
     def whenMatchedDelete(self, condition: str | None = None) -> Self:
-        """Delete the rows that a source row matches."""
+        """Delete the matched target rows."""
         return self._add("matched_delete", condition)
 
     def whenNotMatchedInsert(self, condition: str | None = None, values: Mapping[str, str] | None = None) -> Self:
-        """Insert a row, by ``{column: expression}``, for a source row that matches none."""
+        """Insert a row, by ``{column: expression}``, for each unmatched source row."""
         return self._add("not_matched_insert", condition, _needed(values, "whenNotMatchedInsert", "values"))
 
     def whenNotMatchedInsertAll(self, condition: str | None = None) -> Self:
-        """Insert the source rows that match none, column by column of the same name."""
+        """Insert the unmatched source rows, matching columns by name."""
         return self._add("not_matched_insert", condition)
 
     def whenNotMatchedBySourceUpdate(self, condition: str | None = None, set: Mapping[str, str] | None = None) -> Self:
-        """Set columns of the target's rows that no source row matches."""
+        """Set columns of target rows without a match, by ``{column: expression}``."""
         return self._add("not_matched_by_source_update", condition, _needed(set, "whenNotMatchedBySourceUpdate", "set"))
 
     def whenNotMatchedBySourceDelete(self, condition: str | None = None) -> Self:
-        """Delete the target's rows that no source row matches."""
+        """Delete the target rows without a match."""
         return self._add("not_matched_by_source_delete", condition)
 
     def withSchemaEvolution(self) -> Self:
-        """Columns that the source has and the table has not are added to it."""
+        """Add source columns that the table lacks."""
         self._evolves = True
         return self
 
     def execute(self) -> Commit:
-        """Merge, as one commit.
+        """Run the merge, as one commit. On an error the table is unchanged.
 
-        Raises InvalidConfig for a condition or expression that cannot be read, names no column or has no key;
-        DuplicateSourceKeys, SchemaMismatch, ReadOnlyLake, UnsupportedFeature. The table is then as it was.
+        Raises:
+            InvalidConfig: A condition or expression is invalid, names no column or has no key.
+            DuplicateSourceKeys: A key occurs several times in the source.
+            SchemaMismatch: The rows do not fit the table.
+            ReadOnlyLake: The lake is open read-only.
+            UnsupportedFeature: The engine cannot run the merge.
         """
         table, source = self._table, self._source
         what = f"The merge into table {table.ref}"
@@ -83,7 +87,7 @@ class DeltaMergeBuilder:
             raise InvalidConfig(f"{what} has no clause; add whenMatchedUpdateAll(), whenNotMatchedInsertAll(), ...")
         condition = expression_tree(self._condition, what)
         target = table.alias_name or TARGET
-        given = Given(source, _source_alias(source, condition, target), tuple(table.session.schema_of(source).names))
+        rows = Given(source, _source_alias(source, condition, target), tuple(table.session.schema_of(source).names))
         whens = tuple(
             When(
                 kind,
@@ -92,8 +96,8 @@ class DeltaMergeBuilder:
             )
             for kind, only, set in self._clauses
         )
-        asked = Asked("append_new_columns" if self._evolves else "fail")
-        return change(table.session, table.ref, Merge((), target, given, condition, (), whens), asked)
+        options = Asked("append_new_columns" if self._evolves else "fail")
+        return change(table.session, table.ref, Merge((), target, rows, condition, (), whens), options)
 
     def _add(self, kind: ClauseKind, condition: str | None, set: Mapping[str, str] | None = None) -> Self:
         self._clauses.append((kind, condition, set))
@@ -101,7 +105,7 @@ class DeltaMergeBuilder:
 
 
 def expression_tree(expression: str, what: str) -> exp.Expr:
-    """The tree of one expression of DuckDB's SQL. Raises InvalidConfig."""
+    """Parse one expression of DuckDB's SQL. Raises InvalidConfig."""
     if not isinstance(expression, str):
         raise InvalidConfig(f"{what}: {expression!r} is a {type(expression).__name__}; give SQL as text.")
     try:
@@ -114,9 +118,7 @@ def expression_tree(expression: str, what: str) -> exp.Expr:
 
 
 def _source_alias(source: Any, condition: exp.Expr, target: str) -> str:
-    """The name that a frame was given; one without (a pandas frame, a Spark frame) has the one name that the condition
-    uses beside the target's.
-    """
+    """Return the frame's alias, else the only other name in the condition."""
     if isinstance(source, Frame) and source.alias_name is not None:
         return source.alias_name
     used = {column.table.lower(): column.table for column in condition.find_all(exp.Column) if column.table}
@@ -124,9 +126,9 @@ def _source_alias(source: Any, condition: exp.Expr, target: str) -> str:
     return used.popitem()[1] if len(used) == 1 else SOURCE
 
 
-def _needed(given: Mapping[str, str] | None, method: str, argument: str) -> Mapping[str, str]:
-    if not given:
+def _needed(mapping: Mapping[str, str] | None, method: str, argument: str) -> Mapping[str, str]:
+    if not mapping:
         raise InvalidConfig(f"{method}() needs {argument}, a mapping of column to expression.")
-    typed(given, Mapping, argument, f"{method}()")
-    names_in(list(given), argument, f"{method}()")
-    return given
+    typed(mapping, Mapping, argument, f"{method}()")
+    names_in(list(mapping), argument, f"{method}()")
+    return mapping

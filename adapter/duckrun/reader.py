@@ -1,4 +1,4 @@
-"""DataFrameReader: reading by Spark's names, the same on both engines."""
+"""DataFrameReader: reading by Spark's method names, the same on both engines."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _OPTIONS = {
 
 
 class DataFrameReader:
-    """What ``s.read`` gives. Nothing is read before a method of the Frame needs rows.
+    """Reader of ``s.read``. Nothing is read before a method of the Frame needs rows.
 
     Example: ``s.read.format("delta").option("versionAsOf", 3).load("lake/sales/orders")``.
     """
@@ -44,26 +44,37 @@ class DataFrameReader:
         self._given: dict[str, Any] = {}
 
     def format(self, source: str) -> Self:
-        """``delta`` (the default), ``parquet`` or ``csv``. Raises InvalidConfig."""
+        """Set the format: ``delta`` (the default), ``parquet`` or ``csv``.
+
+        Raises:
+            InvalidConfig: The format is unknown.
+        """
         self._format = known_value(source, FORMATS, "format to read")
         return self
 
     def option(self, key: str, value: Any) -> Self:
-        """``versionAsOf``, ``timestampAsOf``, ``readChangeFeed`` with ``startingVersion`` to ``endingTimestamp`` (delta); ``header``,
-        ``sep``, ``inferSchema`` (csv).
+        """Set an option.
+
+        Args:
+            key: For delta ``versionAsOf``, ``timestampAsOf``, or ``readChangeFeed`` with
+                ``startingVersion``, ``startingTimestamp``, ``endingVersion`` and
+                ``endingTimestamp``. For csv ``header``, ``sep`` and ``inferSchema``.
         """
         self._given[given(key, str, "key", "option()")] = value
         return self
 
     def options(self, **options: Any) -> Self:
-        """Several options at once."""
+        """Set several options at once."""
         self._given |= options
         return self
 
     def table(self, tableName: str) -> Frame:
-        """A table, view or registered name: ``name``, ``schema.name`` or ``lake.schema.name``.
+        """Read a table, view or registered name: ``name``, ``schema.name`` or ``lake.schema.name``.
 
-        Raises TableNotFound with the nearest names, VersionNotReadable, InvalidConfig for an unknown option.
+        Raises:
+            TableNotFound: No such table; the message has the nearest names.
+            VersionNotReadable: The table has no such version or time.
+            InvalidConfig: An option is unknown.
         """
         given(tableName, str, "tableName", "table()")
         feed = self._feed()
@@ -75,32 +86,37 @@ class DataFrameReader:
         return self._session.table(tableName).toDF(spec.version, spec.timestamp)
 
     def load(self, path: str | os.PathLike[str]) -> Frame:
-        """A table, or the files, at a path: the folder of a Delta table; a file, folder or pattern of the others.
+        """Read a path: a Delta table's folder, or files, a folder or a glob of other formats.
 
-        Raises TableNotFound, VersionNotReadable, StorageError, InvalidConfig for an unknown option.
+        Raises:
+            TableNotFound: The folder holds no table.
+            VersionNotReadable: The table has no such version or time.
+            StorageError: The path cannot be read.
+            InvalidConfig: An option is unknown.
         """
-        found = self._session.lakes.at(path)
+        located = self._session.lakes.at(path)
         feed = self._feed()
         if feed is not None:
-            return ChangeSet(self._session, found.ref, feed)
+            return ChangeSet(self._session, located.ref, feed)
         if self._format == "delta":
-            return self._session.scan(found.ref, self._read_spec())
-        if found.lake.exists(found.ref):
+            return self._session.scan(located.ref, self._read_spec())
+        if located.lake.exists(located.ref):
             raise InvalidConfig(
-                f"{found.ref.location} is a Delta table, whose folder holds files of older versions too; read it by format('delta')."
+                f"{located.ref.location} is a Delta table, whose folder holds files of older versions "
+                "too; read it by format('delta')."
             )
-        given = self._checked()
-        options: dict[str, Any] = {k: as_bool(given[k], k) for k in ("header", "inferSchema") if k in given}
-        separator = given.get("sep", given.get("delimiter"))
+        checked = self._checked()
+        options: dict[str, Any] = {k: as_bool(checked[k], k) for k in ("header", "inferSchema") if k in checked}
+        separator = checked.get("sep", checked.get("delimiter"))
         options |= {} if separator is None else {"sep": str(separator)}
         return self._session.read_files(self._format, normalise_root(path), options)
 
     def parquet(self, path: str | os.PathLike[str]) -> Frame:
-        """The rows of Parquet files."""
+        """Read Parquet files."""
         return self.format("parquet").load(path)
 
     def csv(self, path: str | os.PathLike[str], **options: Any) -> Frame:
-        """The rows of CSV files; as in Spark, without a header and with strings only unless told otherwise."""
+        """Read CSV files. As in Spark, the default is no header and only strings."""
         return self.format("csv").options(**options).load(path)
 
     def _checked(self) -> dict[str, Any]:
@@ -111,23 +127,26 @@ class DataFrameReader:
         return {known_option(key, known, what): value for key, value in self._given.items()}
 
     def _feed(self) -> ChangeSpec | None:
-        """The rows of the change feed, where they are asked for, by Spark's words: both ends are included."""
-        given = self._checked() if self._format == "delta" else {}
-        ends = [name for name in given if name.startswith(("starting", "ending"))]
-        if not as_bool(given.get("readChangeFeed", False), "readChangeFeed"):
+        """Return the spec of a change feed read, if requested.
+
+        As in Spark, both ends are included.
+        """
+        options = self._checked() if self._format == "delta" else {}
+        ends = [name for name in options if name.startswith(("starting", "ending"))]
+        if not as_bool(options.get("readChangeFeed", False), "readChangeFeed"):
             if ends:
                 raise InvalidConfig(f"Option {ends[0]!r} goes with readChangeFeed, whose rows it bounds.")
             return None
-        if "versionAsOf" in given or "timestampAsOf" in given:
+        if "versionAsOf" in options or "timestampAsOf" in options:
             raise InvalidConfig(
                 "readChangeFeed reads a range: startingVersion and endingVersion, not versionAsOf or timestampAsOf."
             )
-        start, end = given.get("startingVersion"), given.get("endingVersion")
+        start, end = options.get("startingVersion"), options.get("endingVersion")
         return ChangeSpec(
             "feed",
             from_version=None if start is None else as_int(start, "startingVersion") - 1,
-            from_timestamp=None if "startingTimestamp" not in given else str(given["startingTimestamp"]),
-            to_version=given.get("endingTimestamp") if end is None else as_int(end, "endingVersion"),
+            from_timestamp=None if "startingTimestamp" not in options else str(options["startingTimestamp"]),
+            to_version=options.get("endingTimestamp") if end is None else as_int(end, "endingVersion"),
         )
 
     def _read_spec(self) -> ReadSpec:
@@ -135,8 +154,8 @@ class DataFrameReader:
             raise InvalidConfig(
                 f"A table of the lake is read as delta, not as {self._format}; use load(path) for files."
             )
-        given = self._checked()
-        version, timestamp = given.get("versionAsOf"), given.get("timestampAsOf")
+        options = self._checked()
+        version, timestamp = options.get("versionAsOf"), options.get("timestampAsOf")
         return ReadSpec(
             version=None if version is None else as_int(version, "versionAsOf"),
             timestamp=None if timestamp is None else str(timestamp),

@@ -1,4 +1,4 @@
-"""Columns as people have them, a schema or type of pyarrow or PySpark, as those of a table to make."""
+"""Conversion of pyarrow and PySpark schemas into columns of a table to create."""
 
 from __future__ import annotations
 
@@ -17,10 +17,15 @@ if TYPE_CHECKING:
 
 
 def columns_of(session: Session, cols: Any, what: str) -> list[ColumnSpec]:
-    """The columns of a schema, or of a list of its fields, with types in Spark's SQL. ``what`` names the argument.
+    """Return the columns of a schema, or of a list of its fields, with types in Spark's SQL.
 
-    Raises InvalidConfig for anything else, SchemaMismatch for a type that Delta does not have, UnsupportedFeature for a nested
-    field that may not be NULL.
+    Args:
+        what: Name of the argument, for messages.
+
+    Raises:
+        InvalidConfig: ``cols`` is no schema.
+        SchemaMismatch: Delta lacks a type.
+        UnsupportedFeature: A nested field refuses NULL.
     """
     if isinstance(cols, pa.Schema):
         return _columns(session, _of_arrow(session, cols))
@@ -35,7 +40,7 @@ def columns_of(session: Session, cols: Any, what: str) -> list[ColumnSpec]:
 
 
 def sql_type(session: Session, kind: Any, column: str, what: str) -> str:
-    """A type in Spark's SQL: text as it is, a type of pyarrow or PySpark by its name there. Raises as columns_of()."""
+    """Return a type in Spark's SQL; text is returned unchanged. Raises as columns_of()."""
     if isinstance(kind, str):
         return kind
     if isinstance(kind, pa.DataType):
@@ -47,18 +52,18 @@ def sql_type(session: Session, kind: Any, column: str, what: str) -> str:
 
 
 def columns_in(text: str, what: str) -> list[ColumnSpec]:
-    """The columns of a list in Spark's SQL, ``day DATE, n INT``. Raises InvalidConfig."""
+    """Parse a list of columns in Spark's SQL, ``day DATE, n INT``. Raises InvalidConfig."""
     try:
-        found = exp.DataType.build(f"STRUCT<{text}>", dialect="spark").expressions
+        columns = exp.DataType.build(f"STRUCT<{text}>", dialect="spark").expressions
     except SqlglotError as error:
         raise InvalidConfig(f"{what} is {text!r}, which is no list of columns with their types.") from error
-    if not found or not all(isinstance(column, exp.ColumnDef) and column.args.get("kind") for column in found):
+    if not columns or not all(isinstance(column, exp.ColumnDef) and column.args.get("kind") for column in columns):
         raise InvalidConfig(f"{what} is {text!r}; each column has a name and a type, as in 'day DATE, n INT'.")
-    return [ColumnSpec(column.name, column.args["kind"].sql(dialect="spark")) for column in found]
+    return [ColumnSpec(column.name, column.args["kind"].sql(dialect="spark")) for column in columns]
 
 
 def said(value: Any) -> str:
-    """A value that was given, for messages."""
+    """Return a value with its type, for messages."""
     return f"{value!r}, a {type(value).__name__}"
 
 
@@ -68,18 +73,18 @@ def _columns(session: Session, fields: Iterable[Mapping[str, Any]]) -> list[Colu
 
 
 def _of_arrow(session: Session, schema: pa.Schema) -> list[Mapping[str, Any]]:
-    """Columns as the log would have them: as rows of a schema would be stored, with the schema's own NOT NULL and comments."""
+    """Return Arrow columns as the log stores them, with the schema's own NOT NULL and comments."""
     for field in schema:
         _refuse_strict(field.name, _strict_in_arrow(field.type))
     stored = session.schema_of(schema.empty_table(), engine="duckdb")
     return [
-        {**found, "nullable": field.nullable, "metadata": _metadata(field)}
-        for found, field in zip(session.lake.format.fields_of(stored), schema, strict=True)
+        {**logged, "nullable": field.nullable, "metadata": _metadata(field)}
+        for logged, field in zip(session.lake.format.fields_of(stored), schema, strict=True)
     ]
 
 
 def _of_spark(fields: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The same of Spark's types, which say themselves as the log does."""
+    """Return Spark's columns, whose JSON form is that of the log."""
     listed = list(fields)
     for field in listed:
         _refuse_strict(field["name"], _strict_in_json(field["type"]))
@@ -94,13 +99,14 @@ def _metadata(field: pa.Field) -> dict[str, str]:
 def _refuse_strict(column: str, strict: bool) -> None:
     if strict:
         raise UnsupportedFeature(
-            f"Column {column!r}: something inside its type may not be NULL, which CREATE TABLE does not say here. Let it be nullable; "
+            f"Column {column!r}: something inside its type may not be NULL, which CREATE TABLE does "
+            "not say here. Let it be nullable; "
             "NOT NULL is for the column itself."
         )
 
 
 def _strict_in_arrow(kind: pa.DataType) -> bool:
-    """True if a type holds a field that may not be NULL; the keys of a map never are."""
+    """True if a nested field of an Arrow type refuses NULL; map keys never count."""
     if pa.types.is_map(kind):
         inside, keys = [kind.item_field], [kind.key_type]
     else:
@@ -111,7 +117,7 @@ def _strict_in_arrow(kind: pa.DataType) -> bool:
 
 
 def _strict_in_json(kind: Any) -> bool:
-    """The same of a type as the log has it."""
+    """True if a nested field of a type in the log's JSON form refuses NULL."""
     if isinstance(kind, str):
         return False
     if not all(kind.get(key, True) for key in ("containsNull", "valueContainsNull")):

@@ -1,6 +1,9 @@
-"""Spark for users, for dbt and for Dagster: sessions, one server for several processes, streams, and the engine itself.
+"""Spark for users, dbt and Dagster: sessions, a server for several processes, streams, the engine.
 
-Importing this module imports no PySpark and starts nothing; ``engines/spark/__init__.pyi`` lists its names. Example::
+Importing this module imports no PySpark and starts nothing. ``engines/spark/__init__.pyi`` lists
+its names.
+
+Example::
 
     from duckrun.spark import spark_session
 

@@ -1,4 +1,4 @@
-"""Table: one table of a session by Spark's own names, which is what DeltaTable is."""
+"""Table: one table of a session by Spark's method names; DeltaTable is the same class."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from duckrun.display.history_plot import CHANGE_TYPES, VersionSize, plot
 from duckrun.display.notebook import facts_html
 from duckrun.display.units import readable_bytes
 from duckrun.errors import InvalidConfig, UnsupportedFeature
-from duckrun.former import names_now_in
 from duckrun.frame import Frame
 from duckrun.merge_builder import DeltaMergeBuilder, expression_tree
 from duckrun.schemas import columns_in, columns_of
@@ -51,7 +50,9 @@ _PARQUET = re.compile(r"parquet\.`((?:[^`]|``)+)`", re.IGNORECASE)
 
 
 class Table:
-    """One table of a session: its rows, its past, and its changes, each of which is one commit and returns it.
+    """One table of a session: its rows, its history and its changes.
+
+    Each change returns its commit.
 
     Conditions and expressions are SQL text with DuckDB's meaning, on both engines.
 
@@ -59,7 +60,8 @@ class Table:
 
         orders = DeltaTable.forName(s, "sales.orders").alias("t")
         changes = s.sql("select 2 as id, 'kiwi' as item, 3.5 as price").alias("s")
-        orders.merge(changes, "t.id = s.id").whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
+        merge = orders.merge(changes, "t.id = s.id").whenMatchedUpdateAll()
+        merge.whenNotMatchedInsertAll().execute()
     """
 
     def __init__(self, session: Session, ref: TableRef, alias: str | None = None) -> None:
@@ -69,56 +71,82 @@ class Table:
 
     @classmethod
     def forName(cls, session: Session, tableOrViewName: str) -> Table:
-        """A table by ``name``, ``schema.name`` or ``lake.schema.name``. Raises TableNotFound with the nearest names."""
+        """Return a table by ``name``, ``schema.name`` or ``lake.schema.name``.
+
+        Raises:
+            TableNotFound: No such table; the message has the nearest names.
+        """
         return _opened(session, "forName()").table(given(tableOrViewName, str, "tableOrViewName", "forName()"))
 
     @classmethod
     def forPath(cls, session: Session, path: str | os.PathLike[str]) -> Table:
-        """The table in a folder, which need not lie in a lake. Raises TableNotFound."""
+        """Return the table in a folder, inside or outside a lake.
+
+        Raises:
+            TableNotFound: The folder holds no table.
+        """
         folder = given(path, (str, os.PathLike), "path", "forPath()")
         return _opened(session, "forPath()").table(session.lakes.at(folder).ref)
 
     @classmethod
     def isDeltaTable(cls, session: Session, identifier: str | os.PathLike[str]) -> bool:
         """True if a folder holds a Delta table."""
-        found = _opened(session, "isDeltaTable()").lakes.at(
+        located = _opened(session, "isDeltaTable()").lakes.at(
             given(identifier, (str, os.PathLike), "identifier", "isDeltaTable()")
         )
-        return found.lake.exists(found.ref) and not session.pins.hides(found.ref)
+        return located.lake.exists(located.ref) and not session.pins.hides(located.ref)
 
     @classmethod
     def create(cls, session: Session) -> DeltaTableBuilder:
-        """Start a new table; its execute() makes it, with no rows. One that is there already is a CommitConflict. Example::
+        """Start a new table.
 
-        orders = DeltaTable.create(s).tableName("sales.orders").addColumn("id", "BIGINT", nullable=False).execute()
+        Its execute() creates the empty table, or raises CommitConflict if it exists.
+
+        Example::
+
+            builder = DeltaTable.create(s).tableName("sales.orders")
+            builder.addColumn("id", "BIGINT", nullable=False)
+            orders = builder.execute()
         """
         return DeltaTableBuilder(_opened(session, "create()"), "create", "error")
 
     @classmethod
     def createIfNotExists(cls, session: Session) -> DeltaTableBuilder:
-        """The same; a table that is there already stays as it is."""
+        """Start a new table, as create(), but keep a table that exists."""
         return DeltaTableBuilder(_opened(session, "createIfNotExists()"), "createIfNotExists", "ignore")
 
     @classmethod
     def replace(cls, session: Session) -> DeltaTableBuilder:
-        """Start a table that takes the place of the one that is there, with its history; one must be, else TableNotFound."""
+        """Start a table that replaces an existing one and continues its history.
+
+        Raises:
+            TableNotFound: By execute(), if there is no table to replace.
+        """
         return DeltaTableBuilder(_opened(session, "replace()"), "replace", "replace", must_exist=True)
 
     @classmethod
     def createOrReplace(cls, session: Session) -> DeltaTableBuilder:
-        """The same, whether a table is there or not."""
+        """Start a table that replaces an existing one, if any."""
         return DeltaTableBuilder(_opened(session, "createOrReplace()"), "createOrReplace", "replace")
 
     @classmethod
     def convertToDelta(cls, session: Session, identifier: str, partitionSchema: Any | None = None) -> Table:
-        """Make a table of a folder of Parquet files, ``parquet.`/a/folder```, which stay as they are, as one commit.
+        """Convert a folder of Parquet files, ``parquet.`/a/folder```, into a table, as one commit.
 
-        ``partitionSchema`` has the columns that the folder's ``name=value`` levels hold: ``"day DATE, n INT"``, or a schema of
-        pyarrow or PySpark. Raises InvalidConfig for partitions that are not the folder's, CommitConflict where a table is there,
-        StorageError for other files.
+        The files stay unchanged.
+
+        Args:
+            identifier: The folder, as ``parquet.`/a/folder```.
+            partitionSchema: Columns of the folder's ``name=value`` levels: ``"day DATE, n INT"``,
+                or a schema of pyarrow or PySpark.
+
+        Raises:
+            InvalidConfig: The partitions differ from those of the folder.
+            CommitConflict: The folder already holds a table.
+            StorageError: The folder holds other files.
         """
-        found = _PARQUET.fullmatch(given(identifier, str, "identifier", "convertToDelta()"))
-        if found is None:
+        match = _PARQUET.fullmatch(given(identifier, str, "identifier", "convertToDelta()"))
+        if match is None:
             raise InvalidConfig(
                 f"convertToDelta(): identifier is {identifier!r}; give a folder as parquet.`/a/folder`."
             )
@@ -127,7 +155,7 @@ class Table:
             columns = columns_in(partitionSchema, "convertToDelta(): partitionSchema")
         elif partitionSchema is not None:
             columns = columns_of(session, partitionSchema, "convertToDelta(): partitionSchema")
-        ref = _opened(session, "convertToDelta()").lakes.at(found[1].replace("``", "`")).ref
+        ref = _opened(session, "convertToDelta()").lakes.at(match[1].replace("``", "`")).ref
         session.execute(ref, ConvertSpec(tuple(columns), dialect="spark"))
         return session.table(ref)
 
@@ -147,22 +175,31 @@ class Table:
         return facts_html(str(self.ref), facts) + self.toDF(version=detail["version"])._repr_html_()
 
     def alias(self, aliasName: str) -> Table:
-        """The same table, known by a name in the condition and the clauses of a merge."""
+        """Return the same table under an alias for the condition and the clauses of a merge."""
         return Table(self.session, self.ref, given(aliasName, str, "aliasName", "alias()"))
 
     # -- reading
 
     def snapshot(self, version: int | None = None, timestamp: str | None = None) -> Snapshot:
-        """The table at a version, at a time (ISO 8601), or now. Raises VersionNotReadable, InvalidConfig for both."""
+        """Return the table at a version, at a time (ISO 8601), or now.
+
+        Raises:
+            VersionNotReadable: The table has no such version or time.
+            InvalidConfig: Both a version and a time are given.
+        """
         _refuse_moment(version, timestamp, "snapshot()")
         at = ReadSpec(version=version, timestamp=timestamp)
         return self.session.lakes.snapshot(self.ref, at.version, at.timestamp)
 
     def toDF(self, version: int | None = None, timestamp: str | None = None, *, row_ids: bool = False) -> Frame:
-        """The rows at a version, at a time, or now: lazy.
+        """Return the rows at a version, at a time, or now. Lazy.
 
-        ``row_ids`` adds ``_row_id`` and ``_row_commit_version`` (the version at which the row came or last changed) of a table that
-        tracks rows; InvalidConfig for any other.
+        Args:
+            row_ids: Add ``_row_id`` and ``_row_commit_version``, the version at which a row came or
+                last changed. The table must track rows.
+
+        Raises:
+            InvalidConfig: The table does not track rows.
         """
         _refuse_moment(version, timestamp, "toDF()")
         spec = ReadSpec(version=version, timestamp=timestamp)
@@ -188,11 +225,20 @@ class Table:
         commit_version: bool = False,
         table_id: str | None = None,
     ) -> ChangeSet:
-        """What happened to the rows in the versions after ``from_version`` (-1: from the beginning), up to ``to_version``: lazy.
+        """Return the changes of rows in the versions after ``from_version``, up to ``to_version``.
 
-        ``kind`` is append_only, upsert, min_delta or full_delta; ``key`` are the columns by which a row is the same one. ``table_id`` is the id
-        of the table that ``from_version`` was read of (``table_id`` of the answer or of a snapshot): VersionNotReadable is raised if it was
-        dropped and created again since, so that its versions have other numbers. A DuckLake's versions never do.
+        Lazy.
+
+        Args:
+            kind: ``append_only``, ``upsert``, ``min_delta`` or ``full_delta``.
+            from_version: Last version before the changes; -1 starts at the beginning.
+            key: Columns that identify a row.
+            table_id: Id of the table that ``from_version`` belongs to, from an earlier answer or
+                snapshot. A DuckLake's versions are never reused and need none.
+
+        Raises:
+            VersionNotReadable: The table was dropped and created again since, so that its id
+                differs and its versions have other numbers.
         """
         for name, value, kinds in (
             ("from_version", from_version, int),
@@ -218,19 +264,33 @@ class Table:
         return ChangeSet(self.session, self.ref, spec)
 
     def table_changes(self, start: int | str, end: int | str | None = None) -> Frame:
-        """What the format itself says changed from a version, or a time, to another one (None: the newest), both included: lazy.
+        """Return the format's own account of changes between two versions or times, both included.
 
-        Of a DuckLake table as DuckLake gives it, with ``snapshot_id``, ``rowid`` and ``change_type``: every row of a file that was written anew
-        stands there as updated. Of a Delta table its change feed. changes() are exact for both.
+        Lazy.
+
+        A DuckLake table gives ``snapshot_id``, ``rowid`` and ``change_type``; every row of a
+        rewritten file appears as updated. A Delta table gives its change feed. changes() are exact
+        for both.
+
+        Args:
+            end: Last version or time; None is the newest.
         """
         return self._own("table_changes", start, end)
 
     def table_insertions(self, start: int | str, end: int | str | None = None) -> Frame:
-        """The rows that came to a DuckLake table, as DuckLake gives them: lazy. Raises UnsupportedFeature for a Delta table."""
+        """Return the inserted rows of a DuckLake table, as DuckLake reports them. Lazy.
+
+        Raises:
+            UnsupportedFeature: The table is a Delta table.
+        """
         return self._own("table_insertions", start, end)
 
     def table_deletions(self, start: int | str, end: int | str | None = None) -> Frame:
-        """The rows that left a DuckLake table, as DuckLake gives them: lazy. Raises UnsupportedFeature for a Delta table."""
+        """Return the deleted rows of a DuckLake table, as DuckLake reports them. Lazy.
+
+        Raises:
+            UnsupportedFeature: The table is a Delta table.
+        """
         return self._own("table_deletions", start, end)
 
     def _own(self, function: OwnFunction, start: int | str, end: int | str | None) -> Frame:
@@ -239,14 +299,21 @@ class Table:
             given(end, (int, str), "end", f"{function}()")
         lake = self.session.lakes.of(self.ref)
         self.session.engine.reach(lake)
-        if lake.format.state_reader is None and function == "table_changes":
+        if lake.format.transactions is None and function == "table_changes":
             timed = isinstance(start, str)
-            spec = ChangeSpec("feed", None, end, start) if timed else ChangeSpec("feed", int(start) - 1, end)  # type: ignore[arg-type]
+            spec = (
+                ChangeSpec("feed", None, end, start)  # type: ignore[arg-type]
+                if timed
+                else ChangeSpec("feed", int(start) - 1, end)
+            )
             return ChangeSet(self.session, self.ref, spec)
         return self.session.own(own_rows(lake.format, self.ref, OwnQuery(function, start, end), self.session.engine))
 
     def history(self, limit: int | None = None) -> list[dict[str, Any]]:
-        """The commits, newest first: version, timestamp (ms since 1970), operation, operationParameters, ..."""
+        """Return the commits, newest first: version, timestamp, operation and more.
+
+        The timestamp is in ms since 1970.
+        """
         if limit is not None:
             given(limit, int, "limit", "history()")
             if limit < 0:
@@ -256,33 +323,36 @@ class Table:
         return self.session.lakes.of(self.ref).format.history(self.ref, limit)
 
     def detail(self) -> dict[str, Any]:
-        """What Spark's DESCRIBE DETAIL gives: id, location, partitionColumns, numFiles, sizeInBytes, ..."""
+        """Return the fields of Spark's DESCRIBE DETAIL, such as id, location and sizeInBytes."""
         return self.session.lakes.of(self.ref).format.detail(self.ref)
 
     def plot_history(self, limit: int = 50, key: str | Sequence[str] = ()) -> Figure:
-        """A figure of rows, files and bytes by version, and of the rows that each changed by change type, over the newest ``limit``
-        versions. With a ``key`` these are counted exactly, by a change query; without one they are what the commits say of themselves.
+        """Plot rows, files, bytes and changed rows of the newest versions.
 
-        Raises InvalidConfig where matplotlib is not installed, and for a key that is not unique.
+        Args:
+            limit: Number of versions.
+            key: Columns for an exact count of changed rows, by a change query. Without them the
+                counts are those that the commits report.
+
+        Raises:
+            InvalidConfig: matplotlib is not installed, or the key is not unique.
         """
         return plot(str(self.ref), self._sizes(limit, names_in([key], "key", "plot_history()")))
 
     def _sizes(self, limit: int, key: Sequence[str] = ()) -> list[VersionSize]:
-        """The newest versions that the log holds, oldest first. Rows are counted by the log, or the catalog, where it knows
-        them, else by a query.
-        """
-        found = []
+        """Return the newest versions in the log, oldest first."""
+        sizes = []
         versions = [entry["version"] for entry in reversed(self.history(limit))]
         changed = self._changed_rows(versions, key)
         for version in versions:
             snapshot = self.snapshot(version=version)
             files, rows = snapshot.files(), self.session.lakes.of(self.ref).format.row_count(snapshot)
             rows = self.toDF(version=version).count() if rows is None else rows
-            found.append(VersionSize(version, rows, len(files), sum(file.size for file in files), changed[version]))
-        return found
+            sizes.append(VersionSize(version, rows, len(files), sum(file.size for file in files), changed[version]))
+        return sizes
 
     def _changed_rows(self, versions: Sequence[int], key: Sequence[str]) -> dict[int, dict[str, int]]:
-        """How many rows each version changed, by change type; what its log does not say is left out."""
+        """Return the changed rows per version and change type; unlogged counts are left out."""
         if key and versions:
             changes = self.changes("full_delta", versions[0] - 1, versions[-1], key=list(key))
             counted: dict[int, dict[str, int]] = {version: {} for version in versions}
@@ -303,11 +373,21 @@ class Table:
     # -- changing rows
 
     def merge(self, source: Any, condition: str) -> DeltaMergeBuilder:
-        """Start a merge of a Frame or any other tabular value; its execute() runs it."""
+        """Start a merge of a Frame or any other tabular value. Its execute() runs it.
+
+        Args:
+            source: Rows to merge.
+            condition: Condition over both aliases, with an equality for each key.
+        """
         return DeltaMergeBuilder(self, source, condition)
 
     def update(self, condition: str | None = None, set: Mapping[str, str] | None = None) -> Commit:
-        """Set columns, by ``{column: expression}``, where the condition is true. Raises InvalidConfig, SchemaMismatch."""
+        """Set columns, by ``{column: expression}``, in the rows that satisfy a condition.
+
+        Raises:
+            InvalidConfig: ``set`` is empty, or an expression is invalid.
+            SchemaMismatch: A column is missing or has another type.
+        """
         if not set:
             raise InvalidConfig(f"update() of table {self.ref} needs set, a mapping of column to expression.")
         names_in(list(given(set, Mapping, "set", "update()")), "set", "update()")
@@ -316,7 +396,7 @@ class Table:
         return change(self.session, self.ref, Update((), self.alias_name or self.ref.name, assigned, where))
 
     def delete(self, condition: str | None = None) -> Commit:
-        """Delete the rows for which the condition is true; all of them where there is none."""
+        """Delete the rows that satisfy a condition; without one, all rows."""
         where = None if condition is None else self._tree(condition)
         return change(self.session, self.ref, Delete((), self.alias_name or self.ref.name, where))
 
@@ -326,71 +406,114 @@ class Table:
     # -- keeping it in order
 
     def optimize(self) -> DeltaOptimizeBuilder:
-        """Start a compaction; its executeCompaction() or executeZOrderBy() runs it."""
+        """Start a compaction. Its executeCompaction() or executeZOrderBy() runs it."""
         return DeltaOptimizeBuilder(self)
 
     def vacuum(self, retentionHours: float | None = None) -> MaintenanceResult:
-        """Remove the files that no version younger than ``retentionHours`` uses (None: the table's own retention, a week).
+        """Remove the files that no version within the retention uses.
 
-        The result's ``removed`` names them; versions older than that can no longer be read. Raises InvalidConfig for less
-        than the table's retention, which VacuumSpec can lift, and ReadOnlyLake.
+        Older versions become unreadable.
+
+        Args:
+            retentionHours: Age of the versions to keep; None is the table's own retention, a week.
+
+        Returns:
+            The result, with the removed files in ``removed``.
+
+        Raises:
+            InvalidConfig: ``retentionHours`` is less than the table's retention. VacuumSpec can
+                allow it.
+            ReadOnlyLake: The lake is open read-only.
         """
         if retentionHours is not None:
             given(retentionHours, (int, float), "retentionHours", "vacuum()")
         return self.session.execute(self.ref, VacuumSpec(retentionHours))
 
     def purge(self) -> MaintenanceResult:
-        """Write anew the files of which rows are only marked as deleted (deletion vectors), with the rows that are left.
+        """Rewrite the files that have deletion vectors, without their deleted rows.
 
-        vacuum() removes the old files once no version within the retention has them. Raises ReadOnlyLake.
+        vacuum() removes the old files once no version within the retention uses them.
+
+        Raises:
+            ReadOnlyLake: The lake is open read-only.
         """
         return self.session.execute(self.ref, PurgeSpec())
 
     def flush(self) -> MaintenanceResult:
-        """Write the rows of a DuckLake table that lie in the catalog into files. Raises UnsupportedFeature for a Delta table."""
-        return self.session.flush(self.ref)
+        """Write the inlined rows of a DuckLake table from the catalog into files.
+
+        Raises:
+            UnsupportedFeature: The table is a Delta table.
+        """
+        return self.session.upkeep.flush(self.ref)
 
     def merge_files(self) -> MaintenanceResult:
-        """Make fewer, larger files of a DuckLake table's adjacent small ones; every version stays readable. Raises UnsupportedFeature for a Delta table."""
-        return self.session.merge_files(self.ref)
+        """Merge adjacent small files of a DuckLake table; every version stays readable.
+
+        Raises:
+            UnsupportedFeature: The table is a Delta table.
+        """
+        return self.session.upkeep.merge_files(self.ref)
 
     def rewrite_files(self, delete_threshold: float | None = None) -> MaintenanceResult:
-        """Write anew a DuckLake table's files of which more than a share of the rows is deleted. Raises UnsupportedFeature for a Delta table."""
-        return self.session.rewrite_files(self.ref, delete_threshold=delete_threshold)
+        """Rewrite a DuckLake table's files with more than a share of deleted rows.
+
+        Raises:
+            UnsupportedFeature: The table is a Delta table.
+        """
+        return self.session.upkeep.rewrite_files(self.ref, delete_threshold=delete_threshold)
 
     def checkpoint(self) -> MaintenanceResult:
-        """Write a checkpoint of the newest version, from which readers start. Raises ReadOnlyLake."""
+        """Write a checkpoint of the newest version. Readers start from it.
+
+        Raises:
+            ReadOnlyLake: The lake is open read-only.
+        """
         return self.session.execute(self.ref, CheckpointSpec())
 
     def cleanup_log(self) -> MaintenanceResult:
-        """Remove entries of the log older than ``delta.logRetentionDuration`` (30 days) that a checkpoint covers.
+        """Remove checkpointed log entries older than ``delta.logRetentionDuration`` (30 days).
 
-        Raises ReadOnlyLake.
+        Raises:
+            ReadOnlyLake: The lake is open read-only.
         """
         return self.session.execute(self.ref, CleanupLogSpec())
 
     def restoreToVersion(self, version: int) -> Commit:
-        """Make the table what it was at a version, as a new commit. Raises VersionNotReadable, ReadOnlyLake."""
+        """Restore the table's state at a version, as a new commit.
+
+        Raises:
+            VersionNotReadable: The table has no such version.
+            ReadOnlyLake: The lake is open read-only.
+        """
         return self.session.execute(self.ref, RestoreSpec(version=given(version, int, "version", "restoreToVersion()")))
 
     def restoreToTimestamp(self, timestamp: str) -> Commit:
-        """Make the table what it was at a time (ISO 8601), as a new commit. Raises VersionNotReadable, ReadOnlyLake."""
+        """Restore the table's state at a time (ISO 8601), as a new commit.
+
+        Raises:
+            VersionNotReadable: The table has no version of that time.
+            ReadOnlyLake: The lake is open read-only.
+        """
         moment = given(timestamp, str, "timestamp", "restoreToTimestamp()")
         return self.session.execute(self.ref, RestoreSpec(timestamp=moment))
 
     def addFeatureSupport(self, featureName: str) -> Commit:
-        """Let writers use a table feature, by the protocol's name for it (``deletionVectors``); none goes on by that.
+        """Allow a table feature, by protocol name (``deletionVectors``), without enabling it.
 
-        Raises UnsupportedFeature on DuckDB for a feature that its writes would not keep; on Spark InvalidConfig for one that Delta
-        does not have.
+        Raises:
+            UnsupportedFeature: DuckDB's writes would not maintain the feature.
+            InvalidConfig: Delta has no such feature (on Spark).
         """
         name = given(featureName, str, "featureName", "addFeatureSupport()")
         return self._set({f"delta.feature.{name}": "supported"})
 
     def upgradeTableProtocol(self, readerVersion: int, writerVersion: int) -> Commit:
-        """Ask of readers and writers to know these versions of the protocol, which never go down.
+        """Raise the protocol versions that readers and writers must support. They never go down.
 
-        Raises InvalidConfig for versions that Delta does not have, UnsupportedFeature where DuckDB could not write the table then.
+        Raises:
+            InvalidConfig: Delta has no such versions.
+            UnsupportedFeature: DuckDB could no longer write the table.
         """
         reader = given(readerVersion, int, "readerVersion", "upgradeTableProtocol()")
         writer = given(writerVersion, int, "writerVersion", "upgradeTableProtocol()")
@@ -402,11 +525,19 @@ class Table:
     def clone(
         self, target: str, isShallow: bool = False, replace: bool = False, properties: Mapping[str, str] | None = None
     ) -> Table:
-        """A copy of the table: its rows, columns with comments, partitions, constraints and properties, in files and with a
-        history of its own, as one commit. ``replace`` puts it in the place of a table that is there.
+        """Copy the table, as one commit, into files and a history of its own.
 
-        Raises CommitConflict where a table is there without ``replace``, UnsupportedFeature with ``isShallow`` and for what the
-        copy would lose (generated columns, identity, defaults, clustering, column mapping, row tracking).
+        The copy has the rows, columns with comments, partitions, constraints and properties.
+
+        Args:
+            isShallow: Not supported.
+            replace: Replace an existing target.
+            properties: Table properties that override those of the table.
+
+        Raises:
+            CommitConflict: The target exists and ``replace`` is False.
+            UnsupportedFeature: ``isShallow`` is set, or the copy would lose generated columns,
+                identity, defaults, clustering, column mapping or row tracking.
         """
         return self._clone(ReadSpec(), target, "clone()", isShallow, replace, properties)
 
@@ -418,7 +549,11 @@ class Table:
         replace: bool = False,
         properties: Mapping[str, str] | None = None,
     ) -> Table:
-        """A copy of the table as it was at a version; see clone(). Raises VersionNotReadable too."""
+        """Copy the table at a version; see clone().
+
+        Raises:
+            VersionNotReadable: The table has no such version.
+        """
         at = ReadSpec(version=given(version, int, "version", "cloneAtVersion()"))
         return self._clone(at, target, "cloneAtVersion()", isShallow, replace, properties)
 
@@ -430,51 +565,70 @@ class Table:
         replace: bool = False,
         properties: Mapping[str, str] | None = None,
     ) -> Table:
-        """A copy of the table as it was at a time (ISO 8601); see clone(). Raises VersionNotReadable too."""
+        """Copy the table at a time (ISO 8601); see clone().
+
+        Raises:
+            VersionNotReadable: The table has no version of that time.
+        """
         at = ReadSpec(timestamp=given(timestamp, str, "timestamp", "cloneAtTimestamp()"))
         return self._clone(at, target, "cloneAtTimestamp()", isShallow, replace, properties)
 
     def _clone(
-        self, at: ReadSpec, target: str, asked: str, shallow: bool, replace: bool, properties: Mapping[str, str] | None
+        self, at: ReadSpec, target: str, method: str, shallow: bool, replace: bool, properties: Mapping[str, str] | None
     ) -> Table:
-        given(target, str, "target", asked)
+        given(target, str, "target", method)
         if shallow:
-            why = "a vacuum of this table would remove the files of such a clone. Leave it out for a copy of the rows, or use Spark's own CREATE TABLE … SHALLOW CLONE."
-            if self.session.lakes.of(self.ref).format.whole is not None:
-                why = "a file of a DuckLake is one table's. Leave it out for a copy of the rows, or make a view of the table."
-            raise UnsupportedFeature(f"Table {self.ref}: {asked} with isShallow=True is not supported: {why}")
+            why = (
+                "a vacuum of this table would remove the files of such a clone. Leave it out for a copy "
+                "of the rows, or use Spark's own CREATE TABLE … SHALLOW CLONE."
+            )
+            if self.session.lakes.of(self.ref).format.transactions is not None:
+                why = (
+                    "a file of a DuckLake is one table's. Leave it out for a copy of the rows, or make a "
+                    "view of the table."
+                )
+            raise UnsupportedFeature(f"Table {self.ref}: {method} with isShallow=True is not supported: {why}")
         source = self.snapshot(at.version, at.timestamp)
-        spec = clone_spec(source, given(dict(properties or {}), dict, "properties", asked), replace=replace)
-        made = self.session.lakes.locate(target).ref
-        self.session.execute(made, spec, self.toDF(version=source.version))
-        return self.session.table(made)
+        spec = clone_spec(source, given(dict(properties or {}), dict, "properties", method), replace=replace)
+        clone = self.session.lakes.locate(target).ref
+        self.session.execute(clone, spec, self.toDF(version=source.version))
+        return self.session.table(clone)
 
     def generate(self, mode: str) -> None:
-        """Not supported: raises UnsupportedFeature."""
+        """Raise UnsupportedFeature: manifests are not supported."""
         raise UnsupportedFeature(
-            f"Table {self.ref}: generate({mode!r}) writes manifests for engines that cannot read Delta; it is not supported."
+            f"Table {self.ref}: generate({mode!r}) writes manifests for engines that cannot read "
+            "Delta; it is not supported."
         )
 
 
 class DeltaOptimizeBuilder:
-    """What ``table.optimize()`` gives. Nothing is read or written before one of its two execute methods."""
+    """Builder of table.optimize(). Only its two execute methods read or write."""
 
     def __init__(self, table: Table, where: str | None = None) -> None:
         self._table = table
         self._where = where
 
     def where(self, partitionFilter: str) -> Self:
-        """Only the partitions for which this is true."""
+        """Limit the compaction to the partitions that satisfy a condition."""
         self._where = given(partitionFilter, str, "partitionFilter", "where()")
         return self
 
     def executeCompaction(self) -> MaintenanceResult:
-        """Fewer, larger files with the same rows. The result says how many there were and are, came and went."""
+        """Compact into fewer, larger files with the same rows.
+
+        The result has the counts of files.
+        """
         return self._execute(())
 
     def executeZOrderBy(self, *cols: str | Sequence[str]) -> MaintenanceResult:
-        """The same, with rows that are near in these columns in the same files: names, or a list of them. Raises InvalidConfig for
-        no column.
+        """Compact, with near values of these columns in the same files.
+
+        Args:
+            cols: Names of columns, or lists of them.
+
+        Raises:
+            InvalidConfig: No column is given.
         """
         columns = names_in(cols, "cols", "executeZOrderBy()")
         if not columns:
@@ -486,7 +640,7 @@ class DeltaOptimizeBuilder:
 
 
 def _opened(session: Any, method: str) -> Session:
-    """The session that was given. Raises InvalidConfig for anything else, such as Spark's own."""
+    """Return the session. Raise InvalidConfig for another object, such as Spark's own session."""
     from duckrun.session import Session
 
     if isinstance(session, Session):
@@ -503,6 +657,3 @@ def _refuse_moment(version: Any, timestamp: Any, method: str) -> None:
 
 
 DeltaTable = Table
-
-if not TYPE_CHECKING:
-    __getattr__ = names_now_in("duckrun", old=__name__)

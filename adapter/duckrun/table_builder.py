@@ -1,4 +1,4 @@
-"""Spark's builder of a table, column by column: the same statement as a CREATE TABLE in SQL."""
+"""Spark's builder of a table, column by column: the same statement as CREATE TABLE in SQL."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 
 
 class DeltaTableBuilder:
-    """What ``DeltaTable.create(s)`` and its like give. Nothing is read or written before execute().
+    """Builder of ``DeltaTable.create(s)`` and its variants. Only execute() reads or writes.
 
-    Types and the expressions of generated columns are SQL as Spark reads it: TIMESTAMP has a time zone, TIMESTAMP_NTZ has none.
+    Types and the expressions of generated columns are Spark SQL: TIMESTAMP has a time zone,
+    TIMESTAMP_NTZ has none.
     """
 
     def __init__(
@@ -46,12 +47,15 @@ class DeltaTableBuilder:
         self._comment: str | None = None
 
     def tableName(self, identifier: str) -> Self:
-        """The table's name: ``name``, ``schema.name`` or ``lake.schema.name``."""
+        """Set the table's name: ``name``, ``schema.name`` or ``lake.schema.name``."""
         self._name = given(identifier, str, "identifier", "tableName()")
         return self
 
     def location(self, location: str | os.PathLike[str]) -> Self:
-        """The table's folder, where it is not the one of its name. A table may have a folder and no name."""
+        """Set the table's folder, if not the default one of its name.
+
+        A table may have a folder and no name.
+        """
         self._location = os.fspath(given(location, (str, os.PathLike), "location", "location()"))
         return self
 
@@ -64,10 +68,18 @@ class DeltaTableBuilder:
         generatedByDefaultAs: IdentityGenerator | None = None,
         comment: str | None = None,
     ) -> Self:
-        """A column, last. Its type is SQL, a type of pyarrow or one of PySpark.
+        """Add a column at the end.
 
-        ``generatedAlwaysAs`` is an expression over other columns, or an IdentityGenerator, with which rows never bring a value;
-        with ``generatedByDefaultAs`` they may. Raises InvalidConfig, SchemaMismatch, UnsupportedFeature.
+        Args:
+            dataType: SQL, or a type of pyarrow or PySpark.
+            generatedAlwaysAs: Expression over other columns, or an IdentityGenerator for rows that
+                never bring a value.
+            generatedByDefaultAs: IdentityGenerator for rows that may bring a value.
+
+        Raises:
+            InvalidConfig: An argument has another type, or both generators are set.
+            SchemaMismatch: Delta lacks the type.
+            UnsupportedFeature: A nested field refuses NULL.
         """
         name = given(colName, str, "colName", "addColumn()")
         what = f"addColumn({name!r})"
@@ -87,38 +99,45 @@ class DeltaTableBuilder:
         return self
 
     def addColumns(self, cols: Any) -> Self:
-        """The columns of a schema, or a list of its fields: pyarrow's or PySpark's.
+        """Add the columns of a schema, or of a list of its fields: pyarrow's or PySpark's.
 
-        Raises SchemaMismatch for a type that Delta does not have, UnsupportedFeature for a nested field that may not be NULL.
+        Raises:
+            SchemaMismatch: Delta lacks a type.
+            UnsupportedFeature: A nested field refuses NULL.
         """
         self._columns += columns_of(self._session, cols, "addColumns(): cols")
         return self
 
     def partitionedBy(self, *cols: str | Sequence[str]) -> Self:
-        """The columns that the table is partitioned by."""
+        """Set the partition columns."""
         self._partition_by = names_in(cols, "cols", "partitionedBy()")
         return self
 
     def clusterBy(self, *cols: str | Sequence[str]) -> Self:
-        """The columns of liquid clustering."""
+        """Set the columns of liquid clustering."""
         self._cluster_by = names_in(cols, "cols", "clusterBy()")
         return self
 
     def property(self, key: str, value: str) -> Self:
-        """A table property."""
+        """Set a table property."""
         self._properties[given(key, str, "key", "property()")] = given(value, str, "value", f"property({key!r})")
         return self
 
     def comment(self, comment: str) -> Self:
-        """The table's description."""
+        """Set the table's description."""
         self._comment = given(comment, str, "comment", "comment()")
         return self
 
     def execute(self) -> Table:
-        """Make the table, as one commit, and give it.
+        """Create the table, as one commit, and return it.
 
-        Raises InvalidConfig for a builder without a name or a column, CommitConflict for create() of a table that is there,
-        TableNotFound for replace() of one that is not; SchemaMismatch, ReadOnlyLake, UnsupportedFeature.
+        Raises:
+            InvalidConfig: The name or the columns are missing.
+            CommitConflict: create(), and the table exists.
+            TableNotFound: replace(), and there is no table.
+            SchemaMismatch: A column's type does not fit.
+            ReadOnlyLake: The lake is open read-only.
+            UnsupportedFeature: The engine cannot create such a table.
         """
         if self._name is None and self._location is None:
             raise InvalidConfig(f"DeltaTable.{self._method}() needs tableName(), location(), or both.")
@@ -154,13 +173,14 @@ class DeltaTableBuilder:
         ref = named.lake.at(self._location, schema=named.ref.schema, name=named.ref.name)
         if named.view is None and named.lake.exists(named.ref) and named.ref.location != ref.location:
             raise InvalidConfig(
-                f"Table {named.ref} is at {named.ref.location}, not at {ref.location}: leave out location(), or drop the table first."
+                f"Table {named.ref} is at {named.ref.location}, not at {ref.location}: leave out "
+                "location(), or drop the table first."
             )
         return Located(named.lake, ref, named.definition)
 
 
 def _identity(value: Any, argument: str, what: str, *, always: bool) -> Identity:
-    """From our IdentityGenerator or delta-spark's, which has the same two fields."""
+    """Convert an IdentityGenerator, also delta-spark's, which has the same two fields."""
     start, step = getattr(value, "start", None), getattr(value, "step", None)
     if not isinstance(start, int) or not isinstance(step, int):
         raise InvalidConfig(

@@ -1,4 +1,7 @@
-"""DataFrameWriter: writing by Spark's names, the same on both engines. What is said becomes one WriteSpec."""
+"""DataFrameWriter: writing by Spark's method names, the same on both engines.
+
+It builds a WriteSpec.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ _OPTIONS = (
 
 
 class DataFrameWriter:
-    """What ``frame.write`` gives. Each of saveAsTable(), insertInto() and save() is one commit, and returns it.
+    """Writer of ``frame.write``. saveAsTable(), insertInto() and save() each return one commit.
 
     Example: ``frame.write.mode("overwrite").partitionBy("day").saveAsTable("sales.orders")``.
     """
@@ -44,7 +47,11 @@ class DataFrameWriter:
         self._cluster_by: tuple[str, ...] | None = None
 
     def format(self, source: str) -> Self:
-        """``delta``, the one format that a lake is written in. Raises InvalidConfig."""
+        """Set the format, which can only be ``delta``.
+
+        Raises:
+            InvalidConfig: Any other format.
+        """
         if str(source).lower() != "delta":
             raise InvalidConfig(
                 f"A lake's tables are delta, not {source!r}; write other files by frame.native or by frame.toArrow()."
@@ -52,34 +59,43 @@ class DataFrameWriter:
         return self
 
     def mode(self, saveMode: str) -> Self:
-        """``error`` (the default; also ``errorifexists``), ``append``, ``overwrite`` or ``ignore``. Raises InvalidConfig."""
+        """Set the mode: ``error`` (or ``errorifexists``), ``append``, ``overwrite`` or ``ignore``.
+
+        The default is ``error``.
+
+        Raises:
+            InvalidConfig: The mode is unknown.
+        """
         mode = known_value(saveMode, _MODES, "mode of a write")
         self._mode = "error" if mode == "errorifexists" else mode
         return self
 
     def option(self, key: str, value: Any) -> Self:
-        """``mergeSchema``, ``overwriteSchema``, ``replaceWhere``, ``partitionOverwriteMode``, ``txnAppId`` with
-        ``txnVersion``, and table properties, which start with ``delta.``.
+        """Set an option.
+
+        Args:
+            key: ``mergeSchema``, ``overwriteSchema``, ``replaceWhere``, ``partitionOverwriteMode``,
+                ``compression``, ``txnAppId`` with ``txnVersion``, or a table property ``delta.…``.
         """
         self._given[given(key, str, "key", "option()")] = value
         return self
 
     def options(self, **options: Any) -> Self:
-        """Several options at once."""
+        """Set several options at once."""
         self._given |= options
         return self
 
     def partitionBy(self, *cols: str | Sequence[str]) -> Self:
-        """The columns that a new or overwritten table is partitioned by."""
+        """Set the partition columns of a new or overwritten table."""
         self._partition_by = names_in(cols, "cols", "partitionBy()")
         return self
 
     def clusterBy(self, *cols: str | Sequence[str]) -> Self:
-        """The columns of liquid clustering that a new or overwritten table gets."""
+        """Set the columns of liquid clustering of a new or overwritten table."""
         self._cluster_by = names_in(cols, "cols", "clusterBy()")
         return self
 
-    # -- the three ways to say where
+    # -- the three targets: a name, a folder, an existing table
 
     def saveAsTable(
         self,
@@ -89,10 +105,14 @@ class DataFrameWriter:
         partitionBy: str | Sequence[str] | None = None,
         **options: Any,
     ) -> Commit:
-        """Write a table of the lake, by name. Columns go by their names.
+        """Write a table of the lake, by name. Columns match by name.
 
-        Raises InvalidConfig for an unknown option or mode, before anything runs; CommitConflict in mode ``error`` where
-        the table exists; SchemaMismatch, RowsOutsidePartition, ReadOnlyLake.
+        Raises:
+            InvalidConfig: An option or mode is unknown; nothing ran.
+            CommitConflict: The table exists and the mode is ``error``.
+            SchemaMismatch: The rows do not fit the table.
+            RowsOutsidePartition: A row does not satisfy ``replaceWhere``.
+            ReadOnlyLake: The lake is open read-only.
         """
         if format is not None:
             self.format(format)
@@ -104,16 +124,22 @@ class DataFrameWriter:
         return self._session.execute(name, self._spec(), self._frame)
 
     def save(self, path: str | os.PathLike[str]) -> Commit:
-        """Write the Delta table in a folder, which need not lie in a lake. Raises as saveAsTable()."""
+        """Write the Delta table in a folder, inside or outside a lake. Raises as saveAsTable()."""
         return self._session.execute(self._session.lakes.at(path).ref, self._spec(), self._frame)
 
     def insertInto(self, tableName: str, overwrite: bool | None = None) -> Commit:
-        """Add the rows to a table that exists, or put them in place of its rows. As in Spark, columns go by their
-        position, and the table keeps its schema. Raises TableNotFound, SchemaMismatch.
+        """Append to an existing table, or overwrite its rows. The table keeps its schema.
+
+        As in Spark, columns match by position.
+
+        Raises:
+            TableNotFound: No such table.
+            SchemaMismatch: The rows do not fit the table.
         """
         if self._partition_by is not None or self._cluster_by is not None:
             raise InvalidConfig(
-                f"insertInto {tableName}: the table has its partitions and clustering already; leave out partitionBy and clusterBy."
+                f"insertInto {tableName}: the table has its partitions and clustering already; leave "
+                "out partitionBy and clusterBy."
             )
         overwrites = self._mode == "overwrite" if overwrite is None else overwrite
         self._mode = "overwrite" if overwrites else "append"
@@ -121,25 +147,26 @@ class DataFrameWriter:
         columns, names = self._frame.columns, table.snapshot().schema.names
         if len(columns) != len(names):
             raise SchemaMismatch(
-                f"insertInto {table.ref} goes by position: the table has {len(names)} columns ({', '.join(names)}), the "
+                f"insertInto {table.ref} goes by position: the table has {len(names)} columns "
+                f"({', '.join(names)}), the "
                 f"rows have {len(columns)} ({', '.join(columns)})."
             )
         if overwrites:
             self._given.setdefault("overwriteSchema", False)
         return self._session.execute(table.ref, self._spec(), self._frame.named(names))
 
-    # -- what was said, as a spec
+    # -- the options as a spec
 
     def _spec(self) -> WriteSpec:
         properties = {k: str(v) for k, v in self._given.items() if k.lower().startswith("delta.")}
         options = {k: v for k, v in self._given.items() if k not in properties}
-        given = {known_option(key, _OPTIONS, "Writing delta"): value for key, value in options.items()}
-        flags = {key: as_bool(given[key], key) for key in ("mergeSchema", "overwriteSchema") if key in given}
-        mode, predicate = self._mode, given.get("replaceWhere")
-        overwriting = str(given.get("partitionOverwriteMode", "static"))
+        known = {known_option(key, _OPTIONS, "Writing delta"): value for key, value in options.items()}
+        flags = {key: as_bool(known[key], key) for key in ("mergeSchema", "overwriteSchema") if key in known}
+        mode, predicate = self._mode, known.get("replaceWhere")
+        overwriting = str(known.get("partitionOverwriteMode", "static"))
         dynamic = known_value(overwriting, ("static", "dynamic"), "partitionOverwriteMode") == "dynamic"
-        for option, asked in (("replaceWhere", predicate is not None), ("partitionOverwriteMode", dynamic)):
-            if asked and mode != "overwrite":
+        for option, is_set in (("replaceWhere", predicate is not None), ("partitionOverwriteMode", dynamic)):
+            if is_set and mode != "overwrite":
                 raise InvalidConfig(f"Option {option!r} goes with mode 'overwrite', not with {mode!r}.")
         if predicate is not None or dynamic:
             if dynamic and predicate is not None:
@@ -159,16 +186,16 @@ class DataFrameWriter:
             predicate=None if predicate is None else str(predicate),
             schema_mode="append_new_columns" if flags.get("mergeSchema") else "fail",
             table_properties=properties,
-            compression=cast(Codec, known_value(given["compression"], CODECS, "compression"))
-            if "compression" in given
+            compression=cast(Codec, known_value(known["compression"], CODECS, "compression"))
+            if "compression" in known
             else None,
-            app=_app(given),
+            app=_app(known),
         )
 
 
-def _app(given: dict[str, Any]) -> AppTransaction | None:
-    if ("txnAppId" in given) != ("txnVersion" in given):
+def _app(options: dict[str, Any]) -> AppTransaction | None:
+    if ("txnAppId" in options) != ("txnVersion" in options):
         raise InvalidConfig("txnAppId and txnVersion go together: the name of the work, and the count of its commits.")
-    if "txnAppId" not in given:
+    if "txnAppId" not in options:
         return None
-    return AppTransaction(str(given["txnAppId"]), as_int(given["txnVersion"], "txnVersion"))
+    return AppTransaction(str(options["txnAppId"]), as_int(options["txnVersion"], "txnVersion"))

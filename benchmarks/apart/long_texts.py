@@ -35,6 +35,11 @@ SHAPES: dict[str, tuple[Callable[[int], str], int]] = {
         500,
     ),
     "SELECT, 24 nested lists": (lambda n: f"select {'[' * n}1{']' * n} as x from main.t", 24),
+    "SELECT, 48 nested lists": (lambda n: f"select {'[' * n}1{']' * n} as x from main.t", 48),
+    "SELECT, CASE of 2,000": (
+        lambda n: f"select case {_chain('when a = {i} then {i}', ' ', n)} end as x from main.t",
+        2000,
+    ),
     "SELECT, 600 UNION ALL": (lambda n: _chain("select a, {i} as b from main.t", " union all ", n), 600),
     "SELECT, a text of 1 MB": (lambda n: f"select '{'x' * n}' as x, a from main.t", 1_000_000),
     "CREATE TABLE AS, 4,000 VALUES": (
@@ -53,6 +58,10 @@ SHAPES: dict[str, tuple[Callable[[int], str], int]] = {
     "UPDATE, CASE of 500": (
         lambda n: f"update main.t set a = case {_chain('when a = {i} then {i}', ' ', n)} else a end",
         500,
+    ),
+    "UPDATE, CASE of 2,000": (
+        lambda n: f"update main.t set a = case {_chain('when a = {i} then {i}', ' ', n)} else a end",
+        2000,
     ),
     "DELETE, 1,000 ORs": (lambda n: f"delete from main.t where {_chain('a = 9{i}', ' or ', n)}", 1000),
     "DELETE, IN of 10,000": (lambda n: f"delete from main.t where a in ({_chain('9{i}', ', ', n)})", 10_000),

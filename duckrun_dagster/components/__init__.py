@@ -1,4 +1,4 @@
-"""The same in YAML, for `dg`: a lake, tables kept in order, a dbt project on the lake."""
+"""Components for `dg`, in YAML: a lake, maintained tables, and a dbt project on the lake."""
 
 from duckrun_dagster.components.lake import DuckrunLakeComponent
 from duckrun_dagster.components.maintained_tables import MaintainedTablesComponent

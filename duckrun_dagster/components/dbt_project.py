@@ -1,4 +1,4 @@
-"""A dbt project on a lake, in YAML: dagster-dbt's component with the keys, the resource and the metadata of the lake."""
+"""A dbt project on a lake, in YAML: dagster-dbt's component with the lake's keys and metadata."""
 
 # No "from __future__ import annotations" here: Dagster resolves YAML by the classes of fields.
 
@@ -10,16 +10,17 @@ from typing import Any
 import dagster as dg
 from dagster.components.utils.translation import ComponentTranslator, create_component_translator_cls
 from dagster_dbt import DagsterDbtTranslator, DbtCliResource, DbtProject, DbtProjectComponent
-from dagster_dbt.asset_utils import DAGSTER_DBT_TRANSLATOR_METADATA_KEY
-from dagster_dbt.components.dbt_project.scaffolder import DbtProjectComponentScaffolder
 
+from duckrun_dagster.dbt.private import DAGSTER_DBT_TRANSLATOR_METADATA_KEY, DbtProjectComponentScaffolder
 from duckrun_dagster.dbt.translator import DuckrunDbtCliResource, DuckrunDbtTranslator
 
 
 @dg.scaffold_with(DbtProjectComponentScaffolder)
 @dataclass
 class DuckrunDbtProjectComponent(DbtProjectComponent):
-    """dagster-dbt's DbtProjectComponent, with all its attributes, for a profile of ``type: duckrun``.
+    """A dbt project on a lake: DbtProjectComponent for a profile of ``type: duckrun``.
+
+    It has all attributes of DbtProjectComponent.
 
     Example::
 
@@ -37,17 +38,23 @@ class DuckrunDbtProjectComponent(DbtProjectComponent):
         return DuckrunDbtTranslator(self.translation_settings)
 
     def get_asset_spec(self, manifest: Mapping[str, Any], unique_id: str, project: DbtProject | None) -> dg.AssetSpec:
-        """As DbtProjectComponent.get_asset_spec; a subclass may change it."""
+        """Return the spec of a node, as DbtProjectComponent.get_asset_spec does.
+
+        A subclass may override it.
+        """
         return DuckrunDbtTranslator.get_asset_spec(self.translator, manifest, unique_id, project)  # type: ignore[arg-type]
 
     def execute(self, context: dg.AssetExecutionContext, dbt: DbtCliResource) -> Iterator[Any]:
-        """As DbtProjectComponent.execute, with the commits of the models in their events."""
+        """Run dbt as DbtProjectComponent.execute does.
+
+        The events of the models contain their commits.
+        """
         yield from super().execute(context, DuckrunDbtCliResource(project_dir=self._project_of(dbt)))
 
     def _project_of(self, dbt: DbtCliResource) -> DbtProject:
-        """The project that the component prepared, which may lie elsewhere than its source."""
-        found = self.dbt_project
-        return found if str(found.project_dir) == str(dbt.project_dir) else DbtProject(dbt.project_dir)
+        """Return the prepared project, which may lie elsewhere than its source."""
+        project = self.dbt_project
+        return project if str(project.project_dir) == str(dbt.project_dir) else DbtProject(dbt.project_dir)
 
 
 class _Translator(

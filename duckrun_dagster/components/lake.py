@@ -1,4 +1,4 @@
-"""A lake in YAML: the resource, the IO manager of every asset, and Spark where it is named."""
+"""A lake in YAML: the resource, the IO manager of every asset, and Spark if it is named."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ from duckrun_dagster.table_defaults import TableDefaults
 
 
 class LakeScaffoldParams(ScaffoldParams):
-    """A lake beside the project, unless the parameters name another one."""
+    """Parameters of a scaffolded lake; by default it lies beside the project."""
 
     root_path: str | None = Field(default=None, description="A folder, or an s3://, az://, abfss:// or gs:// URL.")
     project_dir: str | None = Field(default=None, description="A dbt project whose profile is of type duckrun.")
     lake_schema: str = Field(default="main", description="The schema of assets whose key is one part.")
 
     def attributes(self) -> dict[str, Any]:
+        """Return the attributes to write, with the address in the key that the user chose."""
         address = "root_path" if self.project_dir is None else "project_dir"
         return {"schema": self.lake_schema, address: self.project_dir or self.root_path or "{{ project_root }}/lake"}
 
@@ -32,8 +33,8 @@ class LakeScaffoldParams(ScaffoldParams):
 class DuckrunLakeComponent(KnownArguments, TableDefaults, dg.Component, dg.Model, dg.Resolvable):
     """A lake: resources ``duckrun``, ``io_manager`` and, with ``spark``, ``spark``.
 
-    What DeltaIOManager takes as defaults of assets (``mode``, ``table_properties``, …) are attributes too. Write the password of a
-    ``catalog`` as ``{{ env.NAME }}``.
+    The defaults of assets that DeltaIOManager takes are attributes too (``mode``,
+    ``table_properties``, …). Write the password of a ``catalog`` as ``{{ env.NAME }}``.
 
     Example::
 
@@ -62,7 +63,7 @@ class DuckrunLakeComponent(KnownArguments, TableDefaults, dg.Component, dg.Model
     spark: dict[str, Any] | None = None
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        """The resources. A relative ``project_dir`` is relative to the file that names it."""
+        """Build the resources. A relative ``project_dir`` is relative to the file that names it."""
         as_they_are = (
             "root_path",
             "profile",

@@ -1,4 +1,4 @@
-"""Tables kept in order, in YAML."""
+"""Scheduled maintenance of tables, in YAML."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from duckrun_dagster.upkeep.maintenance import MaintainedTable, maintenance
 
 
 class TablesScaffoldParams(ScaffoldParams):
-    """One table and a schedule."""
+    """Parameters of scaffolded maintenance: one table and a schedule."""
 
     table: str = Field(default="main/my_table", description="The asset key of a table to keep in order.")
     cron_schedule: str = Field(default="0 3 * * *", description="When.")
@@ -25,7 +25,7 @@ class TablesScaffoldParams(ScaffoldParams):
 
 @dg.scaffold_with(scaffolder(TablesScaffoldParams))
 class MaintainedTablesComponent(KnownArguments, dg.Component, dg.Model, dg.Resolvable):
-    """Assets that keep tables in order, a job over them, and its schedule.
+    """Assets that maintain tables, a job over them, and its schedule.
 
     Example::
 
@@ -43,7 +43,11 @@ class MaintainedTablesComponent(KnownArguments, dg.Component, dg.Model, dg.Resol
     resource_key: str = "duckrun"
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        """Raises InvalidConfig without a table, and for one that is named twice."""
+        """Build the assets, the job and its schedule.
+
+        Raises:
+            InvalidConfig: No table is named, or a table is named twice.
+        """
         if not self.tables:
             raise InvalidConfig(
                 f"{context.path}: MaintainedTablesComponent names no table; write tables: [{{key: …}}]."

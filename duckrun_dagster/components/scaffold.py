@@ -1,4 +1,4 @@
-"""What `dg scaffold defs` writes for a component."""
+"""The defs.yaml that `dg scaffold defs` writes for a component."""
 
 from __future__ import annotations
 
@@ -9,17 +9,19 @@ from pydantic import BaseModel
 
 
 class ScaffoldParams(BaseModel):
-    """What `dg scaffold defs` takes, each with a default."""
+    """Parameters of `dg scaffold defs`, each with a default."""
 
     def attributes(self) -> dict[str, Any]:
-        """The component's attributes in the defs.yaml that is written."""
+        """Return the component's attributes in the new defs.yaml."""
         return self.model_dump()
 
 
 def scaffolder(params: type[ScaffoldParams]) -> type[dg.Scaffolder[ScaffoldParams]]:
-    """A scaffolder that writes a defs.yaml with the attributes of these parameters."""
+    """Return a scaffolder class that writes a defs.yaml with the attributes of these parameters."""
 
     class Written(dg.Scaffolder[ScaffoldParams]):
+        """Scaffolder of a component with these parameters."""
+
         @classmethod
         def get_scaffold_params(cls) -> type[ScaffoldParams]:
             return params

@@ -1,8 +1,8 @@
-"""Which dbt commands of two attempts of a step are the same work, by their arguments.
+"""Identity of dbt commands: which commands of two attempts are the same, by their arguments.
 
-A step may call dbt several times, for one day after another, and a retry may leave out some of the calls. So values of
-``--vars`` tell calls apart. Values that no two attempts share tell nothing: the time at which the attempt computed them, and
-the id of its run.
+A step may call dbt several times, such as once a day of a backfill. A retry may leave out some of
+the calls, so the values of ``--vars`` tell calls apart. Values that differ in every attempt
+identify nothing: the time at which the attempt computed them, and the id of its run.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _VALUED = ("--vars", "--args")
 _COMPACT = "%Y%m%d%H%M%S"
 _EPOCH = 1970
 _UNITS = (1, 1e3, 1e6, 1e9)
-"""Parts of a second in which a number may count the time since 1970."""
+"""Units per second of numbers that may count the time since 1970."""
 _LOOKED_AT = 200
-"""How many commits of a table a retried step looks through for those of its older attempts."""
+"""Number of commits of a table that a retried step searches for those of its older attempts."""
 
 
 class Attempt(NamedTuple):
-    """One attempt of a step: its run, when it began and the present, both in seconds since 1970."""
+    """One attempt of a step: its run, its start and the present time, in seconds since 1970."""
 
     run_id: str
     began: float
@@ -47,7 +47,7 @@ class Call(NamedTuple):
 
     @classmethod
     def of(cls, args: Sequence[str], attempt: Attempt | None) -> Call:
-        """The call with these arguments; ``attempt`` is None outside of a step."""
+        """Return the call with these arguments; ``attempt`` is None outside of a step."""
         shape: list[Any] = []
         values: list[Any] = []
         words = iter(args)
@@ -69,12 +69,12 @@ def _digest(values: Any) -> str:
 def _variables(text: str) -> Any:
     try:
         return yaml.safe_load(text)
-    except yaml.YAMLError:  # dbt says what is wrong with it
+    except yaml.YAMLError:  # dbt reports the error
         return text
 
 
 def _same_for_all_attempts(value: Any, attempt: Attempt | None) -> Any:
-    """A value as JSON has it, without what is another in each attempt."""
+    """Return a value as JSON holds it, with placeholders for parts that differ in every attempt."""
     if isinstance(value, Mapping):
         return {str(key): _same_for_all_attempts(each, attempt) for key, each in value.items()}
     if isinstance(value, list):
@@ -87,12 +87,13 @@ def _same_for_all_attempts(value: Any, attempt: Attempt | None) -> Any:
 
 
 def _is_reading(instant: float, attempt: Attempt) -> bool:
-    """True if an attempt took an instant from the clock: it lies in the attempt, and is no whole minute as bounds of windows are."""
+    """Return True if an attempt read an instant from the clock."""
+    # A whole minute is taken for the bound of a time window, not for a reading of the clock.
     return math.floor(attempt.began) <= instant <= attempt.now and instant % 60 != 0
 
 
 def _instants(value: Any) -> Iterator[float]:
-    """The instants that a value may mean, in seconds since 1970."""
+    """Yield the instants that a value may mean, in seconds since 1970."""
     text = str(value).strip()
     if isinstance(value, bool | None):
         return
@@ -107,29 +108,44 @@ def _instants(value: Any) -> Iterator[float]:
 
 
 class CallId(NamedTuple):
-    """The id of a call in its chain, which names the work of each node: ``DUCKRUN_RUN_ID``."""
+    """Id of a call in its chain, passed to dbt as ``DUCKRUN_RUN_ID``.
+
+    It names the work of each node.
+    """
 
     step: str
     """The chain, and the step in it."""
     call: Call
     ordinal: int
-    """Which of the equal calls of its attempt it is, from 0."""
+    """Position among the equal calls of its attempt, from 0."""
 
     def __str__(self) -> str:
         return f"{self.step}:{self.call.shape}.{self.call.values}:{self.ordinal}"
 
     def left_by_older(self, form: Any, ref: TableRef, version: int, node: str, began: float) -> int | None:
-        """The version at which an older attempt of the step, by a call that differs in values of variables alone, last wrote a
-        node's table; None if there is none, or the attempt that began then has made that call too.
+        """Return the version at which an older attempt last wrote a node's table.
+
+        Only calls that differ from this one in values of variables alone are considered.
+
+        Args:
+            form: The format of the lake, which reads the log.
+            ref: The node's table.
+            version: The version to search back from.
+            node: The unique id of the node.
+            began: Start of the current attempt, in seconds since 1970.
+
+        Returns:
+            The version; None if no older attempt wrote the table, or the current attempt repeated
+            its call.
         """
         like = re.compile(re.escape(f"{self.step}:{self.call.shape}.") + r"(\w+:\d+)/" + re.escape(node) + r"(/\w+)*")
-        own = f"{self.call.values}:{self.ordinal}"
-        made = set()
+        this_call = f"{self.call.values}:{self.ordinal}"
+        calls_of_this_attempt = set()
         for _, record in zip(range(_LOOKED_AT), form.records_back(ref, version), strict=False):
             match = like.fullmatch(record.note.get("app_id", ""))
-            if match is None or match[1] == own or match[1] in made:
+            if match is None or match[1] == this_call or match[1] in calls_of_this_attempt:
                 continue
             if record.timestamp is not None and record.timestamp / 1000 < began:
                 return int(record.version)
-            made.add(match[1])
+            calls_of_this_attempt.add(match[1])
         return None

@@ -1,7 +1,8 @@
-"""dbt from Dagster on a duckrun lake: each run passes the adapter its chain, each model's event carries its commit.
+"""dbt from Dagster on a duckrun lake.
 
-The commit comes from dbt's own structured log, in which the adapter's response of every node is written when it ends;
-rows and columns come from the table's log. No second connection is opened and no table is read.
+Each dbt run passes its chain to the adapter, and the event of each model carries its commit. The
+commit comes from dbt's structured log, which holds the adapter's response of each finished node.
+Rows and columns come from the table's log. No second connection is opened and no table is read.
 """
 
 from __future__ import annotations
@@ -31,10 +32,7 @@ from dagster import (
     TableColumn,
     TableSchema,
 )
-from dagster._core.errors import DagsterInvalidPropertyError
 from dagster_dbt import DbtCliEventMessage, DbtCliInvocation, DbtCliResource, DbtProject
-from dagster_dbt.core.dbt_event_iterator import DbtEventIterator
-from dagster_dbt.utils import ASSET_RESOURCE_TYPES
 from pydantic import Field, PrivateAttr
 
 from duckrun.errors import DuckrunError, InvalidConfig, TableNotFound
@@ -51,7 +49,9 @@ from duckrun_dagster.config_values import partition_expr
 from duckrun_dagster.data_version import data_version
 from duckrun_dagster.dbt.calls import Attempt, Call, CallId
 from duckrun_dagster.dbt.lineage import column_lineage
+from duckrun_dagster.dbt.private import ASSET_RESOURCE_TYPES, DbtEventIterator
 from duckrun_dagster.partitions.partitions import PartitionSlice
+from duckrun_dagster.private import DagsterInvalidPropertyError
 from duckrun_dagster.resources.profile import LakeSettings, lake_of_profile, names_a_catalog
 from duckrun_dagster.resources.run_worker import FOR_SEVERAL, share_of_step
 
@@ -63,7 +63,7 @@ Context = OpExecutionContext | AssetExecutionContext
 _PATIENCE_SECONDS = 5.0
 
 _ADDING = ("append", "safeappend")
-"""Modes of a commit that count twice if they are made twice."""
+"""Commit modes that duplicate rows if a commit is repeated."""
 
 _environment_lock = threading.Lock()
 
@@ -71,9 +71,9 @@ _environment_lock = threading.Lock()
 class DuckrunDbtCliResource(KnownResource, DbtCliResource):
     """dagster-dbt's DbtCliResource, for profiles of ``type: duckrun``; used in the same way.
 
-    What it adds: dbt gets ``DUCKRUN_RUN_ID``, so that a retried step commits each model once, and the step's part of the
-    memory, where its profile sets no ``memory_limit``; and materializations carry rows, columns, version, location,
-    engine, seconds and peak memory.
+    dbt gets ``DUCKRUN_RUN_ID``, so that a retried step commits each model once. If its profile sets
+    no ``memory_limit``, dbt also gets the step's share of the memory. Materializations carry rows,
+    columns, version, location, engine, seconds and peak memory.
 
     Example::
 
@@ -81,18 +81,21 @@ class DuckrunDbtCliResource(KnownResource, DbtCliResource):
         def shop(context: dg.AssetExecutionContext, dbt: DuckrunDbtCliResource):
             yield from dbt.cli(["build"], context=context).stream()
 
-        defs = dg.Definitions(assets=[shop], resources={"dbt": DuckrunDbtCliResource(project_dir="shop")})
+        dbt = DuckrunDbtCliResource(project_dir="shop")
+        defs = dg.Definitions(assets=[shop], resources={"dbt": dbt})
     """
 
     memory_fraction: float | None = Field(
         default=None,
-        description="dbt's part of the machine's memory, 0 to 1; if not given, one by the processes that the run may have at once.",
+        description="dbt's part of the machine's memory, 0 to 1; "
+        "if not given, one by the processes that the run may have at once.",
     )
 
     _calls: dict[tuple[Any, ...], int] = PrivateAttr(default_factory=dict)
 
     def __init__(self, project_dir: str | Path | DbtProject, **settings: Any) -> None:
-        # The adapter is in this environment, so dbt is too; another one on PATH (or dbt Fusion) does not have it.
+        # The adapter is in this environment, and so is dbt. Another dbt on PATH (or dbt Fusion)
+        # lacks the adapter.
         beside = shutil.which("dbt", path=str(Path(sys.executable).parent))
         if beside is not None:
             settings.setdefault("dbt_executable", beside)
@@ -101,7 +104,7 @@ class DuckrunDbtCliResource(KnownResource, DbtCliResource):
         super().__init__(project_dir=project_dir, **settings)
 
     def cli(self, args: Sequence[str], *, context: Context | None = None, **kwargs: Any) -> DuckrunDbtCliInvocation:
-        """As DbtCliResource.cli: starts dbt, and returns what streams its events."""
+        """Start dbt as DbtCliResource.cli does; the result streams dbt's events."""
         call = None
         if context is not None:
             self._refuse_two_processes(kwargs.get("project_dir"))
@@ -112,46 +115,60 @@ class DuckrunDbtCliResource(KnownResource, DbtCliResource):
         return DuckrunDbtCliInvocation(**known, resource=self, call=call)
 
     def lake(self, project_dir: Path | str | None = None) -> Lake:
-        """The lake of the profile. Raises InvalidConfig where the profile names none."""
+        """Return the lake of the profile.
+
+        Raises:
+            InvalidConfig: The profile names no lake.
+        """
         return self._settings(project_dir).lake()
 
     def lakes(self, project_dir: Path | str | None = None) -> Lakes:
-        """The lake of the profile with the others that it names. Raises InvalidConfig where the profile names none."""
+        """Return the lake of the profile with the further lakes that the profile names.
+
+        Raises:
+            InvalidConfig: The profile names no lake.
+        """
         return self._settings(project_dir).opened()
 
     def _settings(self, project_dir: Path | str | None) -> LakeSettings:
         return lake_of_profile(project_dir or self.project_dir, self.profile, self.target, self.profiles_dir)
 
     def _refuse_two_processes(self, project_dir: Path | str | None) -> None:
-        """Raise InvalidConfig for a step that would start dbt on a lake whose catalog only one process may have open."""
+        """Raise InvalidConfig for a lake whose catalog only one process may open.
+
+        dbt is a second process.
+        """
         if not names_a_catalog(project_dir or self.project_dir, self.profiles_dir):
-            return  # rendering a profile imports dbt's configuration, which takes as long as a third of dbt's start
+            # Rendering a profile imports dbt's configuration: a third of dbt's start time.
+            return
         try:
             lakes = self.lakes(project_dir)
         except DuckrunError:
-            return  # dbt says what is wrong with its profile
+            return  # dbt reports the error in its profile
         lake = next((each for each in lakes if each.for_one_process), None)
         if lake is not None:
             raise InvalidConfig(
-                f"Lake {lake.root} has its catalog in a DuckDB file, which one process may have open, and dbt is another process beside this step's; "
+                f"Lake {lake.root} has its catalog in a DuckDB file, which one process may have open, "
+                "and dbt is another process beside this step's; "
                 f"{FOR_SEVERAL}."
             )
 
     def _environment(self, call: CallId | None, context: Context | None) -> dict[str, str]:
-        # The log that the commits are read from: JSON, complete, and not rolled over to a second file.
+        # Commits are read from this log: JSON, complete, and never rolled over to a second file.
         values = {"DBT_LOG_FORMAT_FILE": "json", "DBT_LOG_LEVEL_FILE": "debug", "DBT_LOG_FILE_MAX_BYTES": "0"}
         if call is not None:
             values["DUCKRUN_RUN_ID"] = str(call)
         fraction = self.memory_fraction or (1.0 if context is None else _share_of(context))
-        if fraction < 1:  # else what the environment says holds
+        if fraction < 1:  # otherwise a value in the environment stays
             values["DUCKRUN_MEMORY_FRACTION"] = str(fraction)
         return values
 
     def _call(self, args: Sequence[str], context: Context) -> CallId:
-        """Which of the dbt commands of its step this is.
+        """Return the id of this dbt command among those of its step.
 
-        A step may call dbt several times, for one day after another or for the same models twice: each is work of its
-        own. A retried step makes the same calls in the same order, and gets the same ids.
+        A step may call dbt several times, once a day or twice for the same models: each call is
+        work of its own. A retried step makes the same calls in the same order, and gets the same
+        ids.
         """
         step = context.op_execution_context if isinstance(context, AssetExecutionContext) else context
         call = Call.of(args, _attempt(context))
@@ -161,7 +178,7 @@ class DuckrunDbtCliResource(KnownResource, DbtCliResource):
 
 
 def _step_of(context: Context) -> Any | None:
-    """The running step of a context; None for a context that a test has built."""
+    """Return the running step of a context; None for a context that a test has built."""
     try:
         return context.get_step_execution_context()
     except DagsterInvalidPropertyError:
@@ -169,13 +186,13 @@ def _step_of(context: Context) -> Any | None:
 
 
 def _chain(context: Context) -> str:
-    """The chain of the step of a context; that of its run outside of a step."""
+    """Return the chain of the step of a context; outside of a step, that of its run."""
     step = _step_of(context)
     return chain_of(context.run, context.instance) if step is None else chain_of_step(step)
 
 
 def _attempt(context: Context) -> Attempt | None:
-    """The attempt that a step is; None outside of a step."""
+    """Return the attempt that a step is; None outside of a step."""
     step = _step_of(context)
     if step is None:
         return None
@@ -188,22 +205,23 @@ def _attempt(context: Context) -> Attempt | None:
 
 
 def _share_of(context: Context) -> float:
-    """The part of the machine's memory that the step of a context has; all of it outside of a run."""
+    """Return the fraction of the machine's memory for the step of a context; 1 outside of a run."""
     step = _step_of(context)
     return 1.0 if step is None else share_of_step(step)
 
 
 class DuckrunEventIterator(DbtEventIterator[Any]):
-    """Events that have the columns, with their descriptions, and the rows from the logs of the tables. dagster-dbt's own
-    fetching, by a second connection and a count, would put columns without descriptions in their place.
+    """Events with rows and described columns from the logs of the tables.
+
+    dagster-dbt would fetch them by a second connection and a count, and lose the descriptions.
     """
 
     def fetch_column_metadata(self, with_column_lineage: bool = True) -> DuckrunEventIterator:
-        """The events as they are: they have columns and lineage."""
+        """Return the events unchanged: they already have columns and lineage."""
         return self
 
     def fetch_row_counts(self) -> DuckrunEventIterator:
-        """The events as they are: they have the count of rows where the log says it."""
+        """Return the events unchanged: they have the row count if the log holds it."""
         return self
 
 
@@ -216,11 +234,14 @@ class DuckrunDbtCliInvocation(DbtCliInvocation):
     _columns: dict[str, list[str]] = field(default_factory=dict, init=False, repr=False)
 
     def stream(self) -> DbtEventIterator[Any]:
-        """As DbtCliInvocation.stream, with the commit of each model in the metadata of its event."""
+        """Stream as DbtCliInvocation.stream does.
+
+        The metadata of each model's event contains the model's commit.
+        """
         return DuckrunEventIterator(self._with_commits(super().stream()), self)
 
     def stream_raw_events(self) -> Iterator[DbtCliEventMessage]:
-        """As DbtCliInvocation.stream_raw_events; then warns of rows that an earlier attempt of the step has left."""
+        """Stream as DbtCliInvocation does; then warn of rows that an earlier attempt left."""
         try:
             yield from super().stream_raw_events()
         finally:
@@ -228,11 +249,9 @@ class DuckrunDbtCliInvocation(DbtCliInvocation):
                 self._warn_of_older_calls()
 
     def _warn_of_older_calls(self) -> None:
-        """Warn of each table to which this call has added rows beside those of an older attempt that may be the same.
-
-        That is undecidable where a call differs from an older one in values of variables: it may be the same call with
-        another value, or another one of several calls.
-        """
+        """Warn of tables to which this call and an older attempt may have added the same rows."""
+        # Undecidable if a call differs from an older one in values of variables: it may be the same
+        # call with another value, or another one of several calls.
         context = self.context
         step = None if context is None else _step_of(context)
         if context is None or step is None or self.call is None or not is_rerun(step):
@@ -248,8 +267,10 @@ class DuckrunDbtCliInvocation(DbtCliInvocation):
             older = self.call.left_by_older(lake.format, ref, commit.version, unique_id, attempt.began)
             if older is not None:
                 step.log.warning(
-                    f"{unique_id}: version {commit.version} of {ref} adds rows beside those that an earlier attempt of this step added at version "
-                    f"{older}, by a call of dbt that differs in the values of --vars alone. If it was the same call, the rows of version {older} count "
+                    f"{unique_id}: version {commit.version} of {ref} adds rows "
+                    "beside those that an earlier attempt of this step added at version "
+                    f"{older}, by a call of dbt that differs in the values of --vars alone. "
+                    f"If it was the same call, the rows of version {older} count "
                     "twice: delete them. Take such values from the run, so that a retry has the same."
                 )
 
@@ -273,7 +294,10 @@ class DuckrunDbtCliInvocation(DbtCliInvocation):
             return None
 
     def _metadata(self, unique_id: str, response: Mapping[str, Any] | None, lakes: Lakes | None) -> meta.Metadata:
-        """What one node did, from its response, and what its table is now, from the table's log."""
+        """Return the metadata of one node.
+
+        Its commit is from its response, its table from the table's log.
+        """
         props = self.manifest.get("nodes", {}).get(unique_id, {})
         commit = commit_of(response)
         try:
@@ -285,13 +309,13 @@ class DuckrunDbtCliInvocation(DbtCliInvocation):
                 snapshot = lake.snapshot(ref)  # a post-hook may have changed the rows since
                 values |= meta.table_metadata(snapshot, _descriptions(props, snapshot.schema.names))
                 values |= meta.lake_metadata(lake, snapshot, commit)
-                own = commit if snapshot.version == commit.version else None
-                self._set_data_version(unique_id, data_version(lake, snapshot, commit=own))
+                latest_commit = commit if snapshot.version == commit.version else None
+                self._set_data_version(unique_id, data_version(lake, snapshot, commit=latest_commit))
                 self._count_partitions(unique_id, snapshot)
                 values = self._with_lineage(values, props, lakes)
             return values
         except DuckrunError as error:
-            # dbt has written the table: what only decorates the event may not fail the step.
+            # dbt has written the table already, so missing metadata must not fail the step.
             log.warning("Metadata of %s is incomplete: %s", unique_id, error)
             return {} if commit is None else meta.commit_metadata(commit)
 
@@ -299,12 +323,15 @@ class DuckrunDbtCliInvocation(DbtCliInvocation):
         schema = values.get("dagster/column_schema")
         if schema is None:
             return values
-        own = [column.name for column in schema.columns]
-        self._columns[str(props.get("relation_name"))] = own
-        return {**values, **column_lineage(self, props, own, lambda parent: self._columns_of(parent, lakes))}
+        columns = [column.name for column in schema.columns]
+        self._columns[str(props.get("relation_name"))] = columns
+        return {**values, **column_lineage(self, props, columns, lambda parent: self._columns_of(parent, lakes))}
 
     def _columns_of(self, parent: Mapping[str, Any], lakes: Lakes) -> list[str]:
-        """The columns of a parent, looked up once a command; none of one that is not in the lake."""
+        """Return the columns of a parent, cached for the command.
+
+        The list is empty if the parent is not in the lake.
+        """
         relation = str(parent.get("relation_name"))
         if relation not in self._columns:
             name = parent.get("identifier") or parent.get("alias") or parent["name"]
@@ -324,7 +351,10 @@ class DuckrunDbtCliInvocation(DbtCliInvocation):
             self.context.set_data_version(self._spec(unique_id).key, DataVersion(version))
 
     def _count_partitions(self, unique_id: str, snapshot: Snapshot) -> None:
-        """The rows of each partition of the run, on its own event, where the table's folders are Dagster's partitions."""
+        """Report the rows of each partition of the run.
+
+        Only for a table that is partitioned by Dagster's partitions.
+        """
         context = self.context
         if not isinstance(context, AssetExecutionContext) or not context.has_assets_def:
             return
@@ -343,10 +373,10 @@ class DuckrunDbtCliInvocation(DbtCliInvocation):
 
 
 def commit_of(response: Mapping[str, Any] | None) -> Commit | None:
-    """The Commit in an adapter's response; None for a node that committed nothing, a view for one."""
+    """Return the Commit in an adapter's response; None for a node without one, such as a view."""
     if not response or response.get("version") is None or not response.get("location"):
         return None
-    # The response has passed through protobuf, which knows one kind of number only.
+    # The response has passed through protobuf, which has floats only.
     whole = {
         k: int(v) if isinstance(v, float) and v.is_integer() and k != "seconds" else v for k, v in response.items()
     }
@@ -358,25 +388,26 @@ def commit_of(response: Mapping[str, Any] | None) -> Commit | None:
 
 
 def _lake_of(props: Mapping[str, Any], lakes: Lakes) -> Lake:
-    """The lake that a node's database names; the project's own where it names none."""
+    """Return the lake that a node's database names; by default the project's lake."""
     database = str(props.get("database") or "")
     return lakes.named(database, database) if lakes.is_lake(database) else lakes.own
 
 
 def _written(commit: Commit, props: Mapping[str, Any], lakes: Lakes) -> tuple[Lake, TableRef]:
-    """The table that a node wrote, and its lake."""
+    """Return the table that a node wrote, and its lake."""
     lake = lakes.own
-    if any(each.format.transacts for each in lakes):
-        found = lakes.at(commit.location)
-        if found.lake.format.transacts:
-            return found.lake, found.ref
-        lake = found.lake
+    if any(each.has_catalog for each in lakes):
+        table = lakes.at(commit.location)
+        if table.lake.has_catalog:
+            return table.lake, table.ref
+        lake = table.lake
     return lake, lake.at(commit.location, schema=props.get("schema"), name=props.get("alias"))
 
 
 def _present(props: Mapping[str, Any], lakes: Lakes) -> meta.Metadata:
-    """The columns of a persisted view; rows and columns of a table that the adapter said nothing of, as a project's own
-    materialization makes it. Nothing where there is neither.
+    """Return the columns of a persisted view, or rows and columns of a table without a response.
+
+    A project's own materialization writes such a table. Empty if there is neither view nor table.
     """
     schema, name = props.get("schema"), props.get("alias")
     if not schema or not name or props.get("resource_type") not in ASSET_RESOURCE_TYPES:
@@ -401,7 +432,10 @@ def _view_metadata(view: ViewDefinition, ref: TableRef, props: Mapping[str, Any]
 
 
 def _types(view: ViewDefinition) -> list[tuple[str, str]]:
-    """The columns of a view with Delta's names of types, as those of tables; the view's own where it has one that is unknown."""
+    """Return the columns of a view with Delta's type names.
+
+    If a type is unknown, return them with the view's own type names.
+    """
     nulls = ", ".join(f"NULL::{kind} AS {quote_identifier(column)}" for column, kind in view.columns)
     try:
         with duckdb.connect() as connection:
@@ -413,7 +447,8 @@ def _types(view: ViewDefinition) -> list[tuple[str, str]]:
 
 
 def _descriptions(props: Mapping[str, Any], columns: Iterable[str]) -> dict[str, str]:
-    """What dbt says of the columns of a node, by their names in the table: SQL does not tell cases apart."""
+    """Return dbt's descriptions of a node's columns by their names in the table."""
+    # SQL compares names without case, so the table may spell a column differently than dbt.
     spelled = {column.lower(): column for column in columns}
     described = {name.lower(): column.get("description") for name, column in props.get("columns", {}).items()}
     return {spelled[name]: text for name, text in described.items() if text and name in spelled}
@@ -430,12 +465,12 @@ class _Responses:
         self._found: dict[str, Mapping[str, Any]] = {}
 
     def all(self) -> dict[str, Mapping[str, Any]]:
-        """The responses of all nodes that have finished so far."""
+        """Return the responses of all nodes that have finished so far."""
         self._read()
         return self._found
 
     def of(self, unique_id: str) -> Mapping[str, Any] | None:
-        """The response of a node whose result has been streamed; None if the log never says."""
+        """Return the response of a node whose result has been streamed; None if it is missing."""
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while True:
             ended = self._process.poll() is not None
@@ -468,7 +503,8 @@ class _Responses:
 
 @contextmanager
 def _environment(values: Mapping[str, str]) -> Iterator[None]:
-    """Set variables while a process is started, which inherits them: dagster-dbt has no argument for its environment."""
+    """Set environment variables while a process is started, which inherits them."""
+    # dagster-dbt has no argument for the environment of dbt.
     with _environment_lock:
         before = {name: os.environ.get(name) for name in values}
         os.environ.update(values)

@@ -1,4 +1,4 @@
-"""Column lineage of a dbt model: from the SQL that dbt compiled, and the columns that its parents have in the lake."""
+"""Column lineage of a dbt model, from its compiled SQL and its parents' columns in the lake."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from dagster_dbt import DbtCliInvocation
-from dagster_dbt.core.dbt_cli_event import EventHistoryMetadata, _build_column_lineage_metadata
+
+from duckrun_dagster.dbt.private import EventHistoryMetadata, build_column_lineage_metadata
 
 log = logging.getLogger(__name__)
 
@@ -18,11 +19,19 @@ def column_lineage(
     columns: list[str],
     columns_of: Callable[[Mapping[str, Any]], list[str]],
 ) -> dict[str, Any]:
-    """``dagster/column_lineage`` of a model; empty where the SQL says none (a Python model, a seed) or cannot be followed.
+    """Return ``dagster/column_lineage`` of a model.
 
-    dagster-dbt draws it from the columns that dbt's adapter lists over a second connection, for adapters that it knows by
-    name. Here ``columns_of`` gives the columns of a parent (its part of the manifest) from the table's own log.
+    Args:
+        invocation: The dbt command.
+        props: The model's part of the manifest.
+        columns: The model's columns.
+        columns_of: Returns the columns of a parent (its part of the manifest) from the table's log.
+
+    Returns:
+        The metadata; empty for a Python model or a seed, or if the SQL cannot be followed.
     """
+    # dagster-dbt's own lineage knows only some adapters by name, and lists columns over a second
+    # connection.
     if props.get("resource_type") != "model" or props.get("language", "sql") != "sql":
         return {}
     manifest = invocation.manifest
@@ -38,7 +47,7 @@ def column_lineage(
     # sqlglot has no dialect of our adapter's name.
     with_dialect = {**manifest, "metadata": {**manifest["metadata"], "adapter_type": dialect}}
     try:
-        return _build_column_lineage_metadata(
+        return build_column_lineage_metadata(
             event_history_metadata=known,
             dbt_resource_props=dict(props),
             manifest=with_dialect,
@@ -46,11 +55,11 @@ def column_lineage(
             target_path=invocation.target_path,
             project=invocation.project,
         )
-    except Exception as error:  # the model is written: SQL that sqlglot does not follow may not fail its step
+    except Exception as error:  # the model is written already, so a failure of sqlglot must not fail its step
         log.warning("No column lineage of %s: %s", props.get("unique_id"), error)
         return {}
 
 
 def _typed(columns: list[str]) -> dict[str, dict[str, Any]]:
-    """Lineage needs names only; sqlglot wants a type with each."""
+    """Return the columns with a type each, which sqlglot requires; lineage uses the names only."""
     return {column: {"data_type": "VARCHAR"} for column in columns}

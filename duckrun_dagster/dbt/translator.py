@@ -1,4 +1,4 @@
-"""dbt models as assets whose keys the IO manager can load; dagster-dbt's own ``@dbt_assets`` stays as it is.
+"""dbt models as assets whose keys the IO manager can load, with dagster-dbt's own ``@dbt_assets``.
 
 @dbt_assets(manifest=project.manifest_path, dagster_dbt_translator=DuckrunDbtTranslator())
 def models(context, dbt: DuckrunDbtCliResource):
@@ -13,7 +13,6 @@ from typing import Any
 
 from dagster import AssetCheckSpec, AssetKey, AssetSpec
 from dagster_dbt import DagsterDbtTranslator, DagsterDbtTranslatorSettings, DbtProject
-from dagster_dbt.asset_utils import group_from_dbt_resource_props_fallback_to_directory
 
 from duckrun.errors import InvalidConfig
 from duckrun.values.lake_format import DUCKLAKE, FORMATS, FormatName
@@ -22,6 +21,7 @@ from duckrun.values.rows import EngineName
 from duckrun_dagster.config import ENGINES
 from duckrun_dagster.config_values import partition_expr
 from duckrun_dagster.dbt.cli import DuckrunDbtCliInvocation, DuckrunDbtCliResource
+from duckrun_dagster.dbt.private import group_from_dbt_resource_props_fallback_to_directory
 from duckrun_dagster.dbt.twin_sources import TwinSources
 from duckrun_dagster.dbt.vars import partition_vars
 
@@ -29,16 +29,24 @@ __all__ = ["DuckrunDbtCliInvocation", "DuckrunDbtCliResource", "DuckrunDbtTransl
 
 
 class DuckrunDbtTranslator(DagsterDbtTranslator):
-    """Asset keys are [schema, table], for models, seeds, snapshots and sources, as the IO manager's are.
+    """Translator whose asset keys are [schema, table], as the keys of the IO manager are.
 
-    So a Python asset with key ``["marts", "daily"]`` may be a dbt source, and a dbt model a Python asset's input. A key
-    in the node's own ``meta.dagster.asset_key`` wins. A source that is the table of one of the project's own nodes, such as a
-    seed, is that node's asset. ``engine`` is what models run on that do not say, and ``format`` that of the
-    profile's lake, for the icons in the graph; a model's group is its dbt group, else the first folder it is in.
+    This holds for models, seeds, snapshots and sources. So a Python asset with key ``["marts",
+    "daily"]`` may be a dbt source, and a dbt model may be the input of a Python asset. A key in the
+    node's own ``meta.dagster.asset_key`` wins. A source that is the table of one of the project's
+    nodes, such as a seed, is that node's asset. A model's group is its dbt group, else its first
+    folder.
+
+    Args:
+        settings: dagster-dbt's settings.
+        engine: The engine of models that name none, for the icons in the graph.
+        format: The format of the profile's lake, for the icons in the graph.
 
     Example::
 
-        @dbt_assets(manifest="target/manifest.json", dagster_dbt_translator=DuckrunDbtTranslator(engine="spark"))
+        translator = DuckrunDbtTranslator(engine="spark")
+
+        @dbt_assets(manifest="target/manifest.json", dagster_dbt_translator=translator)
         def shop(context: dg.AssetExecutionContext, dbt: DuckrunDbtCliResource):
             yield from dbt.cli(["build"], context=context).stream()
     """
@@ -60,7 +68,7 @@ class DuckrunDbtTranslator(DagsterDbtTranslator):
         self._engine, self._format = engine, format
 
     def get_asset_key(self, dbt_resource_props: Mapping[str, Any]) -> AssetKey:
-        """[schema, alias] of a node, [schema, identifier] of a source."""
+        """Return [schema, alias] of a node, [schema, identifier] of a source."""
         chosen = _meta(dbt_resource_props).get("asset_key")
         if chosen:
             return AssetKey(chosen)
@@ -68,25 +76,28 @@ class DuckrunDbtTranslator(DagsterDbtTranslator):
         return AssetKey(table) if table is not None else super().get_asset_key(dbt_resource_props)
 
     def get_group_name(self, dbt_resource_props: Mapping[str, Any]) -> str | None:
-        """The dbt group, else the folder; ``_`` stands for each character that Dagster takes in no name of a group."""
+        """Return the dbt group, else the folder, with ``_`` for characters that Dagster refuses."""
         group = group_from_dbt_resource_props_fallback_to_directory(dict(dbt_resource_props))
         return None if group is None else _NOT_IN_GROUPS.sub("_", group)
 
     def get_metadata(self, dbt_resource_props: Mapping[str, Any]) -> Mapping[str, Any]:
-        """dagster-dbt's own and the node's ``meta.dagster.metadata``, with the table named as the IO manager names it.
+        """Return dagster-dbt's metadata, the node's own, and the IO manager's name of the table.
 
-        ``partition_expr`` may stand in ``meta`` itself and in ``meta.dagster`` too: the column that holds the partitions.
-        Raises InvalidConfig for one that is no name, and for a misspelt key of ``meta.dagster``.
+        The node's own is ``meta.dagster.metadata``. ``partition_expr``, the column that holds the
+        partitions, may also stand in ``meta`` itself or in ``meta.dagster``.
+
+        Raises:
+            InvalidConfig: ``partition_expr`` is not a name, or ``meta.dagster`` has a misspelt key.
         """
-        own = _meta(dbt_resource_props).get("metadata") or {}
-        metadata = {**super().get_metadata(dbt_resource_props), **_partition_expr(dbt_resource_props), **own}
+        node_metadata = _meta(dbt_resource_props).get("metadata") or {}
+        metadata = {**super().get_metadata(dbt_resource_props), **_partition_expr(dbt_resource_props), **node_metadata}
         table = _table(dbt_resource_props)
         if table is not None:
             metadata["dagster/table_name"] = ".".join(table)
         return metadata
 
     def get_asset_spec(self, manifest: Mapping[str, Any], unique_id: str, project: DbtProject | None) -> AssetSpec:
-        """dagster-dbt's own, with the kinds that draw its icons, and with nodes in place of the sources that are their tables."""
+        """Return dagster-dbt's spec with the kinds for the icons, and nodes for twin sources."""
         spec = self._twin_sources(manifest).applied(unique_id, super().get_asset_spec(manifest, unique_id, project))
         props = self.get_resource_props(manifest, unique_id)
         config = props.get("config", {})
@@ -98,7 +109,8 @@ class DuckrunDbtTranslator(DagsterDbtTranslator):
     def get_asset_check_spec(
         self, asset_spec: AssetSpec, manifest: Mapping[str, Any], unique_id: str, project: DbtProject | None
     ) -> AssetCheckSpec | None:
-        """dagster-dbt's own; None for a test of a source that is a node's table, which is an observation of the node's asset."""
+        """Return dagster-dbt's spec; None for a test of a source that is a node's table."""
+        # Such a test becomes an observation of the node's asset.
         if asset_spec.key in self._twin_sources(manifest).unseen:
             return None
         return super().get_asset_check_spec(asset_spec, manifest, unique_id, project)
@@ -106,7 +118,8 @@ class DuckrunDbtTranslator(DagsterDbtTranslator):
     def _twin_sources(self, manifest: Mapping[str, Any]) -> TwinSources:
         known = self.__dict__.setdefault("_twins", {})  # a subclass may leave out super().__init__()
         if id(manifest) not in known:
-            known[id(manifest)] = (manifest, TwinSources.of(manifest, self.get_asset_key))  # an id is of one that lives
+            # The manifest is stored too: the id of a collected object may be reused.
+            known[id(manifest)] = (manifest, TwinSources.of(manifest, self.get_asset_key))
         return known[id(manifest)][1]
 
 
@@ -114,7 +127,7 @@ _NOT_IN_GROUPS = re.compile("[^A-Za-z0-9_/]")
 
 
 def _table(props: Mapping[str, Any]) -> tuple[str, str] | None:
-    """The schema and table of a node; None for one that has none (a test, an ephemeral model has both all the same)."""
+    """Return the schema and table of a node; None if it has none (ephemeral models have both)."""
     name = props.get("identifier") if props.get("resource_type") == "source" else props.get("alias")
     name = name or props.get("name")
     schema = props.get("schema")
@@ -129,7 +142,7 @@ def _whole_meta(props: Mapping[str, Any]) -> Mapping[str, Any]:
     return props.get("config", {}).get("meta") or props.get("meta") or {}
 
 
-# What dagster-dbt reads in ``meta.dagster``, and what is read here.
+# Keys of ``meta.dagster`` that dagster-dbt or this module reads.
 _META_KEYS = (
     "asset_key",
     "auto_materialize_policy",
@@ -144,14 +157,14 @@ _META_KEYS = (
 
 
 def _partition_expr(props: Mapping[str, Any]) -> dict[str, Any]:
-    """``partition_expr`` as the IO manager reads it, from a node's ``meta``."""
+    """Return ``partition_expr`` of a node's ``meta`` in the form that the IO manager reads."""
     node, ours = props.get("unique_id") or props.get("name"), _meta(props)
     for key in set(ours) - set(_META_KEYS):
         meant = did_you_mean(str(key), _META_KEYS, cutoff=0.8)
         if meant:
             raise InvalidConfig(f"{node}: unknown key {key!r} in meta.dagster.{meant}")
-    found = ours.get("partition_expr", _whole_meta(props).get("partition_expr"))
-    if found is None:
+    expression = ours.get("partition_expr", _whole_meta(props).get("partition_expr"))
+    if expression is None:
         return {}
-    partition_expr(found, f"{node}: partition_expr in meta")
-    return {"partition_expr": found}
+    partition_expr(expression, f"{node}: partition_expr in meta")
+    return {"partition_expr": expression}

@@ -1,7 +1,7 @@
-"""Sources of a dbt project that are the tables of its own nodes, such as a seed that models read as a source.
+"""Sources of a dbt project that are tables of its own nodes, such as a seed read as a source.
 
-Both have the key [schema, table], and dagster-dbt refuses two resources of one key. So the source gets a key that no asset
-has, and what reads the source depends on the node.
+Source and node have the same key [schema, table], and dagster-dbt refuses two resources of one key.
+So the source gets a key that no asset has, and readers of the source depend on the node.
 """
 
 from __future__ import annotations
@@ -11,29 +11,32 @@ from dataclasses import dataclass
 from typing import Any
 
 from dagster import AssetDep, AssetKey, AssetSpec
-from dagster_dbt.utils import ASSET_RESOURCE_TYPES
+
+from duckrun_dagster.dbt.private import ASSET_RESOURCE_TYPES
 
 
 @dataclass(frozen=True)
 class TwinSources:
-    """The nodes of a manifest that are the tables of sources.
-
-    ``nodes`` has the id of the node by the id of the source, ``keys`` the keys of those nodes, ``unseen`` the id of the source
-    by the key that stands for it, and ``parents`` the ids of what each node of the project reads.
-    """
+    """The nodes of a manifest that are the tables of sources."""
 
     nodes: Mapping[str, str]
+    """Id of the node by the id of the source."""
     keys: Mapping[str, AssetKey]
+    """Asset key of each such node, by the id of the node."""
     unseen: Mapping[AssetKey, str]
+    """Id of the source by the key that stands for it."""
     parents: Mapping[str, tuple[str, ...]]
+    """Ids of the resources that each node of the project reads."""
 
     @classmethod
     def of(cls, manifest: Mapping[str, Any], key_of: Callable[[Mapping[str, Any]], AssetKey]) -> TwinSources:
-        """The twins of a manifest. Names of tables are compared without their letter case, within one database.
+        """Return the twins of a manifest.
+
+        Names of tables are compared without letter case, within one database.
 
         Args:
             manifest: dbt's manifest.
-            key_of: The asset key of a resource, from its properties.
+            key_of: Returns the asset key of a resource, from its properties.
         """
         stored = {
             _name(node, key_of): (unique_id, key_of(node))
@@ -57,10 +60,9 @@ class TwinSources:
         )
 
     def applied(self, unique_id: str, spec: AssetSpec) -> AssetSpec:
-        """A spec whose key is not seen, of a source that is a node's table; of others, one that depends on the nodes.
+        """Return the spec with twin sources hidden.
 
-        A node that reads its own table as a source, or that of a node behind it, reads the rows of an earlier run, which is
-        no dependency.
+        A twin source gets an unseen key. Another spec gets the nodes as dependencies.
         """
         if unique_id in self.nodes:
             return spec.replace_attributes(key=AssetKey([*self.keys[self.nodes[unique_id]].path, unique_id]))
@@ -71,13 +73,15 @@ class TwinSources:
             source = self.unseen.get(dep.asset_key)
             if source is None:
                 deps[dep.asset_key] = dep
+            # A node that reads its own table as a source, or the table of a node downstream of it,
+            # reads the rows of an earlier run. That is no dependency.
             elif not self._reads(self.nodes[source], unique_id):
                 key = self.keys[self.nodes[source]]
                 deps.setdefault(key, AssetDep(key, partition_mapping=dep.partition_mapping))
         return spec.replace_attributes(deps=list(deps.values()))
 
     def _reads(self, node: str, other: str) -> bool:
-        """True if a node is another one, or reads it through others."""
+        """Return True if a node is another one, or reads it directly or through others."""
         seen: set[str] = set()
         queue = [node]
         while queue:

@@ -12,15 +12,16 @@ _WALL, _INSTANT = "%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M:%S+00:00"
 
 
 def partition_vars(context: AssetExecutionContext) -> dict[str, Any]:
-    """What ``--vars`` passes to dbt of the partitions of a run; empty for a run without.
+    """Return the partitions of a run as variables for dbt's ``--vars``; empty without partitions.
 
-    ``partition_keys`` is the list of them. Partitions in time have ``partition_start`` and ``partition_end``, which is
-    outside, by the clock of their time zone, and both again with ``_utc`` as instants. Several dimensions have a list
-    ``partition_<dimension>`` each.
+    ``partition_keys`` is the list of the keys. Time partitions have ``partition_start`` and
+    ``partition_end`` (exclusive), by the clock of their time zone. Both exist again with ``_utc``,
+    as instants. Each of several dimensions has a list ``partition_<dimension>``.
 
     Example::
 
-        yield from dbt.cli(["build", "--vars", json.dumps(partition_vars(context))], context=context).stream()
+        variables = json.dumps(partition_vars(context))
+        yield from dbt.cli(["build", "--vars", variables], context=context).stream()
     """
     if not (context.has_partition_key or context.has_partition_key_range):
         return {}

@@ -1,4 +1,4 @@
-"""What the annotation of an input asks for: a type of value, one alone or one a partition, and whether it may be missing."""
+"""The parsed annotation of an input: a type of value, alone or per partition, optional or not."""
 
 from __future__ import annotations
 
@@ -9,18 +9,22 @@ from typing import Any, Union, get_args, get_origin
 
 @dataclass(frozen=True)
 class Wanted:
-    """``collection`` is ``dict`` or ``list`` for one value a partition; ``optional`` an input that may be None, ``optional_each`` a
-    partition that may.
-    """
+    """The value that an input requests."""
 
     as_type: Any
     optional: bool = False
+    """True if the input may be None."""
     collection: type | None = None
+    """``dict`` or ``list`` for one value per partition; None for one value."""
     optional_each: bool = False
+    """True if the value of a partition may be None."""
 
 
 def wanted(declared: Any) -> Wanted:
-    """An annotation, taken apart: ``T``, ``Optional[T]``, ``dict[str, T]``, ``list[T]``. ``list[dict]`` is a type itself: rows."""
+    """Parse an annotation: ``T``, ``Optional[T]``, ``dict[str, T]`` or ``list[T]``.
+
+    ``list[dict]`` is a type itself: rows.
+    """
     inner, optional = _without_none(declared)
     origin, arguments = get_origin(inner), get_args(inner)
     if origin is dict and len(arguments) == 2 and arguments[0] is str:
@@ -35,7 +39,7 @@ def wanted(declared: Any) -> Wanted:
 
 
 def is_row(declared: Any) -> bool:
-    """Whether a type is that of one row as a dictionary."""
+    """Return True for the type of one row as a dictionary."""
     return declared is dict or get_origin(declared) is dict
 
 

@@ -1,4 +1,7 @@
-"""A SQL predicate as a pyarrow expression: comparisons of columns with constants, and what joins them."""
+"""Translation of a SQL predicate to a pyarrow expression.
+
+It covers comparisons of columns with constants, joined by AND, OR and NOT.
+"""
 
 from __future__ import annotations
 
@@ -26,10 +29,16 @@ _TURNED = {"less": "greater", "less_equal": "greater_equal", "greater": "less", 
 
 
 def arrow_predicate(sql: str, schema: pa.Schema, rounded: Collection[str] = ()) -> pc.Expression:
-    """The rows for which ``sql`` (DuckDB's) is true, for a Dataset of that schema. Columns that are ``rounded`` may have values outside
-    the bounds of their files.
+    """Return a SQL predicate (DuckDB's) as an expression for a Dataset of that schema.
 
-    Raises InvalidConfig for text that is no SQL, UnsupportedFeature for what has no exact form in pyarrow.
+    Args:
+        sql: The predicate.
+        schema: The columns of the Dataset.
+        rounded: Columns that may have values outside the bounds of their files.
+
+    Raises:
+        InvalidConfig: The text is not SQL.
+        UnsupportedFeature: A part has no exact form in pyarrow.
     """
     try:
         tree = parse_one(sql, dialect="duckdb")
@@ -86,8 +95,10 @@ class _Translation:
             return compared
         if field.name in self.rounded:
             raise UnsupportedFeature(
-                f"a pyarrow.dataset.Dataset cannot be filtered by column {field.name!r} of predicate {self.sql!r}: some files are of "
-                "another writer, and may hold NaN, which the bounds of a file leave out and pyarrow goes by. Load a pyarrow.RecordBatchReader or a "
+                f"a pyarrow.dataset.Dataset cannot be filtered by column {field.name!r} of predicate {self.sql!r}: "
+                "some files are of "
+                "another writer, and may hold NaN, which the bounds of a file leave out and pyarrow goes by. "
+                "Load a pyarrow.RecordBatchReader or a "
                 "polars.LazyFrame, which take any predicate."
             )
         # In SQL, NaN is the greatest value; in Arrow it compares with nothing.
@@ -106,14 +117,14 @@ class _Translation:
         return pc.field(field.name), field
 
     def _constant(self, node: exp.Expr, field: pa.Field) -> Any:
-        """A constant as DuckDB computes it, in the type of the column."""
+        """Return a constant as DuckDB computes it, in the type of the column."""
         if node.find(exp.Column, exp.Query) is not None:
             raise self._unsupported(node)
         with duckdb.connect() as connection:
             connection.execute("SET TimeZone = 'UTC'")
             try:
                 value = connection.sql(f"SELECT {node.sql(dialect='duckdb')}").to_arrow_table().column(0)[0]
-                # Between a text and a number SQL compares numbers, and there is no form for that here.
+                # SQL compares a text and a number as numbers; pyarrow has no such comparison.
                 if not value.is_valid or (_is_text(field.type) and not _is_text(value.type)):
                     raise self._unsupported(node)
                 cast = value.cast(field.type)
@@ -125,7 +136,8 @@ class _Translation:
 
     def _unsupported(self, node: exp.Expr) -> UnsupportedFeature:
         return UnsupportedFeature(
-            f"a pyarrow.dataset.Dataset cannot be filtered by {node.sql(dialect='duckdb')!r} of predicate {self.sql!r}: it takes "
+            f"a pyarrow.dataset.Dataset cannot be filtered by {node.sql(dialect='duckdb')!r} of predicate "
+            f"{self.sql!r}: it takes "
             "comparisons of a column with a constant of its type, and IN, BETWEEN, IS NULL, AND, OR, NOT. Load a "
             "pyarrow.RecordBatchReader or a polars.LazyFrame, which take any predicate."
         )

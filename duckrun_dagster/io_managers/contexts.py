@@ -1,8 +1,9 @@
-"""What a context of Dagster's says, also one that a test has built without a run."""
+"""Values from Dagster's contexts, also from a context that a test has built without a run."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from dagster import (
@@ -13,9 +14,11 @@ from dagster import (
     build_input_context,
 )
 
+from duckrun.errors import DuckrunError
+
 
 def output_name(context: OutputContext, step: Any | None) -> str:
-    """What an output is called in errors."""
+    """Return the name of an output for errors."""
     if context.has_asset_key:
         return f"Asset {context.asset_key.to_user_string()}"
     try:
@@ -25,7 +28,10 @@ def output_name(context: OutputContext, step: Any | None) -> str:
 
 
 def of_upstream(context: InputContext) -> InputContext:
-    """An input that a test has built from nothing but an output, as the input of that output's asset and partitions."""
+    """Complete an input that a test has built from nothing but an output.
+
+    It becomes the input of that output's asset and partitions.
+    """
     upstream = context.upstream_output
     if context.has_asset_key or upstream is None or not upstream.has_asset_key or step_of(context) is not None:
         return context
@@ -46,7 +52,7 @@ def of_upstream(context: InputContext) -> InputContext:
 
 
 def _known(value: Callable[[], Any]) -> Any:
-    """A property of a context; None where a test has built the context without it."""
+    """Return a property of a context; None if a test has built the context without it."""
     try:
         return value()
     except DagsterInvariantViolationError:
@@ -54,7 +60,7 @@ def _known(value: Callable[[], Any]) -> Any:
 
 
 def annotation_of(context: OutputContext | InputContext) -> Any:
-    """The type that an input or output is annotated with; Any where a test has built a context of none."""
+    """Return the annotated type of an input or output; Any if a test's context has none."""
     try:
         return context.dagster_type.typing_type
     except DagsterInvariantViolationError:
@@ -62,7 +68,7 @@ def annotation_of(context: OutputContext | InputContext) -> Any:
 
 
 def description_of(context: OutputContext) -> str | None:
-    """What the asset says of itself; nothing of an op's output, or in a context that a test has built."""
+    """Return the asset's description; None for an op's output, or in a test's context."""
     try:
         return context.asset_spec.description
     except DagsterInvariantViolationError:
@@ -70,7 +76,7 @@ def description_of(context: OutputContext) -> str | None:
 
 
 def materialized_partitions(context: InputContext) -> Collection[str]:
-    """The partitions that Dagster knows of; none in a context that a test has built without an instance."""
+    """Return the partitions that Dagster knows; none in a test's context without an instance."""
     try:
         return context.instance.get_materialized_partitions(context.asset_key)
     except DagsterInvariantViolationError:
@@ -78,8 +84,19 @@ def materialized_partitions(context: InputContext) -> Collection[str]:
 
 
 def step_of(context: OutputContext | InputContext) -> Any | None:
-    """The step that a context belongs to; None where somebody loads or stores a value outside of a run."""
+    """Return the step of a context; None if a value is loaded or stored outside of a run."""
     try:
         return context.step_context
     except DagsterInvariantViolationError:
         return None
+
+
+@contextmanager
+def naming(what: str) -> Iterator[None]:
+    """Put ``what`` in front of an error of the lake, which knows the table only."""
+    try:
+        yield
+    except DuckrunError as error:
+        if str(error).startswith(what):
+            raise
+        raise error.with_message(f"{what}: {error}") from error

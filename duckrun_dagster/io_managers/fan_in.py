@@ -1,4 +1,4 @@
-"""One value a partition, as ``dict[str, T]`` and ``list[T]`` inputs ask for."""
+"""One value per partition, for inputs of type ``dict[str, T]`` and ``list[T]``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from duckrun_dagster.io_managers.handlers.registry import type_name
 from duckrun_dagster.partitions.partitions import PartitionSlice
 
 _OTHER_BYTES = 8
-"""What a value of no fixed width takes at least, with what tells where it begins."""
+"""Least size of a value of variable width, including its offset."""
 _GB = 1024**3
 
 
@@ -28,9 +28,18 @@ def fan_in(
     wanted: Wanted,
     handler: TypeHandler[Any],
 ) -> dict[str, Any] | list[Any]:
-    """A value for each of the partitions, in the order of their keys; those in ``missing`` are None, or left out where a partition may not be None.
+    """Return a value for each of the partitions, in the order of their keys.
 
-    Raises InvalidConfig for what would not fit into memory, before anything is loaded.
+    Args:
+        scan: The read of the table.
+        partitions: The partitions to load.
+        missing: Keys without data: None in the result, or left out if a partition may not be None.
+        predicate: Returns the SQL predicate of partitions.
+        wanted: The annotation of the input.
+        handler: The handler of the type.
+
+    Raises:
+        InvalidConfig: The values would not fit into memory; raised before anything is loaded.
     """
     there = tuple(key for key in partitions.keys if key not in missing)
     if there and not handler.is_lazy(wanted.as_type):
@@ -56,9 +65,11 @@ def _refuse_too_large(scan: TableScan, partitions: int, wanted: Wanted) -> None:
     if rows * width <= limit:
         return
     raise InvalidConfig(
-        f"{partitions} partitions of table {scan.ref} have {rows:,} rows, which take at least {rows * width / _GB:,.2f} GB as "
+        f"{partitions} partitions of table {scan.ref} have {rows:,} rows, "
+        f"which take at least {rows * width / _GB:,.2f} GB as "
         f"{type_name(wanted.as_type)}; this process may use {limit / _GB:,.2f} GB. Ask for a lazy type, such as "
-        f"{wanted.collection.__name__ if wanted.collection else 'list'}[…] of polars.LazyFrame or pyarrow.RecordBatchReader, or name "
+        f"{wanted.collection.__name__ if wanted.collection else 'list'}[…] of polars.LazyFrame or "
+        "pyarrow.RecordBatchReader, or name "
         "the 'columns' that are needed, or a 'predicate', in the metadata of the input."
     )
 

@@ -1,14 +1,13 @@
-"""Inputs that are what changed since the asset's own last commit: the step's offsets, and the rows that they name."""
+"""Inputs of changes since the asset's own last commit: the step's offsets and the changed rows."""
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from dagster import AssetKey
-from dagster._core.execution.plan.outputs import StepOutputHandle
 
 from duckrun.change_set import ChangeSet
 from duckrun.changes.cursors import Cursor, Step, Upstream, asking_for_a_refresh, base_of_rerun
@@ -21,72 +20,88 @@ from duckrun_dagster.chain import application
 from duckrun_dagster.config import ChangesInput, TableConfig, parse_changes, parse_table, table_of
 from duckrun_dagster.io_managers.handlers.handler import TableScan
 from duckrun_dagster.partitions.partitions import PartitionSlice, written_partitions
+from duckrun_dagster.private import StepOutputHandle
 
 if TYPE_CHECKING:
-    from duckrun_dagster.io_managers.manager import DeltaIOManager
+    from duckrun_dagster.resources import DuckrunResource, SparkResource
 
 FULL_REFRESH = "duckrun/full_refresh"
-"""The tag of a run that reads the upstreams of its incremental assets whole: ``true``, or their keys, with commas between them."""
+"""Tag of a run that reads incremental assets' upstreams whole: ``true``, or asset keys."""
+
+
+@runtime_checkable
+class TableStore(Protocol):
+    """An IO manager that stores outputs as tables of a lake."""
+
+    duckrun: DuckrunResource
+    spark: SparkResource | None
+
+    @property
+    def default_schema(self) -> str: ...
+
+    def table_defaults(self) -> Mapping[str, Any]: ...
 
 
 @dataclass
 class Consumer:
-    """A step whose asset reads changes. ``begun`` is what its commit makes of its upstreams; ``told`` what its inputs showed."""
+    """A step whose asset reads changes."""
 
     key: AssetKey
     name: str
     output: TableRef
     begun: Step
+    """The step's reading of its upstreams, which its commit records."""
     upstreams: Mapping[str, str]
     """The name of each input's table among the ranges of ``begun``."""
     told: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Metadata of each input: the versions and the counts that it showed."""
     rerun: str = ""
-    """In a rerun, how it stands to the commit of the attempt before."""
+    """In a rerun, how it relates to the commit of the previous attempt."""
 
     def metadata(self) -> dict[str, Any]:
-        """What the materialization shows: numbers by change type, which the asset's page plots over its runs."""
-        found: dict[str, Any] = {"changes_whole": self.begun.whole}
+        """Return numbers by change type, which the asset's page plots over its runs."""
+        figures: dict[str, Any] = {"changes_whole": self.begun.whole}
         if self.rerun:
-            found["changes_rerun"] = self.rerun
+            figures["changes_rerun"] = self.rerun
         for each in self.told.values():
-            found |= each
-        return found
+            figures |= each
+        return figures
 
 
 _consumers: dict[tuple[Any, ...], Consumer] = {}
 
 
 def inputs_with_changes(step: Any) -> dict[str, ChangesInput]:
-    """The inputs of a step's op that ask for changes."""
-    found = {}
+    """Return the inputs of a step's op that request changes."""
+    changes_inputs = {}
     for each in step.op_def.input_defs:
-        if (each.metadata or {}).get("changes") is not None:  # others may be of another IO manager's words
-            asked = parse_changes(each.metadata, what=f"Input {each.name!r}")
-            if asked is not None:
-                found[each.name] = asked
-    return found
+        if (each.metadata or {}).get("changes") is not None:  # other inputs may have another IO manager's metadata
+            changes_input = parse_changes(each.metadata, what=f"Input {each.name!r}")
+            if changes_input is not None:
+                changes_inputs[each.name] = changes_input
+    return changes_inputs
 
 
-def consumer_of(step: Any, managers: type[DeltaIOManager]) -> Consumer | None:
-    """The consumer that a step is, begun at its first call; None for a step that reads no changes."""
-    asked = {} if step is None else inputs_with_changes(step)
-    if not asked:
+def consumer_of(step: Any) -> Consumer | None:
+    """Return the consumer of a step, begun at the first call; None if the step reads no changes."""
+    changes_inputs = {} if step is None else inputs_with_changes(step)
+    if not changes_inputs:
         return None
     place = (step.run_id, step.step.key, step.previous_attempt_count)
     if place not in _consumers:
         for old in [old for old in _consumers if old[:2] == place[:2]]:
             del _consumers[old]
-        _consumers[place] = _begun(step, asked, managers)
+        _consumers[place] = _begun(step, changes_inputs)
     return _consumers[place]
 
 
 def forget(step: Any) -> None:
-    """The step is done."""
+    """Drop the consumer of a step that is done."""
     _consumers.pop((step.run_id, step.step.key, step.previous_attempt_count), None)
 
 
-def _begun(step: Any, asked: Mapping[str, ChangesInput], managers: type[DeltaIOManager]) -> Consumer:
-    key, manager, partitions = _output(step, managers)
+def _begun(step: Any, changes_inputs: Mapping[str, ChangesInput]) -> Consumer:
+    key, manager, partitions = _output(step)
     what = f"Asset {key.to_user_string()}"
     layer = step.job_def.asset_layer
     config = _config(key, layer.get(key).metadata, manager)
@@ -94,7 +109,7 @@ def _begun(step: Any, asked: Mapping[str, ChangesInput], managers: type[DeltaIOM
     name = consumer_name(key, partitions)
     upstreams: dict[str, Upstream] = {}
     tables = {}
-    for each in asked:
+    for each in changes_inputs:
         upstream = layer.get_asset_key_for_node_input(step.node_handle, input_name=each)
         if upstream is None:
             raise InvalidConfig(f"{what}: input {each!r} asks for changes, and is no asset's table.")
@@ -102,7 +117,7 @@ def _begun(step: Any, asked: Mapping[str, ChangesInput], managers: type[DeltaIOM
             raise InvalidConfig(f"{what}: input {each!r} asks for the changes of the asset itself.")
         chosen = step.op_def.input_def_named(each).input_manager_key or layer.get(upstream).io_manager_key
         source = getattr(step.resources, chosen)
-        if not isinstance(source, managers):
+        if not isinstance(source, TableStore):
             raise InvalidConfig(f"{what}: input {each!r} asks for changes, and its IO manager is no DeltaIOManager.")
         read = _config(upstream, layer.get(upstream).metadata, source)
         lake = source.duckrun.lake(read.lake)
@@ -110,7 +125,8 @@ def _begun(step: Any, asked: Mapping[str, ChangesInput], managers: type[DeltaIOM
         table = table_of(lake, read)
         if isinstance(lake.definition(table), ViewDefinition):
             raise InvalidConfig(
-                f"{what}: input {each!r} asks for the changes of {table}, and {table} is a view, which has no versions and so"
+                f"{what}: input {each!r} asks for the changes of {table}, and {table} is a view, "
+                "which has no versions and so"
                 " no changes; ask for those of the tables under it."
             )
         tables[each] = str(table)
@@ -130,26 +146,26 @@ def _begun(step: Any, asked: Mapping[str, ChangesInput], managers: type[DeltaIOM
 
 
 def consumer_name(key: AssetKey, partitions: PartitionSlice | None = None) -> str:
-    """The name of an asset, or of one of its partitions, as a consumer: the application id of its commits."""
+    """Return the name of an asset or partition as a consumer: the application id of its commits."""
     return f"changes:{key.to_user_string()}" + ("" if partitions is None else f"[{partitions.label}]")
 
 
-def _config(key: AssetKey, metadata: Mapping[str, Any], manager: DeltaIOManager) -> TableConfig:
+def _config(key: AssetKey, metadata: Mapping[str, Any], manager: TableStore) -> TableConfig:
     return parse_table(key, metadata, default_schema=manager.default_schema, defaults=manager.table_defaults())
 
 
-def _output(step: Any, managers: type[DeltaIOManager]) -> tuple[AssetKey, DeltaIOManager, PartitionSlice | None]:
-    """The one table that a step with changes writes. Raises InvalidConfig."""
-    found = []
+def _output(step: Any) -> tuple[AssetKey, TableStore, PartitionSlice | None]:
+    """Return the one table that a step with changes writes. Raises InvalidConfig."""
+    outputs = []
     for each in step.op_def.output_defs:
         key = step.job_def.asset_layer.get_asset_key_for_node_output(step.node_handle, each.name)
         if key is not None and not each.dagster_type.is_nothing:
-            found.append((key, each))
-    if len(found) != 1:
-        raise InvalidConfig(several_outputs(step.op_def.name, [key for key, _ in found]))
-    key, output = found[0]
+            outputs.append((key, each))
+    if len(outputs) != 1:
+        raise InvalidConfig(several_outputs(step.op_def.name, [key for key, _ in outputs]))
+    key, output = outputs[0]
     manager = getattr(step.resources, output.io_manager_key)
-    if not isinstance(manager, managers):
+    if not isinstance(manager, TableStore):
         raise InvalidConfig(several_outputs(step.op_def.name, []))
     partitions = written_partitions(step.get_output_context(StepOutputHandle(step.step.key, output.name)))
     if partitions is not None and len(partitions.keys) != 1:
@@ -158,16 +174,17 @@ def _output(step: Any, managers: type[DeltaIOManager]) -> tuple[AssetKey, DeltaI
 
 
 def several_outputs(name: str, keys: list[AssetKey]) -> str:
-    """The error about an asset whose inputs are changes, and which does not write exactly one table."""
-    said = f"it writes {' and '.join(sorted(key.to_user_string() for key in keys))}" if keys else "it writes none"
+    """Return the error text for an asset of changes that does not write exactly one table."""
+    reason = f"it writes {' and '.join(sorted(key.to_user_string() for key in keys))}" if keys else "it writes none"
     return (
-        f"{name}: inputs of changes (metadata 'changes') go with exactly one output that a DeltaIOManager stores, whose commits hold how far "
-        f"they have been read; {said}."
+        f"{name}: inputs of changes (metadata 'changes') go with exactly one output that a DeltaIOManager stores, "
+        "whose commits hold how far "
+        f"they have been read; {reason}."
     )
 
 
 def several_partitions(key: AssetKey, why: str) -> str:
-    """The error about an asset whose inputs are changes, and whose run has several of its partitions."""
+    """Return the error text for an asset of changes whose run has several of its partitions."""
     return (
         f"Asset {key.to_user_string()}: its input of changes has a cursor for each partition, and {why}. Run "
         "them one by one: BackfillPolicy.multi_run()."
@@ -176,7 +193,7 @@ def several_partitions(key: AssetKey, why: str) -> str:
 
 @dataclass(frozen=True)
 class ChangesScan(TableScan):
-    """What changed in a table, in the place of its rows."""
+    """A scan of the changes of a table instead of its rows."""
 
     changes: ChangeSet | None = None
 
@@ -191,34 +208,34 @@ class ChangesScan(TableScan):
 
 
 def changes_scan(
-    consumer: Consumer, name: str, asked: ChangesInput, scan: TableScan, predicate: str | None
+    consumer: Consumer, name: str, changes_input: ChangesInput, scan: TableScan, predicate: str | None
 ) -> ChangesScan:
-    """The changes of the table of an input since the consumer's last commit, computed once."""
+    """Return the changes of an input's table since the consumer's last commit, computed once."""
     session, spec = scan.session, scan.requested
     if scan.is_view:
         raise InvalidConfig(f"{scan.ref} is a view, which has no versions and so no changes: read the tables under it.")
     if spec.version is not None or spec.timestamp is not None:
         raise InvalidConfig("metadata 'changes' says which versions are read: leave out 'version' and 'timestamp'.")
-    found = consumer.begun.ranges[consumer.upstreams[name]]
+    versions = consumer.begun.ranges[consumer.upstreams[name]]
     both = [f"({each})" for each in (predicate, spec.predicate) if each is not None]
     with asking_for_a_refresh():
         changes = session.table(scan.ref).changes(
-            asked.kind,
-            from_version=found.from_version,
-            to_version=found.to_version,
-            key=list(asked.key),
+            changes_input.kind,
+            from_version=versions.from_version,
+            to_version=versions.to_version,
+            key=list(changes_input.key),
             columns=None if spec.columns is None else list(spec.columns),
             predicate=" AND ".join(both) or None,
-            table_id=found.table_id,
+            table_id=versions.table_id,
         )
-    told: dict[str, Any] = {f"{name}_from": found.from_version, f"{name}_to": found.to_version}
-    told[f"{name}_source"] = ", ".join(sorted(set(changes.sources.values()))) or "the table"
+    figures: dict[str, Any] = {f"{name}_from": versions.from_version, f"{name}_to": versions.to_version}
+    figures[f"{name}_source"] = ", ".join(sorted(set(changes.sources.values()))) or "the table"
     rows = changes
     if not consumer.begun.whole:
         rows = _kept(session, changes)
         counts = {"insert": 0, **_counts(session, rows)}
-        told |= {f"{name}_{kind}": count for kind, count in counts.items()}
-    consumer.told[name] = told
+        figures |= {f"{name}_{kind}": count for kind, count in counts.items()}
+    consumer.told[name] = figures
     return ChangesScan(**{**_fields(replace(scan, partitions=None)), "changes": rows})
 
 
@@ -227,7 +244,7 @@ def _fields(scan: TableScan) -> dict[str, Any]:
 
 
 def _kept(session: Session, changes: ChangeSet) -> ChangeSet:
-    """A change set whose rows are computed once, where the engine can keep them."""
+    """Return a change set whose rows are computed once, if the engine has temporary tables."""
     if not session.engine.temp_tables:
         return changes
     name = f"__duckrun_changes_{uuid.uuid4().hex}"
@@ -241,7 +258,9 @@ def _counts(session: Session, rows: Frame) -> dict[str, int]:
     name = f"__duckrun_counted_{uuid.uuid4().hex}"
     rows.createOrReplaceTempView(name)
     try:
-        found = session.sql(f'SELECT _change_type AS kind, count(*) AS n FROM "{name}" GROUP BY 1 ORDER BY 1').collect()
+        counts = session.sql(
+            f'SELECT _change_type AS kind, count(*) AS n FROM "{name}" GROUP BY 1 ORDER BY 1'
+        ).collect()
     finally:
         session.engine.forget(name)
-    return {row["kind"]: row["n"] for row in found}
+    return {row["kind"]: row["n"] for row in counts}

@@ -1,27 +1,28 @@
-"""DeltaIOManager: what is the same for every type of value, once.
+"""DeltaIOManager: the parts that are the same for every type of value.
 
-spec from context -> engine -> write or scan -> metadata from the Commit. What differs by type is in the handlers.
+A write is: spec from context -> engine -> commit -> metadata from the Commit. A read ends in a
+scan. Everything that differs by type is in the handlers.
 """
 
-# No "from __future__ import annotations" here: Dagster must see the classes of nested resources, not their names, to
-# take them configured at launch.
+# No "from __future__ import annotations" here: for resources that are configured at launch, Dagster
+# must see the classes of nested resources, not their names.
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
-from dataclasses import replace
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
-import pyarrow as pa
-from dagster import ConfigurableIOManager, DataVersion, InputContext, OutputContext
+from dagster import ConfigurableIOManager, InputContext, OutputContext
 from pydantic import Field
 
-from duckrun.errors import DuckrunError, InvalidConfig, SchemaMismatch, UnsupportedFeature
+from duckrun.errors import InvalidConfig, UnsupportedFeature
 from duckrun.lake.lake import Lake, LocationDefinition, ViewDefinition
 from duckrun.run.pins import Pins, unnoted
 from duckrun.session import Session
+from duckrun.values.applying import ApplySpec
 from duckrun.values.changes import CHANGE_TYPE
-from duckrun.values.rows import AppTransaction, Commit, EngineName, ReadSpec, counted_rows
-from duckrun.values.snapshot import Snapshot, TableRef
+from duckrun.values.rows import AppTransaction, Commit, EngineName, ReadSpec, RowSpec
+from duckrun.values.snapshot import TableRef
 from duckrun.values.tables import feed_turned
 from duckrun_dagster import metadata as meta
 from duckrun_dagster.arguments import KnownResource, refuse_word
@@ -40,21 +41,23 @@ from duckrun_dagster.config import (
     refuse_to_replace,
     table_of,
 )
-from duckrun_dagster.data_version import data_version
 from duckrun_dagster.io_managers.annotation import Wanted, wanted
 from duckrun_dagster.io_managers.contexts import (
     annotation_of,
     description_of,
     materialized_partitions,
+    naming,
     of_upstream,
     output_name,
     step_of,
 )
+from duckrun_dagster.io_managers.empty_frames import refuse_untyped, typed_as_table
 from duckrun_dagster.io_managers.fan_in import fan_in
 from duckrun_dagster.io_managers.handlers.handler import TableScan, TypeHandler
 from duckrun_dagster.io_managers.handlers.registry import handler_of, named_type, type_name, type_names
-from duckrun_dagster.io_managers.incremental import Consumer, changes_scan, consumer_of, forget
-from duckrun_dagster.io_managers.published import Report, published
+from duckrun_dagster.io_managers.incremental import Consumer, changes_scan, consumer_of
+from duckrun_dagster.io_managers.outcome import Outcome, Unwritten, Written
+from duckrun_dagster.io_managers.published import published
 from duckrun_dagster.launch import configured_by_field, written_otherwise
 from duckrun_dagster.partitions.missing import missing_partitions, refuse_missing
 from duckrun_dagster.partitions.partitions import (
@@ -66,25 +69,23 @@ from duckrun_dagster.partitions.partitions import (
 from duckrun_dagster.resources import DuckrunResource, SparkResource
 from duckrun_dagster.table_defaults import TableDefaults, checked_defaults
 
-_PREVIEW_ROWS = 10
-_PREVIEW_BYTES = 64 * 1024 * 1024
-_MOST_COUNTED = 100
-"""Up to so many partitions of a step are counted by queries, where the log does not tell their rows."""
-
 
 class DeltaIOManager(KnownResource, TableDefaults, ConfigurableIOManager):
-    """Assets as Delta tables of a lake.
+    """Assets as tables of a lake.
 
-    The value decides the handler, the asset's metadata the table and how it is written. ``engine`` writes where
-    metadata names none; a PySpark DataFrame is always Spark's. ``default_type`` is what an input without a type
-    annotation gets: pyarrow, pyarrow_reader, pyarrow_dataset, pandas, polars, polars_lazy, duckdb, pyspark, deltalake,
-    duckrun or duckrun_table. ``mode``, ``merge_keys``, ``schema_mode``, ``table_properties`` and the others are for assets whose
-    metadata does not say. ``writes`` is for the configuration of a run: it writes an asset in another way this once.
+    The value decides the handler; the asset's metadata decides the table and how it is written.
+    ``engine`` writes where metadata names none; Spark always writes a PySpark DataFrame.
+    ``default_type`` is the type of an input without a type annotation: pyarrow, pyarrow_reader,
+    pyarrow_dataset, pandas, polars, polars_lazy, duckdb, pyspark, deltalake, duckrun or
+    duckrun_table. ``mode``, ``merge_keys``, ``schema_mode``, ``table_properties`` and the others
+    are defaults for assets whose metadata does not set them. ``writes`` is for the configuration of
+    a run: it writes an asset in another way this once.
 
     Example::
 
         lake = DuckrunResource(root_path="lake/")
-        defs = Definitions(assets=[...], resources={"io_manager": DeltaIOManager(duckrun=lake, schema="raw")})
+        manager = DeltaIOManager(duckrun=lake, schema="raw")
+        defs = Definitions(assets=[...], resources={"io_manager": manager})
     """
 
     duckrun: DuckrunResource
@@ -105,97 +106,115 @@ class DeltaIOManager(KnownResource, TableDefaults, ConfigurableIOManager):
 
     @property
     def default_schema(self) -> str:
-        """The schema of an asset whose key is one part."""
+        """Return the schema of an asset whose key is one part."""
         return self.schema_ or self.duckrun.default_schema
 
     def handlers(self) -> Sequence[TypeHandler[Any]]:
-        """Handlers of types that this IO manager does not know by itself; a subclass names its own, which come first."""
+        """Return handlers of further types; a subclass overrides this. They come first."""
         return ()
 
     # -- write
 
     def handle_output(self, context: OutputContext, obj: Any) -> None:
-        """Write a value as one commit, and tell Dagster what it did. On an error the table is as it was."""
-        report = published(context) or self.write(context, obj)
-        report(context)
+        """Write a value as one commit and report it to Dagster.
 
-    def write(self, context: OutputContext, obj: Any, *, together: bool = False) -> Report:
-        """Write a value as one commit; what tells Dagster of it, once it is published. ``together``: it is within a transaction."""
-        key, step = context.asset_key if context.has_asset_key else None, step_of(context)
+        An error leaves the table unchanged.
+        """
+        outcome = published(context) or self.write(context, obj)
+        outcome.report(context)
+
+    def write(self, context: OutputContext, obj: Any, *, together: bool = False) -> Outcome:
+        """Write a value as one commit, which is reported once it is published.
+
+        Args:
+            context: The output that is stored.
+            obj: The value.
+            together: The write is part of a transaction over several tables.
+        """
+        step = step_of(context)
         what = output_name(context, step)
-        with _naming(what):
-            consumer = consumer_of(step, DeltaIOManager)
-        if consumer is not None and (consumer.begun.idle or (obj is None and wanted(annotation_of(context)).optional)):
-            with _naming(what):
-                return self._pass(context, consumer)
-        if obj is None and wanted(annotation_of(context)).optional:
-            return lambda told: told.log.info(f"{what} is None, as its annotation allows: nothing is written.")
+        with naming(what):
+            consumer = consumer_of(step)
+            nothing = self._nothing_to_write(context, obj, consumer, what)
+            if nothing is not None:
+                return nothing
+            target = self._target(context, obj, what, together=together)
+            if consumer is not None:
+                refuse_to_replace(target.config, what)
+            session = self.duckrun.step_session(step, target.engine, self.spark)
+            source = typed_as_table(target.handler.to_source(obj), target.lake, target.ref, target.handler)
+            partitions = written_partitions(context)
+            if partitions is not None and not target.lake.exists(target.ref):
+                refuse_untyped(source, target.handler, target.config, what)
+            spec = _spec(context, target, session, source, partitions, consumer)
+            commit = _committed(session, target, spec, source, consumer)
+            return Written(what, consumer, session, target.ref, commit, target.config, partitions, self.preview)
+
+    def _nothing_to_write(
+        self, context: OutputContext, obj: Any, consumer: Consumer | None, what: str
+    ) -> Outcome | None:
+        """Return the outcome of an output without rows; None if the value has to be written.
+
+        A consumer that has read further commits its offsets.
+
+        Raises:
+            InvalidConfig: The value is None, and the annotation does not allow it.
+        """
+        without = obj is None and wanted(annotation_of(context)).optional
+        if consumer is not None and (consumer.begun.idle or without):
+            return Unwritten(consumer, self._moved(context, consumer))
+        if without:
+            return Unwritten(None, f"{what} is None, as its annotation allows: nothing is written.")
         if obj is None:
             raise InvalidConfig(
                 f"{what} returned None, so there is nothing to write. Return a frame, or annotate the "
-                f"{'op' if key is None else 'asset'} '-> None' (or return MaterializeResult) if it writes its data itself, or "
-                "'-> Optional[…]' if it may have nothing to write."
+                f"{'asset' if context.has_asset_key else 'op'} '-> None' (or return MaterializeResult) if it writes "
+                "its data itself, or '-> Optional[…]' if it may have nothing to write."
             )
-        with _naming(what):
-            config = self.config_of(context)
-            if consumer is not None:
-                refuse_to_replace(config, what)
-            lake = self._lake_of(config, what)
-            if config.publish == "together" and not together:
-                raise InvalidConfig(
-                    "metadata 'publish' is 'together', and nothing has gathered its outputs: give the definitions to check_definitions(), or put "
-                    "@publish_together above the asset."
-                )
-            returned = type_name(type(obj))
-            handler = handler_of(type(obj), self.handlers(), f"{what} returned a {returned}; it")
-            engine = self._writing_engine(config, handler, what)
-            if together and engine != "duckdb":
-                raise UnsupportedFeature(
-                    "metadata 'publish' is 'together', which is one transaction of engine duckdb, and it is written by engine spark."
-                )
-            ref = table_of(lake, config)
-            with _naming("DuckrunResource"):
-                lake.ensure_writable(ref)
-            session = self.duckrun.step_session(step, engine, self.spark)
-            source = _typed_as_table(handler.to_source(obj), lake, ref, handler)
-            partitions = written_partitions(context)
-            if partitions is not None and not lake.exists(ref):
-                _refuse_untyped(source, handler, config, what)
-            predicate, layout = None, None
-            if partitions is not None:
-                schema = session.schema_of(source)
-                predicate = partitions.predicate(config, schema, what.removeprefix("Asset "))
-                layout = None if lake.exists(ref) else partitions.table_partitioning(config, schema)
-            spec = config.write_spec(
-                app=_application(context, step, partitions) if consumer is None else consumer.begun.app,
-                applies=consumer is not None and _says_changes(session, source),
-                whole=consumer is not None and consumer.begun.whole,
-                predicate=predicate,
-                partition_by=layout,
-                description=description_of(context),
-                column_comments=meta.declared_descriptions(context.definition_metadata or {}),
+        return None
+
+    def _moved(self, context: OutputContext, consumer: Consumer) -> str:
+        """Commit how far a consumer has read, if it read anything, and return what was done."""
+        lake = self.duckrun.lake(consumer.output.catalog)
+        if consumer.begun.idle or not lake.exists(consumer.output):
+            return f"{consumer.name}: nothing has changed since its last commit, so nothing is written."
+        session = self.duckrun.step_session(step_of(context), "duckdb", self.spark)
+        commit = session.move_cursor(consumer.output, consumer.begun.app)
+        return f"{consumer.name}: nothing is written but how far it has read, version {commit.version}."
+
+    def _target(self, context: OutputContext, obj: Any, what: str, *, together: bool) -> "_Target":
+        """Return where and by what a value is written.
+
+        Raises:
+            InvalidConfig: The metadata or the IO manager holds an error.
+            UnsupportedFeature: The engine or the format cannot do what the metadata asks for.
+        """
+        config = self.config_of(context)
+        lake = self._lake_of(config, what)
+        if config.publish == "together" and not together:
+            raise InvalidConfig(
+                "metadata 'publish' is 'together', and nothing has gathered its outputs: "
+                "give the definitions to check_definitions(), or put "
+                "@publish_together above the asset."
             )
-            if config.change_data_feed is not None and not lake.format.transacts and lake.exists(ref):
-                turned = feed_turned(lake.snapshot(ref), config.change_data_feed)
-                if turned is not None:
-                    session.execute(ref, turned)
-            commit = session.execute(ref, spec, source)
-            if consumer is not None and commit.writer == "none" and not commit.replayed:
-                commit = session.move_cursor(ref, consumer.begun.app, engine=engine)
-            if config.location is not None and lake.definition(ref) is None:
-                lake.put_definition(ref, LocationDefinition(ref.location))
-
-        def report(told: OutputContext) -> None:
-            with _naming(what):
-                if consumer is not None and step is not None:
-                    told.add_output_metadata(consumer.metadata())
-                    forget(step)
-                self._report(told, session, ref, commit, config, partitions)
-
-        return report
+        handler = handler_of(type(obj), self.handlers(), f"{what} returned a {type_name(type(obj))}; it")
+        engine = self._writing_engine(config, handler, what)
+        if together and engine != "duckdb":
+            raise UnsupportedFeature(
+                "metadata 'publish' is 'together', which is one transaction of engine duckdb, "
+                "and it is written by engine spark."
+            )
+        ref = table_of(lake, config)
+        with naming("DuckrunResource"):
+            lake.ensure_writable(ref)
+        return _Target(what, config, lake, ref, handler, engine)
 
     def config_of(self, context: OutputContext) -> TableConfig:
-        """The table of an output, as its metadata, the run and this IO manager say. Raises InvalidConfig."""
+        """Return the table of an output, from its metadata, the run and this IO manager.
+
+        Raises:
+            InvalidConfig: One of them holds an error.
+        """
         key, step = context.asset_key if context.has_asset_key else None, step_of(context)
         what = output_name(context, step)
         otherwise = {} if key is None else written_otherwise(self.writes, key, step)
@@ -213,84 +232,21 @@ class DeltaIOManager(KnownResource, TableDefaults, ConfigurableIOManager):
         return config
 
     def ref_of(self, context: OutputContext) -> TableRef:
-        """The table that an output is stored as. Raises InvalidConfig."""
+        """Return the table that an output is stored as.
+
+        Raises:
+            InvalidConfig: The output's metadata holds an error.
+        """
         config = self.config_of(context)
         return table_of(self.duckrun.lake(config.lake), config)
-
-    def _pass(self, context: OutputContext, consumer: Consumer) -> Report:
-        """Nothing is to be written: a consumer that has read on commits how far."""
-        step, lake = step_of(context), self.duckrun.lake(consumer.output.catalog)
-        if consumer.begun.idle or not lake.exists(consumer.output):
-            said = f"{consumer.name}: nothing has changed since its last commit, so nothing is written."
-        else:
-            session = self.duckrun.step_session(step, "duckdb", self.spark)
-            commit = session.move_cursor(consumer.output, consumer.begun.app)
-            said = f"{consumer.name}: nothing is written but how far it has read, version {commit.version}."
-
-        def report(told: OutputContext) -> None:
-            told.add_output_metadata(consumer.metadata())
-            told.log.info(said)
-            if step is not None:
-                forget(step)
-
-        return report
-
-    def _report(
-        self,
-        context: OutputContext,
-        session: Session,
-        ref: TableRef,
-        commit: Commit,
-        config: TableConfig,
-        partitions: PartitionSlice | None,
-    ) -> None:
-        """The commit as metadata of the materialization, and as its data version."""
-        step = step_of(context)
-        lake = session.lakes.of(ref)
-        snapshot = lake.snapshot(ref, commit.version)  # which knows it already
-        values = {
-            **meta.commit_metadata(commit),
-            **meta.table_metadata(snapshot, meta.declared_descriptions(context.definition_metadata or {})),
-            **meta.lake_metadata(lake, snapshot, commit),
-        }
-        if partitions is not None:
-            counts = meta.partition_row_counts(snapshot, partitions, config.partition_column())
-            if values.get("dagster/row_count") != counted_rows(snapshot.files()):  # the others lie in a catalog
-                counts = {}
-            if (
-                not counts
-                and len(partitions.keys) == 1
-                and commit.mode == "replace"
-                and commit.rows_inserted is not None
-            ):
-                counts = {partitions.keys[0]: commit.rows_inserted}
-            small = sum(file.size for file in snapshot.files()) <= _PREVIEW_BYTES
-            if not counts and small and len(partitions.keys) <= _MOST_COUNTED:
-                counts = _counted(context, session, snapshot, partitions, config)
-            if step is not None:
-                for key, rows in counts.items():
-                    step.add_asset_metadata({"dagster/partition_row_count": rows}, context.asset_key, key)
-        if self.preview and sum(file.size for file in snapshot.files()) <= _PREVIEW_BYTES:
-            try:
-                head = session.scan(ref, ReadSpec(version=commit.version)).limit(_PREVIEW_ROWS)
-                values["preview"] = meta.preview(head.toArrow())
-            except Exception as error:  # the rows are written: what only decorates the page may not fail the step
-                context.log.debug(f"No preview of table {ref}: {error}")
-        if step is not None and context.has_asset_key and not step.has_data_version(context.asset_key):
-            column = config.partition_column()
-            version = data_version(lake, snapshot, commit=commit, partition=partitions, column=column)
-            step.set_data_version(context.asset_key, DataVersion(version))
-        context.add_output_metadata(meta.beside_the_assets_own(values, context.output_metadata or {}))
-        context.log.info(
-            f"{commit.mode} {ref}: version {commit.version} by {commit.engine} ({commit.writer}) in {commit.seconds:.2f} s"
-            + (", committed before by this chain and not written again" if commit.replayed else "")
-            + (f"; it takes back version {commit.retracted.version} of an earlier attempt" if commit.retracted else "")
-        )
 
     # -- read
 
     def load_input(self, context: InputContext) -> Any:
-        """The rows of an upstream asset: pinned to one version for the step, pruned by partition, columns, predicate."""
+        """Load the rows of an upstream asset.
+
+        They are pinned to one version for the step, and pruned by partition, columns and predicate.
+        """
         context = of_upstream(context)
         upstream = context.upstream_output
         metadata = (upstream.definition_metadata if upstream is not None else None) or {}
@@ -303,7 +259,7 @@ class DeltaIOManager(KnownResource, TableDefaults, ConfigurableIOManager):
             )
         else:
             what = f"Input {context.name!r}" if context.has_input_name else "Input"
-        with _naming(what):
+        with naming(what):
             schema, defaults = self.default_schema, self.table_defaults()
             if context.has_asset_key:
                 config = parse_table(context.asset_key, metadata, default_schema=schema, defaults=defaults)
@@ -312,31 +268,30 @@ class DeltaIOManager(KnownResource, TableDefaults, ConfigurableIOManager):
                 source = output_name(upstream, None)
                 config = parse_output(metadata, default_schema=schema, what=source, defaults=defaults)
             read = parse_input(context.definition_metadata or {}, what=what)
-            asked = wanted(self._declared_type(context, what))
-            handler = handler_of(asked.as_type, self.handlers(), what)
+            requested = wanted(self._declared_type(context, what))
+            handler = handler_of(requested.as_type, self.handlers(), what)
             engine = handler.engine or "duckdb"
             self._check_spark(engine, f"{what} is a PySpark DataFrame")
             lake = self._lake_of(config, what)
             ref = table_of(lake, config)
             partitions = read_partitions(context)
-            none_wanted = (
-                partitions is not None and not partitions.keys
-            )  # as by the first partition of what reads itself
-            if none_wanted or asked.optional:
+            # The first partition of an asset that reads its own previous partition reads none.
+            none_wanted = partitions is not None and not partitions.keys
+            if none_wanted or requested.optional:
                 pins = self.duckrun.step_session(step_of(context), "duckdb", self.spark).pins
                 with unnoted() if none_wanted else nullcontext():
                     there = _is_there(lake, ref, pins)
-                if asked.optional and (none_wanted or not there):
+                if requested.optional and (none_wanted or not there):
                     return None
                 if not there:
-                    return asked.collection() if asked.collection else handler.nothing(asked.as_type)
+                    return requested.collection() if requested.collection else handler.nothing(requested.as_type)
             scan = TableScan(self.duckrun.step_session(step_of(context), engine, self.spark), ref, read)
             changed = parse_changes(context.definition_metadata or {}, what=what)
             if changed is not None:
-                return self._load_changes(context, scan, partitions, config, asked, handler, changed)
-            if partitions is None and asked.collection is None:
-                return handler.from_scan(scan, asked.as_type)
-            return self._load_partitions(context, scan, partitions, config, asked, handler, what)
+                return self._load_changes(context, scan, partitions, config, requested, handler, changed)
+            if partitions is None and requested.collection is None:
+                return handler.from_scan(scan, requested.as_type)
+            return self._load_partitions(context, scan, partitions, config, requested, handler, what)
 
     def _load_changes(
         self,
@@ -344,13 +299,13 @@ class DeltaIOManager(KnownResource, TableDefaults, ConfigurableIOManager):
         scan: TableScan,
         partitions: PartitionSlice | None,
         config: TableConfig,
-        asked: Wanted,
+        requested: Wanted,
         handler: TypeHandler[Any],
         changed: ChangesInput,
     ) -> Any:
-        """What has changed since the last commit of the asset that is being computed."""
-        consumer = consumer_of(step_of(context), DeltaIOManager)
-        if consumer is None or asked.collection is not None:
+        """Load the changes since the last commit of the asset that is being computed."""
+        consumer = consumer_of(step_of(context))
+        if consumer is None or requested.collection is not None:
             raise InvalidConfig(
                 "metadata 'changes' is for an input of an asset, as one value: there is no consumer here."
             )
@@ -359,7 +314,7 @@ class DeltaIOManager(KnownResource, TableDefaults, ConfigurableIOManager):
             with unnoted():
                 schema = scan.session.snapshot(scan.ref).schema
             predicate = partitions.predicate(config, schema, context.asset_key.to_user_string())
-        return handler.from_scan(changes_scan(consumer, context.name, changed, scan, predicate), asked.as_type)
+        return handler.from_scan(changes_scan(consumer, context.name, changed, scan, predicate), requested.as_type)
 
     def _load_partitions(
         self,
@@ -367,38 +322,44 @@ class DeltaIOManager(KnownResource, TableDefaults, ConfigurableIOManager):
         scan: TableScan,
         partitions: PartitionSlice | None,
         config: TableConfig,
-        asked: Wanted,
+        requested: Wanted,
         handler: TypeHandler[Any],
         what: str,
     ) -> Any:
-        """The rows of some partitions as one value, or as one value each; ``partitions`` is None for all that there are."""
-        if asked.collection is not None:
-            _refuse_fan_in(context, asked, handler)
+        """Load the rows of some partitions as one value, or as one value each.
+
+        ``partitions`` is None for all existing partitions.
+        """
+        if requested.collection is not None:
+            _refuse_fan_in(context, requested, handler)
         allowed = partitions is None or allows_missing_partitions(context.definition_metadata or {}, what=what)
         some = partitions or partitions_of(context)
         whole = replace(scan, requested=ReadSpec(version=scan.requested.version, timestamp=scan.requested.timestamp))
         missing: list[str] = []
-        with unnoted():  # the value is made of none of these rows
+        with unnoted():  # these rows are not part of the value
             schema = whole.frame().schema
 
             def predicate(these: PartitionSlice) -> str:
                 return these.predicate(config, schema, context.asset_key.to_user_string())
 
-            if not allowed or asked.optional or asked.collection is not None:
+            if not allowed or requested.optional or requested.collection is not None:
                 materialized = materialized_partitions(context)
                 missing = missing_partitions(whole, some, materialized, predicate)
-                if asked.optional and some.keys and len(missing) == len(some.keys):
+                if requested.optional and some.keys and len(missing) == len(some.keys):
                     return None
-                if not allowed and not asked.optional_each:
+                if not allowed and not requested.optional_each:
                     refuse_missing(whole, missing, materialized)
-        if asked.collection is not None:
-            return fan_in(scan, some, missing, predicate, asked, handler)
-        return handler.from_scan(replace(scan, partitions=predicate(some)), asked.as_type)
+        if requested.collection is not None:
+            return fan_in(scan, some, missing, predicate, requested, handler)
+        return handler.from_scan(replace(scan, partitions=predicate(some)), requested.as_type)
 
     # -- the parts
 
     def _lake_of(self, config: TableConfig, what: str) -> Lake:
-        """The lake of a table. Raises InvalidConfig, UnsupportedFeature for words of another format than the lake's."""
+        """Return the lake of a table.
+
+        Raises InvalidConfig or UnsupportedFeature for metadata of another format than the lake's.
+        """
         lake = self.duckrun.lake(config.lake)
         config.refuse_of_other_format(lake.format.name, what)
         return lake
@@ -416,7 +377,8 @@ class DeltaIOManager(KnownResource, TableDefaults, ConfigurableIOManager):
         if engine == "spark" and self.spark is None:
             raise InvalidConfig(
                 f"{why}, but the DeltaIOManager has no Spark. Give it spark=SparkResource(master='local[*]') "
-                "(or remote='sc://host:15002'), and take the session of that in an asset that makes frames: spark.session()."
+                "(or remote='sc://host:15002'), and take the session of that in an asset that makes frames: "
+                "spark.session()."
             )
 
     def _declared_type(self, context: InputContext, what: str) -> Any:
@@ -429,13 +391,64 @@ class DeltaIOManager(KnownResource, TableDefaults, ConfigurableIOManager):
         return named_type(self.default_type, self.handlers(), "DeltaIOManager: default_type")
 
 
-def _says_changes(session: Session, source: Any) -> bool:
-    """Whether rows say what becomes of them, as those of a change query do."""
-    return CHANGE_TYPE in session.schema_of(source).names
+@dataclass(frozen=True)
+class _Target:
+    """Table, handler and engine of an output."""
+
+    what: str
+    """Name of the output in messages."""
+    config: TableConfig
+    lake: Lake
+    ref: TableRef
+    handler: TypeHandler[Any]
+    engine: EngineName
+
+
+def _spec(
+    context: OutputContext,
+    target: _Target,
+    session: Session,
+    source: Any,
+    partitions: PartitionSlice | None,
+    consumer: Consumer | None,
+) -> RowSpec | ApplySpec:
+    """Return the write of an output's rows."""
+    config, predicate, layout = target.config, None, None
+    if partitions is not None:
+        schema = session.schema_of(source)
+        predicate = partitions.predicate(config, schema, target.what.removeprefix("Asset "))
+        layout = None if target.lake.exists(target.ref) else partitions.table_partitioning(config, schema)
+    return config.write_spec(
+        app=_application(context, step_of(context), partitions) if consumer is None else consumer.begun.app,
+        # A result of a change query has the type of each change.
+        applies=consumer is not None and CHANGE_TYPE in session.schema_of(source).names,
+        whole=consumer is not None and consumer.begun.whole,
+        predicate=predicate,
+        partition_by=layout,
+        description=description_of(context),
+        column_comments=meta.declared_descriptions(context.definition_metadata or {}),
+    )
+
+
+def _committed(
+    session: Session, target: _Target, spec: RowSpec | ApplySpec, source: Any, consumer: Consumer | None
+) -> Commit:
+    """Write the rows, with what belongs to the table before and after them."""
+    config, lake, ref = target.config, target.lake, target.ref
+    if config.change_data_feed is not None and not lake.has_catalog and lake.exists(ref):
+        turned = feed_turned(lake.snapshot(ref), config.change_data_feed)
+        if turned is not None:
+            session.execute(ref, turned)
+    commit = session.execute(ref, spec, source)
+    if consumer is not None and commit.writer == "none" and not commit.replayed:
+        commit = session.move_cursor(ref, consumer.begun.app, engine=target.engine)
+    if config.location is not None and lake.definition(ref) is None:
+        lake.put_definition(ref, LocationDefinition(ref.location))
+    return commit
 
 
 def _application(context: OutputContext, step: Any | None, partitions: PartitionSlice | None) -> AppTransaction | None:
-    """The work that this write is, and the attempt; None outside of a run."""
+    """Return the work and the attempt of this write; None outside of a run."""
     if step is None:
         return None
     if context.has_asset_key:
@@ -446,98 +459,30 @@ def _application(context: OutputContext, step: Any | None, partitions: Partition
 
 
 def _refuse_shared(context: OutputContext, step: Any | None, config: TableConfig) -> None:
-    """Raise InvalidConfig where several runs or steps would replace each other's rows in the one table of an op's output."""
+    """Raise InvalidConfig if several runs or steps would overwrite the table of an op's output."""
     if step is None or config.mode is not None or config.merge_keys:
         return
     mapped = context.mapping_key is not None or "[" in step.step.key
     if mapped or step.has_partition_key:
         raise InvalidConfig(
-            f"{'each of the mapped steps' if mapped else 'the run of each partition'} would overwrite table {config.name}. Say how rows come "
-            "together in metadata 'mode' (append, merge with 'merge_keys', or overwrite), or make it an asset with partitions."
+            f"{'each of the mapped steps' if mapped else 'the run of each partition'} would overwrite "
+            f"table {config.name}. Say how rows come "
+            "together in metadata 'mode' (append, merge with 'merge_keys', or overwrite), "
+            "or make it an asset with partitions."
         )
-
-
-def _counted(
-    context: OutputContext, session: Session, snapshot: Snapshot, partitions: PartitionSlice, config: TableConfig
-) -> dict[str, int]:
-    """The rows of each partition, counted in the table; nothing where they cannot be."""
-    asset = context.asset_key.to_user_string()
-    try:
-        return {
-            key: session.scan(
-                snapshot.ref,
-                ReadSpec(version=snapshot.version, predicate=each.predicate(config, snapshot.schema, asset)),
-            ).count()
-            for key, each in zip(partitions.keys, partitions.each, strict=True)
-        }
-    except DuckrunError as error:  # the rows are written: what only decorates the page may not fail the step
-        context.log.debug(f"No counts of the partitions of {snapshot.ref}: {error}")
-        return {}
-
-
-def _without_rows(source: Any) -> pa.Table | None:
-    """A frame that has no rows, as Arrow; None for one that has some, or is not in memory."""
-    polars = type(source).__module__.startswith("polars.") and hasattr(source, "to_arrow")
-    if not (polars or isinstance(source, pa.Table)) or len(source):
-        return None
-    return source.to_arrow() if polars else source
-
-
-def _refuse_untyped(source: Any, handler: TypeHandler[Any], config: TableConfig, what: str) -> None:
-    """Raise SchemaMismatch for the first rows of a partitioned table that are none, and say no type of the partition column."""
-    empty = _without_rows(source)
-    if empty is None:
-        return
-    types = {field.name.lower(): field.type for field in empty.schema}
-    for named in config.partition_expr.values():
-        kind = types.get(named.column.lower())
-        if kind is None or handler.is_untyped(kind):
-            raise SchemaMismatch(
-                f"{what} has no rows, so its partition column {named.column!r} has no type, and there is no table {config.schema}.{config.table} yet to take it "
-                "from. Give the frame's columns types (pandas: df.astype({'day': 'string'}); polars: schema=…), or annotate '-> Optional[…]' and return "
-                "None where there is nothing to write."
-            )
-
-
-def _typed_as_table(source: Any, lake: Lake, ref: TableRef, handler: TypeHandler[Any]) -> Any:
-    """A frame with no rows, its columns that have no type yet as the table's are; all of the table's where it has no column."""
-    empty = _without_rows(source)
-    if empty is None or not lake.exists(ref):
-        return source
-    if empty.num_columns and not any(handler.is_untyped(kind) for kind in empty.schema.types):
-        return source
-    table = lake.snapshot(ref).schema
-    types = {field.name.lower(): field.type for field in table}
-    columns = empty.schema if empty.num_columns else table
-    own = [
-        pa.field(each.name, types.get(each.name.lower(), each.type) if handler.is_untyped(each.type) else each.type)
-        for each in columns
-    ]
-    return pa.schema(own).empty_table()
 
 
 def _is_there(lake: Lake, ref: TableRef, pins: Pins) -> bool:
-    """True if a step sees a table or a view of that name."""
+    """Return True if a step sees a table or a view of that name."""
     return (lake.exists(ref) and not pins.hides(ref)) or isinstance(lake.definition(ref), ViewDefinition)
 
 
-def _refuse_fan_in(context: InputContext, asked: Wanted, handler: TypeHandler[Any]) -> None:
-    """Raise InvalidConfig where a value for each partition cannot be given."""
-    name, collection = type_name(asked.as_type), "dict" if asked.collection is dict else "list"
+def _refuse_fan_in(context: InputContext, requested: Wanted, handler: TypeHandler[Any]) -> None:
+    """Raise InvalidConfig if the input cannot have one value per partition."""
+    name, collection = type_name(requested.as_type), "dict" if requested.collection is dict else "list"
     if not context.has_asset_partitions:
         raise InvalidConfig(f"a {collection} has a value for each partition, and the asset has none. Annotate {name}.")
-    if handler.is_handle(asked.as_type):
+    if handler.is_handle(requested.as_type):
         raise InvalidConfig(
             f"a {name} is a handle of the whole table, not of a partition. Annotate {name} alone, or a frame."
         )
-
-
-@contextmanager
-def _naming(what: str) -> Iterator[None]:
-    """Put what failed in front of an error of the lake, which knows the table only."""
-    try:
-        yield
-    except DuckrunError as error:
-        if str(error).startswith(what):
-            raise
-        raise type(error)(f"{what}: {error}") from error

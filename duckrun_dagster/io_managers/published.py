@@ -1,30 +1,29 @@
-"""Outputs that were published before Dagster stores them: how each is reported then."""
+"""Outcomes of outputs that were published before Dagster stores them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from dagster import OutputContext
 
 from duckrun_dagster.io_managers.contexts import step_of
+from duckrun_dagster.io_managers.outcome import Outcome
 
-Report = Callable[[OutputContext], None]
 _Place = tuple[str, str, int, str]
 
-_reports: dict[_Place, Report] = {}
+_outcomes: dict[_Place, Outcome] = {}
 
 
 def _place(step: Any, output: str) -> _Place:
     return step.run_id, step.step.key, step.previous_attempt_count, output
 
 
-def keep(step: Any, output: str, report: Report) -> None:
-    """Remember how an output of a step is reported."""
-    _reports[_place(step, output)] = report
+def keep(step: Any, output: str, outcome: Outcome) -> None:
+    """Remember the outcome of an output of a step."""
+    _outcomes[_place(step, output)] = outcome
 
 
-def published(context: OutputContext) -> Report | None:
-    """What reports an output that was published already, once; None for any other."""
+def published(context: OutputContext) -> Outcome | None:
+    """Return the outcome of an output that was published already, once; None for any other."""
     step = step_of(context)
-    return None if step is None else _reports.pop(_place(step, context.name), None)
+    return None if step is None else _outcomes.pop(_place(step, context.name), None)

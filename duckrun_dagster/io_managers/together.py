@@ -1,4 +1,7 @@
-"""``publish: together``: the tables of one step as one snapshot of their lake, once all of it is there and its checks have passed."""
+"""``publish: together``: the tables of one step become one snapshot of their lake.
+
+They are published once all outputs exist and the step's blocking checks have passed.
+"""
 
 from __future__ import annotations
 
@@ -20,37 +23,50 @@ from dagster import (
     Output,
     OutputContext,
 )
-from dagster._core.definitions.decorators.op_decorator import DecoratedOpFunction
-from dagster._core.definitions.utils import NoValueSentinel
-from dagster._core.errors import DagsterAssetCheckFailedError
-from dagster._core.execution.plan.compute_generator import validate_and_coerce_op_result_to_iterator
-from dagster._core.execution.plan.execute_step import do_type_check
-from dagster._core.execution.plan.outputs import StepOutputHandle
 
 from duckrun.errors import InvalidConfig, UnsupportedFeature
 from duckrun_dagster.io_managers.manager import DeltaIOManager
-from duckrun_dagster.io_managers.published import Report, keep
+from duckrun_dagster.io_managers.outcome import Outcome
+from duckrun_dagster.io_managers.published import keep
+from duckrun_dagster.private import (
+    DagsterAssetCheckFailedError,
+    DecoratedOpFunction,
+    NoValueSentinel,
+    StepOutputHandle,
+    do_type_check,
+    validate_and_coerce_op_result_to_iterator,
+)
 
 Definition = TypeVar("Definition", AssetsDefinition, OpDefinition)
 _MARK = "__duckrun_together__"
 
 
 def publish_together(definition: Definition) -> Definition:
-    """The same asset, multi-asset or op, whose tables are published as one snapshot of their lake, or none of them.
+    """Publish all tables of an asset, multi-asset or op as one snapshot of their lake, or none.
 
-    Its function runs to its end first, and what it yields is kept. Nothing is written where it fails, where an output is missing, or where
-    one of its own checks that blocks has failed. ``check_definitions()`` does this for assets whose metadata has ``publish: together``.
+    The function runs to its end first, and the values that it yields are held in memory. Nothing is
+    written if it fails, if an output is missing, or if one of its own blocking checks has failed.
+    ``check_definitions()`` does this for assets whose metadata has ``publish: together``.
 
-    Raises UnsupportedFeature for a graph, whose ops are steps of their own. Example::
+    Raises:
+        UnsupportedFeature: The definition is a graph, whose ops are separate steps.
+
+    Example::
 
         @publish_together
-        @dg.multi_asset(outs={"orders": dg.AssetOut(key=["sales", "orders"]), "totals": dg.AssetOut(key=["sales", "totals"])})
+        @dg.multi_asset(
+            outs={
+                "orders": dg.AssetOut(key=["sales", "orders"]),
+                "totals": dg.AssetOut(key=["sales", "totals"]),
+            }
+        )
         def sales(): ...
     """
     node: Any = definition.node_def if isinstance(definition, AssetsDefinition) else definition
     if not isinstance(node, OpDefinition) or not isinstance(node.compute_fn, DecoratedOpFunction):
         raise UnsupportedFeature(
-            f"{getattr(node, 'name', definition)} cannot be published together: it is no function of one step. Make it a multi_asset."
+            f"{getattr(node, 'name', definition)} cannot be published together: "
+            "it is no function of one step. Make it a multi_asset."
         )
     function = node.compute_fn.decorated_fn
     if getattr(function, _MARK, False):
@@ -63,15 +79,18 @@ def publish_together(definition: Definition) -> Definition:
 
 
 def _gathering(op: OpDefinition, function: Callable[..., Any]) -> Callable[..., Iterator[Any]]:
-    """A function of the same arguments that publishes what the other one gives, and then yields it."""
+    """Return a function that publishes the events of ``function`` and then yields them.
+
+    It has the same arguments as ``function``.
+    """
     if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
         raise UnsupportedFeature(f"{op.name} cannot be published together: it is asynchronous.")
 
     @wraps(function)
     def gathered(*args: Any, **kwargs: Any) -> Iterator[Any]:
         context = OpExecutionContext.get()
-        found = function(*args, **kwargs)
-        events = list(validate_and_coerce_op_result_to_iterator(found, context, op.output_defs))
+        result = function(*args, **kwargs)
+        events = list(validate_and_coerce_op_result_to_iterator(result, context, op.output_defs))
         yield from _Publication(context.get_step_execution_context(), op, events).events()
 
     setattr(gathered, _MARK, True)
@@ -79,19 +98,20 @@ def _gathering(op: OpDefinition, function: Callable[..., Any]) -> Callable[..., 
 
 
 class _Publication:
-    """What one step gave, on its way to be published."""
+    """The events of one step that are being published."""
 
     def __init__(self, step: Any, op: OpDefinition, events: Sequence[Any]) -> None:
         self.step, self.op, self.given = step, op, events
         self.asset: AssetsDefinition | None = step.job_def.asset_layer.get_assets_def_for_node(step.node_handle)
 
     def events(self) -> Iterator[Any]:
-        """The events of the function, once its tables are published."""
+        """Publish the tables, then yield the events of the function."""
         failed = self._failed_checks()
         if failed:
             yield from self._checks()
             raise DagsterAssetCheckFailedError(
-                f"{len(failed)} blocking asset check{'s' if len(failed) > 1 else ''} failed with ERROR severity: {', '.join(failed)}. Nothing of "
+                f"{len(failed)} blocking asset check{'s' if len(failed) > 1 else ''} failed with ERROR severity: "
+                f"{', '.join(failed)}. Nothing of "
                 f"{self.op.name} was published."
             )
         outputs = self._outputs()
@@ -103,7 +123,7 @@ class _Publication:
             ).success
         ]
         if mistyped:
-            yield mistyped[0]  # Dagster says what is wrong with it
+            yield mistyped[0]  # Dagster reports the wrong type
             return
         self._refuse_missing()
         self._publish(outputs)
@@ -118,22 +138,22 @@ class _Publication:
                     yield each if each.asset_key is not None else each._replace(asset_key=event.asset_key)
 
     def _failed_checks(self) -> list[str]:
-        found = [each.to_asset_check_evaluation(self.step) for each in self._checks()]
+        evaluations = [each.to_asset_check_evaluation(self.step) for each in self._checks()]
         return [
             f"{each.asset_key.to_user_string()} {each.check_name}"
-            for each in found
+            for each in evaluations
             if each.blocking and not each.passed and each.severity == AssetCheckSeverity.ERROR
         ]
 
     def _outputs(self) -> list[tuple[Any, str, Any]]:
-        """The events that have rows to store, with the name of the output and the value."""
-        found = []
+        """Return the events with rows to store, each with the name of its output and its value."""
+        outputs = []
         for event in self.given:
             if isinstance(event, DynamicOutput):
                 raise UnsupportedFeature(f"{self.op.name} cannot be published together: its outputs are dynamic.")
             if isinstance(event, Output) or isinstance(event, MaterializeResult) and event.value is not NoValueSentinel:
-                found.append((event, self._name(event), event.value))
-        return found
+                outputs.append((event, self._name(event), event.value))
+        return outputs
 
     def _name(self, event: Output[Any] | MaterializeResult[Any]) -> str:
         if isinstance(event, Output):
@@ -143,11 +163,11 @@ class _Publication:
 
     def _refuse_missing(self) -> None:
         checks = {name for name in self.step.selected_output_names if self._is_check(name)}
-        given = {self._name(event) for event in self.given if isinstance(event, Output | MaterializeResult)}
+        yielded = {self._name(event) for event in self.given if isinstance(event, Output | MaterializeResult)}
         missing = [
             each.name
             for each in self.op.output_defs
-            if each.is_required and each.name in self.step.selected_output_names and each.name not in given | checks
+            if each.is_required and each.name in self.step.selected_output_names and each.name not in yielded | checks
         ]
         if missing:
             raise InvalidConfig(f"{self.op.name} gave no {' and no '.join(missing)}, so nothing of it was published.")
@@ -156,7 +176,7 @@ class _Publication:
         return bool(self.step.step.step_output_named(name).properties.asset_check_key)
 
     def _publish(self, outputs: Sequence[tuple[Any, str, Any]]) -> None:
-        """Write all tables in one transaction, and keep how each is reported."""
+        """Write all tables in one transaction, and remember the outcome of each."""
         stored: list[tuple[str, OutputContext, DeltaIOManager, Any]] = []
         for event, name, value in outputs:
             handle = StepOutputHandle(self.step.step.key, name)
@@ -166,18 +186,19 @@ class _Publication:
             manager = self.step.get_io_manager(handle)
             if not isinstance(manager, DeltaIOManager):
                 raise InvalidConfig(
-                    f"{self.op.name} cannot be published together: output {name!r} is stored by {type(manager).__name__}, whose writes are in no "
+                    f"{self.op.name} cannot be published together: output {name!r} is stored by "
+                    f"{type(manager).__name__}, whose writes are in no "
                     "transaction of a lake."
                 )
             stored.append((name, context, manager, value))
         if not stored:
             return
-        reports: list[tuple[str, Report]] = []
+        outcomes: list[tuple[str, Outcome]] = []
         with self._transaction(stored):
             for name, context, manager, value in stored:
-                reports.append((name, manager.write(context, value, together=True)))
-        for name, report in reports:
-            keep(self.step, name, report)
+                outcomes.append((name, manager.write(context, value, together=True)))
+        for name, outcome in outcomes:
+            keep(self.step, name, outcome)
 
     @contextmanager
     def _transaction(self, stored: Sequence[tuple[str, OutputContext, DeltaIOManager, Any]]) -> Iterator[None]:
@@ -188,7 +209,8 @@ class _Publication:
             lakes[lake.root] = (manager, config.lake)
         if len(lakes) > 1:
             raise UnsupportedFeature(
-                f"{self.op.name} cannot be published together: its tables are in {len(lakes)} lakes ({', '.join(lakes)}), and a transaction is of one."
+                f"{self.op.name} cannot be published together: its tables are in {len(lakes)} lakes "
+                f"({', '.join(lakes)}), and a transaction is of one."
             )
         manager, name = next(iter(lakes.values()))
         with manager.duckrun.step_session(self.step, "duckdb").transaction(name):

@@ -1,4 +1,7 @@
-"""Partitions that a step wants to read and that nobody has written: an error, not an empty frame; None where that was asked for."""
+"""Partitions that a step reads and that nobody has written.
+
+They are an error, not an empty frame; an optional input is None instead.
+"""
 
 from __future__ import annotations
 
@@ -18,17 +21,22 @@ def missing_partitions(
     materialized: Collection[str],
     predicate: Callable[[PartitionSlice], str],
 ) -> list[str]:
-    """The wanted partitions that were never materialized and of which the table has no row.
+    """Return the wanted partitions that were never materialized and have no row in the table.
 
-    A partition that was materialized with no rows is there, and empty. One that another program has written is there too,
-    which only the table can say: it is asked for those that Dagster knows nothing of.
+    Args:
+        scan: The read of the table.
+        wanted: The partitions that the step reads.
+        materialized: The keys that Dagster knows. A partition that was materialized without rows
+            exists.
+        predicate: Returns the SQL predicate of partitions.
     """
+    # Another program may have written partitions that Dagster does not know; only the table tells.
     unknown = tuple(key for key in wanted.keys if key not in materialized)
     return _without_rows(scan, replace(wanted, keys=unknown), predicate)
 
 
 def _without_rows(scan: TableScan, some: PartitionSlice, predicate: Callable[[PartitionSlice], str]) -> list[str]:
-    """Those of some partitions that have no row: all of them by one question, or else each half by its own."""
+    """Return the partitions without rows: one query for all, else one for each half."""
     if not some.keys or replace(scan, partitions=predicate(some)).frame().limit(1).count() == 0:
         return list(some.keys)
     if len(some.keys) == 1:
@@ -39,7 +47,11 @@ def _without_rows(scan: TableScan, some: PartitionSlice, predicate: Callable[[Pa
 
 
 def refuse_missing(scan: TableScan, missing: list[str], materialized: Collection[str]) -> None:
-    """Raise TableNotFound with what exists, if anything is missing."""
+    """Refuse to read missing partitions.
+
+    Raises:
+        TableNotFound: A partition is missing; the text lists the existing ones.
+    """
     if not missing:
         return
     existing = sorted(materialized)

@@ -1,8 +1,8 @@
-"""Partitions of an asset as rows of its table: which ones a step writes or reads, as one SQL predicate.
+"""Partitions of an asset as rows of its table: a step's partitions become one SQL predicate.
 
-A time window ``[start, end)`` becomes ``column >= start AND column < end`` in the type of the column. A timestamp with
-a time zone is compared as an instant; a date, a timestamp without a zone and a text are compared with the wall clock of
-the partition's own time zone.
+A time window ``[start, end)`` becomes ``column >= start AND column < end`` in the type of the
+column. A timestamp with a time zone is compared as an instant. A date, a timestamp without a zone
+and a text are compared with the wall clock of the partition's own time zone.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature
 from duckrun.sql.names import quote_identifier, quote_literal
 from duckrun_dagster.config import TableConfig
 
-# Most significant part first, so that the order of the texts is the order of the times.
+# Most significant part first, so that texts sort by time.
 _SORTABLE_FORMAT = re.compile(r"%Y([-/.]?%m([-/.]?%d([ T_-]?%H(:?%M(:?%S)?)?)?)?)?")
 
 
-# Casts (sqlglot's names of types) that leave a value in its partition.
+# Casts (sqlglot's type names) that leave a value in its partition.
 _TEXTS = frozenset({"VARCHAR", "TEXT", "CHAR"})
 _TIMES = frozenset({"DATE", "TIMESTAMP", "TIMESTAMPTZ", "TIMESTAMPNTZ", "DATETIME"})
 
@@ -49,7 +49,7 @@ class PartitionSlice:
 
     @property
     def label(self) -> str:
-        """A short name that is the same whenever the partitions are the same."""
+        """Return a short name that is equal whenever the partitions are equal."""
         if len(self.keys) == 1:
             return self.keys[0]
         digest = hashlib.sha256("\n".join(self.keys).encode()).hexdigest()[:12]
@@ -57,14 +57,18 @@ class PartitionSlice:
 
     @property
     def each(self) -> list[PartitionSlice]:
-        """One slice a partition."""
+        """Return one slice per partition."""
         return [PartitionSlice(self.definition, (key,)) for key in self.keys]
 
     def predicate(self, config: TableConfig, schema: pa.Schema, asset: str) -> str:
-        """The SQL (DuckDB's) that is true for exactly the rows of these partitions.
+        """Return the SQL predicate (DuckDB's) of exactly the rows of these partitions.
 
-        No partition has no row. Raises InvalidConfig without ``partition_expr``, SchemaMismatch where its column is missing from ``schema``,
-        UnsupportedFeature for a column type that cannot hold the partition.
+        Without partitions, the predicate matches no row.
+
+        Raises:
+            InvalidConfig: The metadata names no ``partition_expr``.
+            SchemaMismatch: The partition column is missing from ``schema``.
+            UnsupportedFeature: The column's type cannot hold the partition.
         """
         if not self.keys:
             return "false"
@@ -73,26 +77,32 @@ class PartitionSlice:
         return _predicate(self.definition, self.keys, config, None, schema, asset)
 
     def table_partitioning(self, config: TableConfig, schema: pa.Schema) -> tuple[str, ...] | None:
-        """The columns to lay a new table out by: those that hold a partition each, not those that hold instants."""
+        """Return the partition columns of a new table; None if it is not partitioned.
+
+        A column that holds instants is no partition column: each value would be a partition.
+        """
         columns = [_column(schema, named.column) for named in config.partition_expr.values()]
         if any(column is None or pa.types.is_timestamp(_value_type(schema.field(column))) for column in columns):
             return None
         chosen = tuple(column for column in columns if column is not None)
-        # Delta keeps partition columns out of the files, and a file needs a column.
+        # Delta leaves partition columns out of the files, and a file needs at least one column.
         return chosen if chosen and len(chosen) < len(schema.names) else None
 
 
 def partitions_of(context: InputContext | OutputContext) -> PartitionSlice:
-    """The partitions that a context names. A test may build one with a ``partition_key`` and without a definition.
+    """Return the partitions of a context. A test may build one with a key and without a definition.
 
-    Raises InvalidConfig for a range of partitions without their definition.
+    Raises:
+        InvalidConfig: The context has a range of partitions without their definition.
     """
     try:
-        # Dagster may give a range as a set, whose order is another in each process; a retry has to make the same label.
+        # Dagster may return a range as a set, whose order differs between processes. A retry must
+        # get the same label.
         keys = tuple(sorted(context.asset_partition_keys))
-    except NotImplementedError as error:  # by Dagster's own stand-in for a range without a definition
+    except NotImplementedError as error:  # raised by Dagster's placeholder for a missing definition
         raise InvalidConfig(
-            f"Asset {context.asset_key.to_user_string()}: a context with a range of partitions needs their definition; give it "
+            f"Asset {context.asset_key.to_user_string()}: a context with a range of partitions needs their "
+            "definition; give it "
             "asset_partitions_def."
         ) from error
     return PartitionSlice(_definition_of(context) or StaticPartitionsDefinition(list(keys)), keys)
@@ -106,17 +116,18 @@ def _definition_of(context: InputContext | OutputContext) -> PartitionsDefinitio
 
 
 def written_partitions(context: OutputContext) -> PartitionSlice | None:
-    """The partitions that this step writes; None for an asset without partitions."""
+    """Return the partitions that this step writes; None for an asset without partitions."""
     if not context.has_asset_key or not context.has_asset_partitions:
         return None
     return partitions_of(context)
 
 
 def read_partitions(context: InputContext) -> PartitionSlice | None:
-    """The partitions that this step reads of an upstream asset; None for the whole table.
+    """Return the partitions that this step reads of an upstream asset; None for the whole table.
 
-    An asset without partitions reads the whole table, also rows that no partition claims, unless its partition mapping
-    says which partitions; so does whoever loads all partitions of an asset outside of a run.
+    An asset without partitions reads the whole table, with rows that no partition claims, unless
+    its partition mapping names partitions. So does a load of all partitions of an asset outside of
+    a run.
     """
     if not context.has_asset_key or not context.has_asset_partitions:
         return None
@@ -139,9 +150,9 @@ def read_partitions(context: InputContext) -> PartitionSlice | None:
 def _multi_predicate(
     definition: MultiPartitionsDefinition, keys: Sequence[str], config: TableConfig, schema: pa.Schema, asset: str
 ) -> str:
-    """A term for each set of keys of the second dimension, over all of the first that have it: DuckDB takes minutes to plan
-    a term for each of some thousand partitions.
-    """
+    """Return the predicate of partitions with two dimensions."""
+    # One term per set of keys of the second dimension, over all keys of the first that have this
+    # set. DuckDB takes minutes to plan one term for each of some thousand partitions.
     first, second = definition.partitions_defs
     seconds: dict[str, list[str]] = {}
     for key in keys:
@@ -172,13 +183,15 @@ def _predicate(
     if named is None:
         example = "'partition_expr': 'day'" if dimension is None else f"'partition_expr': {{{dimension!r}: 'day'}}"
         raise InvalidConfig(
-            f"Asset {asset} has partitions{f' (dimension {dimension})' if dimension else ''}, but its metadata names no "
+            f"Asset {asset} has partitions{f' (dimension {dimension})' if dimension else ''}, "
+            "but its metadata names no "
             f"column that holds them. Set metadata {{{example}}}."
         )
     column = _column(schema, named)
     if column is None and "(" in named:
         raise UnsupportedFeature(
-            f"Asset {asset}: metadata 'partition_expr' is the SQL {named!r}; it takes the name of a column, or a CAST of one. "
+            f"Asset {asset}: metadata 'partition_expr' is the SQL {named!r}; it takes the name of a column, "
+            "or a CAST of one. "
             "Add a column of that value to the asset and name it."
         )
     if column is None:
@@ -200,7 +213,8 @@ def _predicate(
 
 
 def _refuse_cast(cast: str | None, field: pa.Field, asset: str) -> None:
-    """Raise UnsupportedFeature for a cast that changes which partition a value belongs to: the column is compared as it is."""
+    """Raise UnsupportedFeature for a cast that changes the partition of a value."""
+    # The predicate compares the column itself, without the cast.
     kind = _value_type(field)
     in_time = pa.types.is_date(kind) or pa.types.is_timestamp(kind)
     same = (
@@ -210,13 +224,14 @@ def _refuse_cast(cast: str | None, field: pa.Field, asset: str) -> None:
     )
     if cast is not None and not same:
         raise UnsupportedFeature(
-            f"Asset {asset}: metadata 'partition_expr' casts column {field.name}, which is {field.type}, to {cast}. Name the column "
+            f"Asset {asset}: metadata 'partition_expr' casts column {field.name}, which is {field.type}, "
+            f"to {cast}. Name the column "
             "alone, where its values are those of the partitions, or add one of that type to the asset."
         )
 
 
 def _windows(definition: TimeWindowPartitionsDefinition, keys: Sequence[str]) -> list[TimeWindow]:
-    """The windows of some partitions, those that touch joined to one."""
+    """Return the windows of some partitions, with adjacent windows joined."""
     windows = sorted((definition.time_window_for_partition_key(key) for key in keys), key=lambda w: w.start.timestamp())
     joined = windows[:1]
     for window in windows[1:]:
@@ -228,7 +243,7 @@ def _windows(definition: TimeWindowPartitionsDefinition, keys: Sequence[str]) ->
 
 
 def _boundary(moment: datetime, field: pa.Field, fmt: str, asset: str) -> str:
-    """One end of a window as a literal of the column's type."""
+    """Return one end of a window as a literal of the column's type."""
     kind = _value_type(field)
     if pa.types.is_timestamp(kind):
         if kind.tz is not None:
@@ -245,10 +260,11 @@ def _boundary(moment: datetime, field: pa.Field, fmt: str, asset: str) -> str:
     if _is_text(kind):
         if not _SORTABLE_FORMAT.fullmatch(fmt):
             raise UnsupportedFeature(
-                f"Asset {asset}: texts of the partition format {fmt!r} do not sort by time, so column {field.name} cannot "
+                f"Asset {asset}: texts of the partition format {fmt!r} do not sort by time, "
+                f"so column {field.name} cannot "
                 "hold a range of them. Use a date or timestamp column, or a format such as '%Y-%m-%d'."
             )
-        # The key of an hour that happens for the second time has its offset at the end, and so sorts after the first.
+        # The key of a repeated hour ends with its offset, so it sorts after the first one.
         return quote_literal(moment.strftime(f"{fmt}%z" if moment.fold and _is_ambiguous(moment) else fmt))
     if pa.types.is_integer(kind) and moment.strftime(fmt).isdigit() and _SORTABLE_FORMAT.fullmatch(fmt):
         _refuse_repeated_time(moment, field, asset)
@@ -260,20 +276,19 @@ def _boundary(moment: datetime, field: pa.Field, fmt: str, asset: str) -> str:
 
 
 def _refuse_repeated_time(moment: datetime, field: pa.Field, asset: str) -> None:
-    """Raise UnsupportedFeature where a clock without a zone cannot tell what is before a moment from what is after it.
-
-    Clocks that go back from 2:00 to 1:00 can be divided at the first 1:00 (whatever follows is at least 1:00), not at
-    the second one, nor at half past.
-    """
+    """Raise UnsupportedFeature for a boundary that a clock without a zone shows twice."""
+    # Clocks that go back from 2:00 to 1:00 can be divided at the first 1:00, since everything after
+    # it is at least 1:00. They cannot be divided at the second 1:00, nor at half past.
     if _is_ambiguous(moment) and (moment.fold or _is_ambiguous(moment - timedelta(microseconds=1))):
         raise UnsupportedFeature(
             f"Asset {asset}: {moment:%Y-%m-%d %H:%M} happens twice in the partition's time zone ({moment.tzinfo}), and "
-            f"column {field.name} has no time zone to tell which. Use a timestamp with a time zone, or partitions in UTC."
+            f"column {field.name} has no time zone to tell which. Use a timestamp with a time zone, "
+            "or partitions in UTC."
         )
 
 
 def _value(key: str, field: pa.Field, asset: str) -> str:
-    """A partition key as a literal of the column's type."""
+    """Return a partition key as a literal of the column's type."""
     kind = _value_type(field)
     if _is_text(kind):
         return quote_literal(key)
@@ -300,7 +315,10 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _column(schema: pa.Schema, named: str) -> str | None:
-    """The column of that name; letter case counts only where two columns differ in nothing else."""
+    """Return the column of that name.
+
+    Letter case counts only if several columns differ in case alone.
+    """
     if named in schema.names:
         return named
     alike = [name for name in schema.names if name.lower() == named.lower()]

@@ -1,4 +1,4 @@
-"""What a code location is configured with: the lake, and Spark."""
+"""Resources of a code location: the lake, and Spark."""
 
 from duckrun_dagster.resources.duckrun_resource import DuckrunResource
 from duckrun_dagster.resources.spark_resource import SparkResource

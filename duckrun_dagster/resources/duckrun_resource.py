@@ -28,17 +28,21 @@ if TYPE_CHECKING:
 
 
 class DuckrunResource(HidesSecrets):
-    """A lake, from its own arguments or from the dbt profile that names it; nothing is opened before it is used.
+    """A lake, from its own arguments or from the dbt profile that names it.
 
-    Secrets in ``storage_options``, and the password of a ``catalog``, are not shown in Dagster's pages; ``EnvVar`` keeps them out of the
-    code too. ``format``, ``catalog``, ``inline_rows`` and ``encrypted`` are those of ``duckrun.connect()``; ``lakes`` are others, which
-    assets name by the metadata ``lake``.
+    Nothing is opened before it is used. Dagster's pages do not show secrets in ``storage_options``
+    and the password of a ``catalog``; ``EnvVar`` keeps them out of the code too. ``format``,
+    ``catalog``, ``inline_rows`` and ``encrypted`` are those of ``duckrun.connect()``. ``lakes`` are
+    further lakes, which assets name by the metadata ``lake``.
 
     Example::
 
         DuckrunResource(root_path="lake/")
         DuckrunResource(root_path="lake/", format="ducklake", catalog=EnvVar("CATALOG"))
-        DuckrunResource(root_path="s3://bucket/lake", storage_options={"AWS_SECRET_ACCESS_KEY": EnvVar("SECRET")})
+        DuckrunResource(
+            root_path="s3://bucket/lake",
+            storage_options={"AWS_SECRET_ACCESS_KEY": EnvVar("SECRET")},
+        )
         DuckrunResource(project_dir="dbt/", target="prod")
     """
 
@@ -62,13 +66,14 @@ class DuckrunResource(HidesSecrets):
     encrypted: bool | None = Field(default=None, description="Of ducklake: whether a new lake's files are encrypted.")
     writer: str | None = Field(
         default=None,
-        description="delta_rs: it makes DuckDB's data files where it can, for writes that name no writer. auto, if nothing names one.",
+        description="delta_rs: it makes DuckDB's data files where it can, for writes that name no writer. "
+        "auto, if nothing names one.",
     )
     lakes: dict[str, LakeConfig] = Field(default_factory=dict, description="Other lakes, by the names that assets use.")
     memory_fraction: float | None = Field(
         default=None,
-        description="A step process's part of the machine and of memory_limit, 0 to 1; if not given, one by the processes "
-        "that the run may have at once.",
+        description="A step process's part of the machine and of memory_limit, 0 to 1; "
+        "if not given, one by the processes that the run may have at once.",
     )
     memory_limit: str | None = Field(
         default=None, description="At most this much memory, such as 4GB, for all step processes of a run together."
@@ -89,70 +94,89 @@ class DuckrunResource(HidesSecrets):
     # -- what users call
 
     def lake(self, name: str | None = None) -> Lake:
-        """The lake, or the one of ``lakes`` that has a name: names, listing, snapshots.
+        """Return the lake, or one of ``lakes`` by its name.
 
-        Raises InvalidConfig if it is configured nowhere or wrongly, TableNotFound for a name that no lake has.
+        Raises:
+            InvalidConfig: The lake is not configured, or its configuration holds an error.
+            TableNotFound: No lake has the name.
         """
         lakes = self.opened()
-        if any(lake.format.transacts for lake in lakes):
+        if any(lake.has_catalog for lake in lakes):
             lakes = self._of_step(current_step(), lakes)
         return lakes.own if name is None else lakes.named(name, "metadata 'lake'")
 
     @property
     def default_schema(self) -> str:
-        """The schema of names that have none."""
+        """Return the schema of names that have none."""
         return self.opened().own.default_schema
 
     def opened(self) -> Lakes:
-        """The lake with the others, as this resource has them itself."""
+        """Return the lake with the others, outside of any step."""
         if self._lakes is None:
             self._lakes = self._settings().opened()
         return self._lakes
 
     def known(self) -> dict[str | None, LakeSettings | None]:
-        """The lake (None) and each of the others by name, while definitions load; None for one that an EnvVar decides. Nothing where the
-        profile that names them is not known yet. Reads that profile: raises InvalidConfig if it cannot, or for an address that is none.
+        """Return the settings of each lake by name, while definitions load.
+
+        The key None is this resource's lake.
+
+        The settings are None for a lake that an EnvVar decides. The result is empty if the profile
+        that names the lakes is not known yet. Reads that profile.
+
+        Raises:
+            InvalidConfig: The profile cannot be read, or an address is invalid.
         """
-        found: dict[str | None, LakeSettings | None] = {}
+        settings_by_name: dict[str | None, LakeSettings | None] = {}
         if self.root_path is not None:
-            found[None] = None if _is_open(self) else self._own_settings()
+            settings_by_name[None] = None if _is_open(self) else self._own_settings()
         elif self.project_dir is not None and not any(
             isinstance(each, EnvVar) for each in (self.project_dir, self.profile, self.target, self.profiles_dir)
         ):
             settings = self._settings(lakes=False)
-            found[None] = settings
-            found.update(settings.lakes)
+            settings_by_name[None] = settings
+            settings_by_name.update(settings.lakes)
         else:
             return {}
-        return found | {
+        return settings_by_name | {
             name: None if _is_open(each) else settings_of(name, each, self._secrets)
             for name, each in self.lakes.items()
         }
 
     def address(self) -> tuple[str | None, str]:
-        """The root and the default schema, while definitions load: a root that an EnvVar decides is not known yet, and None;
-        a schema that is one is its name, after a dollar sign.
+        """Return the root and the default schema, while definitions load.
 
-        Opens nothing, but reads the dbt profile that ``project_dir`` names: raises InvalidConfig if it cannot.
+        Opens nothing, but reads the dbt profile that ``project_dir`` names.
+
+        Returns:
+            The root, None if an EnvVar decides it; the schema, or ``$`` and the name of its EnvVar.
+
+        Raises:
+            InvalidConfig: The profile cannot be read.
         """
-        own = f"${self.schema_.env_var_name}" if isinstance(self.schema_, EnvVar) else self.schema_
+        schema = f"${self.schema_.env_var_name}" if isinstance(self.schema_, EnvVar) else self.schema_
         source = self.root_path or self.project_dir
         decides = (source,) if self.root_path else (source, self.profile, self.target, self.profiles_dir)
         if source is None or any(isinstance(each, EnvVar) for each in decides):
-            return None, own or "main"
+            return None, schema or "main"
         if self.root_path:
-            return self.root_path, own or "main"
-        found = self._settings(lakes=False)
-        return found.root_path, own or found.schema or "main"
+            return self.root_path, schema or "main"
+        settings = self._settings(lakes=False)
+        return settings.root_path, schema or settings.schema or "main"
 
     def session(
         self, engine: EngineName = "duckdb", *, spark: SparkResource | Any | None = None, pins: Pins | None = None
     ) -> Session:
-        """A session on the lake.
+        """Return a session on the lake.
 
-        Inside an asset it is the step's own: it reads the versions that the step's inputs read, and is closed by the
-        step; elsewhere (a notebook, a script) it is a new one that the caller closes. ``spark`` is a SparkResource or
-        a Spark session, for engine ``spark``.
+        Inside an asset it is the step's session: it reads the versions that the step's inputs read,
+        and the step closes it. Elsewhere (a notebook, a script) it is a new one that the caller
+        closes.
+
+        Args:
+            engine: The engine.
+            spark: A SparkResource or a Spark session, for engine ``spark``.
+            pins: The versions to read. With pins, the session is always a new one.
         """
         return self.step_session(current_step() if pins is None else None, engine, spark, pins)
 
@@ -163,7 +187,7 @@ class DuckrunResource(HidesSecrets):
         spark: SparkResource | Any | None = None,
         pins: Pins | None = None,
     ) -> Session:
-        """The session of a step on an engine; a new one where there is no step."""
+        """Return the session of a step on an engine; a new one outside of a step."""
         settings = self._settings()
         step = None
         if step_context is not None:
@@ -176,18 +200,18 @@ class DuckrunResource(HidesSecrets):
         if fraction is None and step_context is not None:
             fraction = share_of_step(step_context)
         limit = self.memory_limit or settings.memory_limit
-        from duckrun_dagster.resources.spark_resource import SparkResource  # which has a DuckrunResource as a field
+        from duckrun_dagster.resources.spark_resource import SparkResource  # imports this module for a field
 
         if engine == "spark" and (spark is None or isinstance(spark, SparkResource)):
             spark = (spark or SparkResource()).session(lakes.own.storage)
-        own, *others = lakes
+        default_lake, *others = lakes
         session = Session(
-            own,
+            default_lake,
             engine=engine,
             spark=None if isinstance(spark, SparkResource) else spark,
             arbiter=Arbiter(None if limit is None else int(parse_bytes(limit) * (fraction or 1)), fraction),
             pins=pins if step is None else step.pins,
-            lakes=Lakes(own, others),
+            lakes=Lakes(default_lake, others),
             writer=settings.writer,
         )
         if step is not None:
@@ -199,18 +223,22 @@ class DuckrunResource(HidesSecrets):
 
     # -- how it is put together
 
-    def _of_step(self, step_context: Any | None, own: Lakes) -> Lakes:
-        """The lakes that a step shares, of this resource's own where it is the first; those outside of a step."""
+    def _of_step(self, step_context: Any | None, lakes: Lakes) -> Lakes:
+        """Return the lakes that a step shares: ``lakes`` at its first call.
+
+        Outside of a step, return ``lakes``.
+        """
         if step_context is None:
-            return own
-        refuse_several_processes(step_context, own)
-        return sessions_of(step_context, own).lakes
+            return lakes
+        refuse_several_processes(step_context, lakes)
+        return sessions_of(step_context, lakes).lakes
 
     def _settings(self, *, lakes: bool = True) -> LakeSettings:
-        """The lake's address, from the arguments, else from the profile. Raises InvalidConfig naming this resource."""
+        """Return the lake's settings, from the arguments or the profile. Raises InvalidConfig."""
         if self.root_path and self.project_dir:
             raise InvalidConfig(
-                "DuckrunResource: root_path and project_dir both name a lake. Leave root_path out to take the profile's."
+                "DuckrunResource: root_path and project_dir both name a lake. "
+                "Leave root_path out to take the profile's."
             )
         if not self.root_path and not self.project_dir:
             raise InvalidConfig(
@@ -223,22 +251,22 @@ class DuckrunResource(HidesSecrets):
             )
             if not self.project_dir:
                 return replace(self._own_settings(), lakes=others)
-            found = lake_of_profile(self.project_dir, self.profile, self.target, self.profiles_dir)
-            form = found.form if all(getattr(self, word) is None for word in FORM) else form_of(self, self._secrets)
+            settings = lake_of_profile(self.project_dir, self.profile, self.target, self.profiles_dir)
+            form = settings.form if all(getattr(self, word) is None for word in FORM) else form_of(self, self._secrets)
         except DuckrunError as error:
-            raise type(error)(f"DuckrunResource: {error}") from error
+            raise error.with_message(f"DuckrunResource: {error}") from error
         return replace(
-            found,
-            schema=self.schema_ or found.schema,
-            storage_options={**found.storage_options, **written(self.storage_options, self._secrets)},
-            memory_limit=self.memory_limit or found.memory_limit,
-            writer=cast(WriterChoice, self.writer or found.writer),
+            settings,
+            schema=self.schema_ or settings.schema,
+            storage_options={**settings.storage_options, **written(self.storage_options, self._secrets)},
+            memory_limit=self.memory_limit or settings.memory_limit,
+            writer=cast(WriterChoice, self.writer or settings.writer),
             form=form,
-            lakes={**found.lakes, **others},
+            lakes={**settings.lakes, **others},
         )
 
     def _own_settings(self) -> LakeSettings:
-        """The lake that ``root_path`` names. Raises InvalidConfig."""
+        """Return the settings of the lake that ``root_path`` names. Raises InvalidConfig."""
         options = written(self.storage_options, self._secrets)
         form = form_of(self, self._secrets)
         return LakeSettings(
@@ -252,5 +280,5 @@ class DuckrunResource(HidesSecrets):
 
 
 def _is_open(config: Any) -> bool:
-    """Whether an EnvVar decides where a lake is, or in which format."""
+    """Return True if an EnvVar decides the address or the format of a lake."""
     return any(is_open(getattr(config, word)) for word in ("root_path", *FORM))

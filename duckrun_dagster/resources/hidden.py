@@ -1,4 +1,7 @@
-"""Configuration of resources that Dagster may not show: secrets written as they are, where an EnvVar would show its name only."""
+"""Secrets in the configuration of resources, which Dagster must not show.
+
+Of an EnvVar Dagster shows only the name; a secret that is written out is replaced here.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +17,14 @@ from duckrun_dagster.arguments import KnownResource
 HIDDEN = "********"
 _OF_KEYS = ("secret", "key", "token", "password", "sas", "credential")
 _OF_VALUES = ("secret", "token=", "password")
-"""What the value of a harmless option may hold: ``spark.driver.extraJavaOptions`` of ``-Dx.password=…``."""
+"""Marks of a secret in another option's value.
+
+An example is ``spark.driver.extraJavaOptions: -Dx.password=…``.
+"""
 
 
 def hide(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
-    """Options as Dagster may show them, and the values that it may not."""
+    """Return the options as Dagster may show them, and the secrets that it must not show."""
     secrets = {
         key: value
         for key, value in options.items()
@@ -31,12 +37,16 @@ def hide(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
 
 
 def written(options: Mapping[str, str], secrets: Mapping[str, str]) -> dict[str, str]:
-    """Options as they were written, from those that Dagster shows and what hide() kept."""
+    """Return the original options, from those that Dagster shows and the secrets of hide()."""
     return {key: secrets.get(key, value) if value == HIDDEN else value for key, value in options.items()}
 
 
 def shown_catalog(text: Any) -> Any:
-    """The address of a catalog as Dagster may show it: without its password. Raises InvalidConfig for no address."""
+    """Return the address of a catalog without its password.
+
+    Raises:
+        InvalidConfig: The text is not an address of a catalog.
+    """
     if not isinstance(text, str) or isinstance(text, EnvVar):
         return text
     address = CatalogAddress.parse(text)
@@ -44,12 +54,15 @@ def shown_catalog(text: Any) -> Any:
 
 
 class HidesSecrets(KnownResource, ConfigurableResource):
-    """A resource that keeps the secrets of its configuration beside it, for the copies too that Dagster makes of it."""
+    """A resource that stores the secrets of its configuration apart.
+
+    Dagster's copies of the resource do so too.
+    """
 
     _secrets: dict[str, str] = PrivateAttr(default_factory=dict)
 
     def _with_updated_values(self, values: Mapping[str, Any] | None) -> Self:
-        # Dagster builds the copy it runs from the configuration that it shows, where the secrets are hidden.
+        # Dagster builds the copy that it runs from the shown configuration, which has no secrets.
         copy = cast(Self, super()._with_updated_values(values))
         copy._secrets = {**self._secrets, **copy._secrets}
         return copy

@@ -1,6 +1,7 @@
-"""Where a lake is and what its tables are, as Dagster's configuration has it: secrets hidden, and as they were written."""
+"""Address and format of a lake in Dagster's configuration, with secrets hidden and restored."""
 
-# No "from __future__ import annotations" here: Dagster must see the classes of fields, not their names.
+# No "from __future__ import annotations" here: Dagster must see the classes of fields, not their
+# names.
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,15 +16,16 @@ from duckrun_dagster.resources.hidden import hide, shown_catalog, written
 from duckrun_dagster.resources.profile import LakeSettings
 
 FORM = ("format", "catalog", "inline_rows", "encrypted")
-"""The fields that say in which format a lake is."""
+"""The fields that name the format of a lake."""
 
 
 class LakeConfig(KnownArguments, Config):
-    """Another lake of a DuckrunResource: assets name it by the metadata ``lake``.
+    """A further lake of a DuckrunResource; assets name it by the metadata ``lake``.
 
     Example::
 
-        DuckrunResource(root_path="lake/", lakes={"live": LakeConfig(root_path="live/", format="ducklake")})
+        live = LakeConfig(root_path="live/", format="ducklake")
+        DuckrunResource(root_path="lake/", lakes={"live": live})
     """
 
     root_path: str = Field(description="A folder, or an s3://, az://, abfss:// or gs:// URL.")
@@ -36,18 +38,23 @@ class LakeConfig(KnownArguments, Config):
 
 
 def hidden(values: Mapping[str, Any], within: str = "") -> tuple[dict[str, Any], dict[str, str]]:
-    """The fields of a lake as Dagster may show them, and the secrets in them; ``within`` names one of ``lakes``.
+    """Return the fields of a lake as Dagster may show them, and the secrets in them.
 
-    Raises InvalidConfig for credentials in an address, and for a catalog that is none.
+    Args:
+        values: The fields.
+        within: Prefix of the secrets' keys: the name of one of ``lakes``.
+
+    Raises:
+        InvalidConfig: An address has credentials in it, or a catalog is invalid.
     """
     shown = dict(values)
     secrets: dict[str, str] = {}
     if isinstance(values.get("root_path"), str):
-        refuse_credentials(values["root_path"])  # while the code is loaded, before a page shows them
-    options, found = hide(values.get("storage_options") or {})
-    if found:
+        refuse_credentials(values["root_path"])  # when the code loads, before a page shows them
+    options, hidden_secrets = hide(values.get("storage_options") or {})
+    if hidden_secrets:
         shown["storage_options"] = options
-        secrets |= {f"{within}{key}": value for key, value in found.items()}
+        secrets |= {f"{within}{key}": value for key, value in hidden_secrets.items()}
     catalog = values.get("catalog")
     if (safe := shown_catalog(catalog)) != catalog:
         shown["catalog"] = safe
@@ -57,16 +64,20 @@ def hidden(values: Mapping[str, Any], within: str = "") -> tuple[dict[str, Any],
         LakeFormat.of(*form)
     lakes = {}
     for name, other in (values.get("lakes") or {}).items():
-        lakes[name], found = hidden(
+        lakes[name], hidden_secrets = hidden(
             dict(other) if isinstance(other, Mapping) else {f: getattr(other, f) for f in type(other).model_fields},
             f"{name}/",
         )
-        secrets |= found
+        secrets |= hidden_secrets
     return {**shown, **({"lakes": lakes} if lakes else {})}, secrets
 
 
 def form_of(config: Any, secrets: Mapping[str, str], within: str = "") -> LakeFormat:
-    """The format that some fields name, with the password of the catalog. Raises InvalidConfig."""
+    """Return the format that some fields name, with the password of the catalog.
+
+    Raises:
+        InvalidConfig: The fields do not go together.
+    """
     catalog = config.catalog
     if catalog is not None:
         catalog = secrets.get(f"{within}{catalog}", catalog)
@@ -74,11 +85,15 @@ def form_of(config: Any, secrets: Mapping[str, str], within: str = "") -> LakeFo
 
 
 def settings_of(name: str, config: LakeConfig, secrets: Mapping[str, str]) -> LakeSettings:
-    """One of ``lakes``. Raises InvalidConfig."""
-    own = {key.removeprefix(f"{name}/"): value for key, value in secrets.items() if key.startswith(f"{name}/")}
+    """Return the settings of one of ``lakes``.
+
+    Raises:
+        InvalidConfig: The configuration holds an error.
+    """
+    lake_secrets = {key.removeprefix(f"{name}/"): value for key, value in secrets.items() if key.startswith(f"{name}/")}
     return LakeSettings(
         config.root_path,
-        storage_options=written(config.storage_options, own),
-        form=form_of(config, own),
+        storage_options=written(config.storage_options, lake_secrets),
+        form=form_of(config, lake_secrets),
         read_only=config.read_only,
     )

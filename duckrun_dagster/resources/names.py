@@ -1,4 +1,4 @@
-"""Names of a lake in the Spark session of a step: which lake, and which of its tables come first."""
+"""Names of a lake's tables in the Spark session of a step."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 OTHERS_OF_STEP = 8
-"""Tables that a step registers beyond its own, its upstream assets' and those it names: one round of Spark's, under a second."""
+"""Limit of the other tables that a step registers: one round of Spark's, under a second."""
 
 _held: dict[Path, tuple[str, BaseFileLock]] = {}
-"""Locks of the tables that steps of this process write by name, with their runs."""
+"""Locks of the tables that steps of this process write by name: run id and lock by path."""
 
 
 @runtime_checkable
@@ -43,20 +43,24 @@ class _HasLake(Protocol):
 
 @dataclass(frozen=True)
 class Naming:
-    """The registration of a lake's names in a session."""
+    """Registration of a lake's names in a session."""
 
     lake: Lake
     names: Sequence[str]
     is_asked: bool
+    """True if the caller named the lake or tables; errors are then raised, not logged."""
     step: Any | None
 
     @classmethod
     def of(
         cls, storage: Storage | None, lake: Lake | None, names: Sequence[str], default: _HasLake | None
     ) -> Naming | None:
-        """What a call of ``session()`` registers: the names of ``lake``, of the default one, or of the step's; None without one.
+        """Return the names that a call of ``session()`` registers; None without a lake.
 
-        Raises InvalidConfig for names without a lake.
+        The lake is ``lake``, else the default one, else the one of the step.
+
+        Raises:
+            InvalidConfig: Names without a lake.
         """
         step = current_step()
         if lake is not None:
@@ -66,16 +70,21 @@ class Naming:
         if default is not None:
             return cls(default.lake(), names, bool(names), step)
         lakes = _lakes_of(step) if step is not None else []
-        lakes = [each for each in lakes if not each.format.transacts and not each.read_only] or lakes
+        lakes = [each for each in lakes if not each.has_catalog and not each.read_only] or lakes
         if names and len(lakes) != 1:
             raise InvalidConfig(
-                f"session(names=[{', '.join(map(repr, names))}]) of SparkResource names tables of no lake, since the step has "
+                f"session(names=[{', '.join(map(repr, names))}]) of SparkResource names tables of no lake, "
+                "since the step has "
                 f"{len(lakes)}. Say which: session(lake=duckrun.lake(), names=…), or SparkResource(duckrun=…)."
             )
         return cls(lakes[0], names, bool(names), step) if len(lakes) == 1 else None
 
     def register(self, session: SparkSession) -> None:
-        """Register the names. Raises what ``name_tables()`` raises, if the caller named the lake or tables."""
+        """Register the names in a session.
+
+        Raises:
+            DuckrunError: From ``name_tables()``, if the caller named the lake or tables.
+        """
         from duckrun.spark import name_tables
 
         first = [*(_tables_of(self.step, self.lake) if self.step is not None else ()), *self.names]
@@ -95,7 +104,7 @@ class Naming:
 
 
 class _RunLog(logging.Handler):
-    """Writes into the log of a run."""
+    """Log handler that writes into the log of a run."""
 
     def __init__(self, step: Any) -> None:
         super().__init__(logging.INFO)
@@ -107,7 +116,8 @@ class _RunLog(logging.Handler):
 
 @contextmanager
 def _shown(logger: logging.Logger, step: Any) -> Iterator[None]:
-    """Show what a logger says in the run's log, which has what Python's loggers say only if Dagster is configured so."""
+    """Show a logger's messages in the run's log."""
+    # Dagster shows messages of Python's loggers only if it is configured so.
     handler, level = _RunLog(step), logger.level
     logger.addHandler(handler)
     logger.setLevel(min(logging.INFO, logger.getEffectiveLevel()))
@@ -119,14 +129,14 @@ def _shown(logger: logging.Logger, step: Any) -> Iterator[None]:
 
 
 def _lakes_of(step: Any) -> list[Lake]:
-    """The lakes, one per root, of the resources and IO managers of a step."""
+    """Return the lakes, one per root, of the resources and IO managers of a step."""
     resources = (getattr(each, "duckrun", each) for each in step.resources._asdict().values())
     lakes = [each.lake() for each in resources if isinstance(each, _HasLake)]
     return list({lake.root: lake for lake in lakes}.values())
 
 
 def _tables_of(step: Any, lake: Lake) -> list[str]:
-    """Names of the tables of a step's assets and of their upstream assets."""
+    """Return the names of the tables of a step's assets and of their upstream assets."""
     graph = step.job_def.asset_layer.asset_graph
     keys = [key for key in step.get_output_asset_keys() if graph.has(key)]
     assets = dict.fromkeys(each for key in keys for each in (key, *sorted(graph.get(key).parent_keys)))
@@ -135,17 +145,17 @@ def _tables_of(step: Any, lake: Lake) -> list[str]:
 
 
 def _table_of(asset: AssetKey, step: Any, lake: Lake) -> TableConfig | None:
-    """The table of an asset in a lake; None for one of another lake or of another IO manager."""
+    """Return the table of an asset in a lake; None for another lake or another IO manager."""
     graph = step.job_def.asset_layer.asset_graph
     try:
         table = parse_table(asset, graph.get(asset).metadata, default_schema=lake.default_schema)
-    except InvalidConfig:  # of another IO manager, whose metadata is not ours
+    except InvalidConfig:  # metadata of another IO manager
         return None
     return table if table.lake is None else None
 
 
 def _written_tables(step: Any, lake: Lake) -> dict[AssetKey, TableRef]:
-    """The tables of a step's assets that give Dagster no value, which its function writes by itself."""
+    """Return the tables of a step's assets that its function writes by itself, without a value."""
     outputs = {each.properties.asset_key: each.name for each in step.step.step_outputs}
     return {
         key: lake.look_up(table.schema, table.table)[0]
@@ -157,7 +167,7 @@ def _written_tables(step: Any, lake: Lake) -> dict[AssetKey, TableRef]:
 
 
 def _warn_of_other_writers(step: Any, lake: Lake, tables: Iterable[TableRef]) -> None:
-    """Warn if a step of another process, which is not done, writes a local table by its name too."""
+    """Warn if a running step of another process writes a local table by its name too."""
     for ref in tables if lake.storage.is_local else ():
         path = lock_path(ref).with_suffix(".names")
         if path in _held:
@@ -165,8 +175,10 @@ def _warn_of_other_writers(step: Any, lake: Lake, tables: Iterable[TableRef]) ->
         lock = try_file_lock(path)
         if lock is None:
             step.log.warning(
-                f"A step of another process writes table {ref} by its name in Spark too. Each has a Spark of its own, and commits of "
-                "two of them to one local table may replace each other. Run one at a time, for instance by a concurrency "
+                f"A step of another process writes table {ref} by its name in Spark too. "
+                "Each has a Spark of its own, and commits of "
+                "two of them to one local table may replace each other. Run one at a time, "
+                "for instance by a concurrency "
                 "limit, or return the rows to the IO manager, whose writes wait for each other."
             )
         else:
@@ -174,16 +186,15 @@ def _warn_of_other_writers(step: Any, lake: Lake, tables: Iterable[TableRef]) ->
 
 
 def release_tables(run_id: str) -> None:
-    """Let other processes write the tables of a run by their names without a warning."""
+    """Release the tables of a run: other processes may write them by name without a warning."""
     for path in [path for path, (run, _) in _held.items() if run == run_id]:
         _held.pop(path)[1].release()
 
 
 def _report_versions(step: Any, lake: Lake, tables: Mapping[AssetKey, TableRef]) -> None:
-    """Have the materializations of the tables that a step writes by itself show the versions that it makes.
-
-    The step's function writes after this call, and Dagster asks for metadata when it has returned.
-    """
+    """Add the versions that a step writes by itself to the metadata of its materializations."""
+    # The step's function writes after this call. Dagster reads the metadata after the function
+    # returns.
     before = {key: _version(lake, ref) for key, ref in tables.items()}
     metadata_of = step.get_asset_metadata
 
@@ -194,8 +205,8 @@ def _report_versions(step: Any, lake: Lake, tables: Mapping[AssetKey, TableRef])
         version, first = _version(lake, tables[asset_key]), before[asset_key]
         if version is None or version == first:
             return metadata
-        made = range(0 if first is None else first + 1, version + 1)
-        span = {"duckrun/versions": f"{made[0]} to {made[-1]}"} if len(made) > 1 else {}
+        versions = range(0 if first is None else first + 1, version + 1)
+        span = {"duckrun/versions": f"{versions[0]} to {versions[-1]}"} if len(versions) > 1 else {}
         return {"duckrun/version": version, **span, **(metadata or {})}
 
     step.get_asset_metadata = with_versions

@@ -1,4 +1,4 @@
-"""The lake of a dbt profile: read and rendered by dbt, so that a lake is configured once."""
+"""The lake of a dbt profile: dbt reads and renders the profile, so a lake is configured once."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from duckrun.values.rows import WriterChoice
 
 
 class NoLake(InvalidConfig):
-    """The profile is of another type than duckrun."""
+    """Error: the profile is of another type than duckrun."""
 
 
 @dataclass(frozen=True)
 class LakeSettings:
-    """Where a lake is, how to get in, and what its tables are; ``lakes`` are others, by their names."""
+    """Address, credentials and format of a lake."""
 
     root_path: str
     schema: str | None = None
@@ -32,9 +32,10 @@ class LakeSettings:
     read_only: bool = False
     writer: WriterChoice = "auto"
     lakes: Mapping[str, LakeSettings] = field(default_factory=dict)
+    """Further lakes, by their names."""
 
     def lake(self, name: str | None = None) -> Lake:
-        """The lake alone; ``name`` is that by which a session attaches it."""
+        """Return the lake alone; a session attaches it by ``name``."""
         return open_lake(
             self.root_path,
             schema=self.schema or "main",
@@ -45,7 +46,11 @@ class LakeSettings:
         )
 
     def opened(self) -> Lakes:
-        """The lake with the others; nothing is read. Raises InvalidConfig for a name that no lake can have."""
+        """Return the lake with the others; nothing is read.
+
+        Raises:
+            InvalidConfig: A lake has an invalid name.
+        """
         for name in self.lakes:
             refuse_name(name)
         return Lakes(self.lake(), [other.lake(name) for name, other in self.lakes.items()])
@@ -57,10 +62,14 @@ def lake_of_profile(
     target: str | None = None,
     profiles_dir: str | os.PathLike[str] | None = None,
 ) -> LakeSettings:
-    """The lake that a dbt project's profile of ``type: duckrun`` names.
+    """Return the lake that a dbt project's profile of ``type: duckrun`` names.
 
-    ``env_var`` and the rest of dbt's Jinja work; a relative ``root_path`` is relative to the project, where dbt runs.
-    Raises InvalidConfig with the file and what is wrong in it.
+    ``env_var`` and the rest of dbt's Jinja work. A relative ``root_path`` is relative to the
+    project, where dbt runs.
+
+    Raises:
+        NoLake: The profile is of another type.
+        InvalidConfig: The profile holds an error; the text names the file.
     """
     project = Path(project_dir).expanduser().absolute()
     if not (project / "dbt_project.yml").is_file():
@@ -94,10 +103,11 @@ def lake_of_profile(
 
 
 def _refuse_unknown(values: Mapping[str, Any], what: str) -> None:
-    """Raise InvalidConfig for a key that the adapter refuses too: it would name another lake without a word."""
+    """Raise InvalidConfig for a key that the adapter refuses too."""
     from dbt.adapters.duckrun.credentials import refuse_unknown_keys
     from dbt_common.exceptions import DbtRuntimeError
 
+    # A misspelt key would silently name another lake.
     try:
         refuse_unknown_keys(values)
     except DbtRuntimeError as error:
@@ -105,7 +115,8 @@ def _refuse_unknown(values: Mapping[str, Any], what: str) -> None:
 
 
 def _place(values: Mapping[str, Any], project: Path, what: str) -> dict[str, Any]:
-    """Where a lake of a profile is and what its tables are; relative paths are relative to the project. Raises InvalidConfig."""
+    """Return address, credentials and format of a lake of a profile. Raises InvalidConfig."""
+    # Relative paths are relative to the project.
     root = str(values["root_path"])
     if "://" not in root and not Path(root).expanduser().is_absolute():
         root = str(project / root)
@@ -122,13 +133,17 @@ def _place(values: Mapping[str, Any], project: Path, what: str) -> dict[str, Any
 
 
 def names_a_catalog(project_dir: str | os.PathLike[str], profiles_dir: str | os.PathLike[str] | None = None) -> bool:
-    """Whether some lake in the profiles of a dbt project may have a catalog, as far as their text tells."""
+    """Return True if a lake in the profiles of a dbt project may have a catalog.
+
+    Only the text of the file is searched; nothing is rendered.
+    """
     file = _profiles_dir(Path(project_dir).expanduser().absolute(), profiles_dir) / "profiles.yml"
     return file.is_file() and "catalog" in file.read_text(encoding="utf-8")
 
 
 def _profiles_dir(project: Path, chosen: str | os.PathLike[str] | None) -> Path:
-    """Where dagster-dbt and dbt look: the argument, the environment, the project, the home folder."""
+    """Return the folder of profiles.yml in the search order of dagster-dbt and dbt."""
+    # The argument, the environment, the project, the home folder.
     if chosen is not None:
         return Path(chosen).expanduser().absolute()
     candidates = [project, Path.home() / ".dbt"]
@@ -138,15 +153,17 @@ def _profiles_dir(project: Path, chosen: str | os.PathLike[str] | None) -> Path:
 
 
 def _render(project: Path, folder: Path, profile: str | None, target: str | None) -> tuple[dict[str, Any], str]:
-    """The chosen target's keys, rendered, and how to call it in a message."""
-    # Importing dbt's configuration takes most of a second, and only a resource with a project_dir needs it.
+    """Return the rendered keys of the chosen target, and its name for a message."""
+    # Importing dbt's configuration takes most of a second; only a resource with a project_dir needs
+    # it.
     from dbt.config.profile import Profile, read_profile
     from dbt.config.project import load_raw_project
     from dbt.config.renderer import ProfileRenderer
     from dbt_common.context import set_invocation_context
     from dbt_common.exceptions import DbtBaseException
 
-    # dbt's env_var() reads the environment that the invocation was given, also outside of one.
+    # dbt's env_var() reads the environment of the invocation context, also outside of an
+    # invocation.
     set_invocation_context(os.environ.copy())
     try:
         renderer = ProfileRenderer({})

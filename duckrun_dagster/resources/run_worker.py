@@ -1,4 +1,4 @@
-"""The process that works a run off, by Dagster's own event log, and a step's part of the machine's memory beside the others."""
+"""The worker process of a run, from Dagster's event log, and each step's share of the memory."""
 
 from __future__ import annotations
 
@@ -19,18 +19,22 @@ FOR_SEVERAL = "name a catalog in SQLite (sqlite:<file>) or PostgreSQL (postgres:
 
 @dataclass(frozen=True)
 class Worker:
-    """``process`` is the id of the run's worker on this machine, ``steps`` how many it has to do; ``several_processes``
-    is True where it starts a process for each."""
+    """The process of a run's worker on this machine."""
 
     process: int
+    """Process id of the worker."""
     steps: int
+    """Number of steps that the worker executes."""
     several_processes: bool
+    """True if the worker starts a process for each step."""
 
 
 def worker_of_run(instance: DagsterInstance | None, run_id: str) -> Worker | None:
-    """The worker of a run that this process is part of: this process, or the one that started it for a step.
+    """Return the worker of a run: this process, or the one that started it for a step.
 
-    None where the log names none, or names a process on another machine (steps in containers of their own).
+    Returns:
+        The worker; None if the log names none, or names a process on another machine (steps in
+        containers of their own).
     """
     if instance is None:
         return None
@@ -50,23 +54,30 @@ def worker_of_run(instance: DagsterInstance | None, run_id: str) -> Worker | Non
 
 
 def refuse_several_processes(step_context: Any, lakes: Lakes) -> None:
-    """Raise InvalidConfig for a step in a process of its own on a lake whose catalog only one process may have open."""
+    """Refuse a step in a separate process on a lake whose catalog only one process may open.
+
+    Raises:
+        InvalidConfig: The run has a process for each step.
+    """
     lake = next((lake for lake in lakes if lake.for_one_process), None)
     if lake is None:
         return
     worker = worker_of_run(step_context.instance, step_context.run_id)
     if worker is not None and worker.several_processes:
         raise InvalidConfig(
-            f"Lake {lake.root} has its catalog in a DuckDB file, which one process may have open, and this run has a process for each step. Run "
+            f"Lake {lake.root} has its catalog in a DuckDB file, which one process may have open, "
+            "and this run has a process for each step. Run "
             f"its steps in one (executor_def=in_process_executor), or {FOR_SEVERAL}."
         )
 
 
 def share_of_step(step_context: Any) -> float:
-    """1 for a run that works its steps off one after the other, else one by the processes that it may have at once.
+    """Return the fraction of the machine's memory for a step.
 
-    That is the executor's ``max_concurrent`` (Dagster's default: the number of processors), or the steps of the run where
-    those are fewer. A run cannot know of other runs on the machine: they need a ``memory_fraction``.
+    It is 1 for a run that executes its steps one after the other. Otherwise it is 1 divided by the
+    number of processes that the run may have at once. That number is the executor's
+    ``max_concurrent`` (by default the number of processors), or the number of steps if there are
+    fewer. A run cannot know of other runs on the machine: they need a ``memory_fraction``.
     """
     worker = worker_of_run(step_context.instance, step_context.run_id)
     if worker is None or not worker.several_processes:
@@ -76,8 +87,9 @@ def share_of_step(step_context: Any) -> float:
 
 
 def _max_concurrent(config: Any) -> int | None:
-    """``max_concurrent`` of an executor's configuration, which the default executor has one level down."""
+    """Return ``max_concurrent`` of an executor's configuration."""
     if not isinstance(config, Mapping):
         return None
-    found = config.get("max_concurrent")
-    return int(found) if found else _max_concurrent(config.get("multiprocess"))
+    # The default executor has it one level down.
+    limit = config.get("max_concurrent")
+    return int(limit) if limit else _max_concurrent(config.get("multiprocess"))

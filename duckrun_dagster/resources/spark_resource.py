@@ -1,4 +1,4 @@
-"""SparkResource: the Spark session that the engine ``spark`` uses, started when something first needs it."""
+"""SparkResource: the Spark session of engine ``spark``, started at its first use."""
 
 from __future__ import annotations
 
@@ -25,17 +25,19 @@ if TYPE_CHECKING:
 
 CONNECT_SERVER = ("auto", "always", "never")
 
-# The one watch of each run in this process, by the resource that made it: Dagster copies a resource for each place that uses it.
+# One watch per run in this process, with the id of the resource that started it: Dagster copies a
+# resource for each place that uses it.
 _watches: dict[str, tuple[int, Watch]] = {}
 
 
 class SparkResource(HidesSecrets):
-    """One Spark session a process, shared by every asset; no JVM starts before the first asset that needs it.
+    """One Spark session per process, shared by every asset.
 
-    Neither ``master`` nor ``remote`` means a session that the process has already, else ``local[*]``. A run whose steps are
-    processes of their own (Dagster's multiprocess executor) shares one Spark, with ``connect_server`` as it is: the first
-    step that needs Spark starts a Spark Connect server on ``master``, which ends with the run. Secrets in ``conf`` are not shown
-    in Dagster's pages; ``EnvVar`` keeps them out of the code too.
+    No JVM starts before the first asset that needs it. Without ``master`` and ``remote``, a session
+    that the process has already is used, else ``local[*]``. A run whose steps are separate
+    processes (Dagster's multiprocess executor) shares one Spark by default, see ``connect_server``.
+    The first step that needs Spark starts a Spark Connect server on ``master``, which ends with the
+    run. Dagster's pages do not show secrets in ``conf``; ``EnvVar`` keeps them out of the code too.
 
     Example::
 
@@ -51,7 +53,8 @@ class SparkResource(HidesSecrets):
     packages: list[str] = Field(default_factory=list, description="Maven coordinates to add to Delta's own.")
     connect_server: str = Field(
         default="auto",
-        description="auto: a run with several Spark processes shares one Spark Connect server on master; always; never.",
+        description="auto: a run with several Spark processes shares one Spark Connect server on master; "
+        "always; never.",
     )
     duckrun: DuckrunResource | None = Field(
         default=None, description="The lake whose tables have their names in a session, where a step does not say it."
@@ -83,21 +86,24 @@ class SparkResource(HidesSecrets):
     def session(
         self, storage: Storage | None = None, *, lake: Lake | None = None, names: Sequence[str] = ()
     ) -> SparkSession:
-        """The process's Spark session; the first call starts it.
+        """Return the process's Spark session; the first call starts it.
 
-        The schemas and tables of ``lake`` get their names in the session (``duckrun.spark.name_tables``), for code in
-        PySpark's own words: the tables of the running step's assets and of their upstream assets first, then ``names``, then
-        others up to a limit. The default lake is that of the field ``duckrun``, else the one Delta lake of the running step, in
-        its DuckrunResource or its IO manager; if Spark cannot take the names of the default lake of a step, that is logged.
+        The schemas and tables of ``lake`` get their names in the session
+        (``duckrun.spark.name_tables``), for code that uses PySpark directly. The tables of the
+        running step's assets and of their upstream assets come first, then ``names``, then others
+        up to a limit. The default lake is that of the field ``duckrun``, else the one Delta lake of
+        the running step, in its DuckrunResource or its IO manager. If Spark cannot take the names
+        of a step's default lake, that is logged.
 
         Args:
             storage: The store whose credentials the session gets. Alone, it registers no names.
             lake: The lake whose names the session gets. Also brings the credentials of its store.
-            names: More tables (``schema.table``) that are registered whatever the limit.
+            names: Further tables (``schema.table``), registered whatever the limit is.
 
         Raises:
-            InvalidConfig: PySpark or Java is missing, both addresses are set, or an address does not answer. Also if the
-                session cannot have the names of ``lake``, or no lake is known for ``names``.
+            InvalidConfig: PySpark or Java is missing, both addresses are set, or an address does
+                not answer. Also if the session cannot have the names of ``lake``, or ``names`` have
+                no lake.
             UnsupportedFeature: ``lake`` is a DuckLake.
 
         Example::
@@ -105,7 +111,8 @@ class SparkResource(HidesSecrets):
             @dg.asset(deps=["orders"], io_manager_key="io_manager")
             def days(spark: SparkResource) -> None:
                 s = spark.session()
-                s.table("orders").groupBy("day").count().write.format("delta").mode("overwrite").saveAsTable("days")
+                counts = s.table("orders").groupBy("day").count()
+                counts.write.format("delta").mode("overwrite").saveAsTable("days")
         """
         self._check()
         from duckrun.spark import spark_session
@@ -130,14 +137,18 @@ class SparkResource(HidesSecrets):
 
     @property
     def spark_session(self) -> SparkSession:
-        """``session()``, by the name that it has in dagster-pyspark's ``PySparkResource``."""
+        """Return ``session()``, by its name in dagster-pyspark's ``PySparkResource``."""
         return self.session()
 
     def environment(self, storage: Storage | None = None) -> dict[str, str]:
-        """Variables by which a process that this run starts, such as dbt, finds the Spark of this run.
+        """Return variables that lead a child process, such as dbt, to the Spark of this run.
 
-        Nothing is started here: ``spark_session()`` in that process starts the run's server if no step has. Empty outside
-        of a run and with ``connect_server="never"``, where such a process has a Spark of its own; with ``remote``, its address.
+        Nothing is started here: ``spark_session()`` in that process starts the run's server if no
+        step has.
+
+        Returns:
+            The variables; with ``remote``, its address. Empty outside of a run and with
+            ``connect_server="never"``, where the child process has its own Spark.
         """
         self._check()
         if self.remote is not None:
@@ -153,7 +164,8 @@ class SparkResource(HidesSecrets):
         self._dbt_may_need_spark = any(_gives_dbt_spark(each) for each in context.all_resource_defs.values())
 
     def teardown_after_execution(self, context: InitResourceContext) -> None:
-        # Whoever made the watch stops it: a resource and its copy in an IO manager share one session.
+        # Only the resource that started the watch stops it: its copy in an IO manager shares the
+        # session.
         run = context.run.run_id if context.run is not None else ""
         if run in _watches and _watches[run][0] == id(self):
             _watches.pop(run)[1].stop()
@@ -169,7 +181,7 @@ class SparkResource(HidesSecrets):
             raise InvalidConfig("SparkResource: connect_server starts a server on master; remote names one that runs.")
 
     def _shares_spark(self) -> bool:
-        """Whether this process takes its session from the run's server."""
+        """Return True if this process uses the session of the run's server."""
         if self.remote is not None or self.connect_server == "never":
             return False
         if self.connect_server == "always":
@@ -181,8 +193,9 @@ class SparkResource(HidesSecrets):
         return None if self._run is None else worker_of_run(self._instance, self._run.run_id)
 
     def _server(self, storage: Storage | None) -> RunServer | None:
-        """The server of this run. None where the run's worker is not known, so that nothing would end it."""
+        """Return the server of this run; None if the run's worker is unknown."""
         worker = self._worker()
+        # Without a worker, nothing would end the server.
         if self._run is None or worker is None:
             return None
         from duckrun.spark import RunServer, store_packages
@@ -211,7 +224,7 @@ class SparkResource(HidesSecrets):
 
 
 def _gives_dbt_spark(definition: Any) -> bool:
-    """Whether a resource is dbt's command line with a SparkResource in it."""
+    """Return True for a dbt resource that has a SparkResource in it."""
     from dagster_dbt import DbtCliResource
 
     nested = getattr(definition, "nested_resources", {})

@@ -1,7 +1,8 @@
-"""The sessions of one Dagster step: every read of a step, in the asset's body and in the IO manager, is of one version.
+"""The sessions of one Dagster step: all its reads of a table are of one version.
 
-Dagster makes a copy of a resource for each place that uses it, so what a step shares is kept here, by run and step. The
-sessions of a step are closed when the next step of its run asks for one, or when the resource is torn down.
+This holds in the asset's body and in the IO manager. Dagster copies a resource for each place that
+uses it, so shared state is stored here, by run and step. The sessions of a step are closed when the
+next step of its run needs one, or when the resource is torn down.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from itertools import islice
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from dagster import OpExecutionContext, OutputContext
-from dagster._core.execution.plan.outputs import StepOutputHandle  # no public home
 
 from duckrun.changes.cursors import consumer_as_before
 from duckrun.errors import InvalidConfig, TableNotFound
@@ -25,12 +25,11 @@ from duckrun.session import Session
 from duckrun.values.rows import EngineName
 from duckrun.values.snapshot import Snapshot, TableRef
 from duckrun_dagster.chain import is_rerun, own_works, work_of
+from duckrun_dagster.private import DagsterInvariantViolationError, StepOutputHandle
 
 
 def current_step() -> Any | None:
-    """The step context of the asset or op that is running here; None outside of one."""
-    from dagster._core.errors import DagsterInvariantViolationError
-
+    """Return the step context of the running asset or op; None outside of one."""
     try:
         return OpExecutionContext.get().get_step_execution_context()
     except DagsterInvariantViolationError:
@@ -38,7 +37,7 @@ def current_step() -> Any | None:
 
 
 class StepId(NamedTuple):
-    """One attempt of one step of one run. A retried step reads anew."""
+    """One attempt of one step of one run. A retried step reads new versions."""
 
     run_id: str
     step_key: str
@@ -46,7 +45,11 @@ class StepId(NamedTuple):
 
 
 class StepPins(Pins):
-    """The versions that a step reads: of a table that older attempts of its work have written, the one before their commits."""
+    """The versions that a step reads.
+
+    Of a table that older attempts of its work have written, it reads the version before their
+    commits.
+    """
 
     advice = "run the step again, which reads anew: with a RetryPolicy, or retries of the run, Dagster does"
 
@@ -62,7 +65,7 @@ class StepPins(Pins):
         looked_at = islice(lake.format.records_back(newest.ref, newest.version), _LOOKED_AT)
         written_by = {(record.note.get("app_id", ""), record.note.get("work")) for record in looked_at}
         oldest = newest
-        for app_id, consumed in written_by:  # a consumer's commits have its own id, and name the work
+        for app_id, consumed in written_by:  # commits of a consumer have the consumer's id, and name the work
             if not is_own(consumed or app_id):
                 continue
             work = work_of(consumed or app_id, self._step)
@@ -77,7 +80,7 @@ class StepPins(Pins):
 
     def hides(self, ref: TableRef) -> bool:
         if is_rerun(self._step):
-            with suppress(TableNotFound):  # it is not there, or none to this step
+            with suppress(TableNotFound):  # it does not exist, or not for this step
                 self._pin_of(ref, None)
         return super().hides(ref)
 
@@ -88,24 +91,24 @@ class StepPins(Pins):
 
 @runtime_checkable
 class _Stores(Protocol):
-    """A DeltaIOManager."""
+    """Protocol of a DeltaIOManager."""
 
     def ref_of(self, context: OutputContext) -> TableRef: ...
 
 
 def _written(step_context: Any) -> Iterator[TableRef]:
-    """The tables that the outputs of a step are stored as."""
+    """Yield the tables that the outputs of a step are stored as."""
     for output in step_context.step.step_outputs:
         handle = StepOutputHandle(step_context.step.key, output.name)
         manager = None if output.properties.asset_check_key else step_context.get_io_manager(handle)
         if isinstance(manager, _Stores):
-            with suppress(InvalidConfig):  # of an asset that writes its data itself, the metadata need not name a table
+            with suppress(InvalidConfig):  # an asset that writes its data itself may name no table
                 yield manager.ref_of(step_context.get_output_context(handle))
 
 
 @dataclass
 class StepSessions:
-    """One session an engine, all with the same pins and on the same lakes."""
+    """One session per engine, all with the same pins and on the same lakes."""
 
     lakes: Lakes
     pins: Pins
@@ -117,15 +120,16 @@ class StepSessions:
 
 
 _LOOKED_AT = 200
-"""How many commits of a table a retried step looks through for those of its older attempts."""
+"""Number of commits of a table that a retried step searches for those of its older attempts."""
 _lock = threading.Lock()
 _steps: dict[tuple[StepId, str], StepSessions] = {}
 
 
 def sessions_of(step_context: Any, lakes: Lakes) -> StepSessions:
-    """What the step of a context of Dagster's shares on one lake; ``lakes`` are used where this is the first call of it.
+    """Return the sessions that a step shares on one lake.
 
-    Closes what earlier steps of its run left open in this process.
+    ``lakes`` are used if this is the step's first call. Sessions that earlier steps of its run left
+    open in this process are closed.
     """
     step = StepId(step_context.run_id, step_context.step.key, step_context.previous_attempt_count)
     with _lock:

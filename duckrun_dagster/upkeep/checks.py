@@ -1,6 +1,10 @@
-"""Asset checks of a Delta table: its columns and its age from the log, its rows by the engine in one query."""
+"""Asset checks of a table.
 
-# No "from __future__ import annotations" here: Dagster must see the class of a check's context, not its name.
+Columns and age come from the log; the rows are checked by the engine in one query.
+"""
+
+# No "from __future__ import annotations" here: Dagster must see the class of a check's context, not
+# its name.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -37,10 +41,7 @@ SCHEMA, ROWS, FRESH = "schema_is_unchanged", "row_count_is_within_bounds", "is_f
 
 @dataclass(frozen=True)
 class TableChecks:
-    """What is checked of one table. ``unique`` holds keys, each a column or several together; NULL is no duplicate.
-
-    ``max_age`` is measured from the last commit that changed rows, not from the last run that looked.
-    """
+    """The checks of one table."""
 
     key: AssetKey
     schema_change: bool = True
@@ -48,21 +49,23 @@ class TableChecks:
     max_rows: int | None = None
     not_null: tuple[str, ...] = ()
     unique: tuple[tuple[str, ...], ...] = ()
+    """Keys, each of one column or several; NULL is no duplicate."""
     max_age: timedelta | None = None
+    """Greatest age of the last commit that changed rows, not of the last run."""
 
     def names(self) -> dict[str, str]:
-        """The name of each check -> what it says."""
-        found: dict[str, str] = {}
+        """Return the description of each check, by its name."""
+        descriptions: dict[str, str] = {}
         if self.schema_change:
-            found[SCHEMA] = "The columns are those of the last look."
+            descriptions[SCHEMA] = "The columns are those of the last look."
         if self.min_rows is not None or self.max_rows is not None:
             low, high = self.min_rows or 0, "any number of" if self.max_rows is None else f"{self.max_rows:,}"
-            found[ROWS] = f"The table has {low:,} to {high} rows."
-        found |= {_name("not_null", (column,)): f"{column} is never NULL." for column in self.not_null}
-        found |= {_name("unique", key): f"No two rows have the same {', '.join(key)}." for key in self.unique}
+            descriptions[ROWS] = f"The table has {low:,} to {high} rows."
+        descriptions |= {_name("not_null", (column,)): f"{column} is never NULL." for column in self.not_null}
+        descriptions |= {_name("unique", key): f"No two rows have the same {', '.join(key)}." for key in self.unique}
         if self.max_age is not None:
-            found[FRESH] = f"Its rows changed within {self.max_age}."
-        return found
+            descriptions[FRESH] = f"Its rows changed within {self.max_age}."
+        return descriptions
 
 
 def table_checks(
@@ -79,15 +82,36 @@ def table_checks(
     metadata: dict[str, Any] | None = None,
     resource_key: str = "duckrun",
 ) -> AssetChecksDefinition:
-    """Checks of the table of an asset, all in one step; ``metadata`` is the asset's own, where that names the table.
+    """Return checks of the table of an asset, all in one step.
 
-    A changed schema and an old table are warnings, the rest are errors; with ``blocking`` an error stops what is
-    downstream in the run. Raises InvalidConfig where nothing is checked.
+    A changed schema and an old table are warnings, the rest are errors. With ``blocking``, an error
+    stops the downstream assets of the run.
+
+    Args:
+        asset: The key of the asset.
+        schema_change: Check that the columns are those of the last check.
+        min_rows: Least number of rows.
+        max_rows: Greatest number of rows.
+        not_null: Columns without NULL.
+        unique: Keys without duplicates, each one column or several.
+        max_age: Greatest age of the last commit that changed rows.
+        blocking: Let an error stop the downstream assets.
+        engine: The engine that reads the rows.
+        metadata: The asset's own metadata, if it names the table.
+        resource_key: The key of the DuckrunResource.
+
+    Raises:
+        InvalidConfig: Nothing is checked.
 
     Example::
 
-        table_checks(["sales", "orders"], min_rows=1, not_null=["id"], unique=["id", ["day", "till"]],
-                     max_age=timedelta(days=1))
+        table_checks(
+            ["sales", "orders"],
+            min_rows=1,
+            not_null=["id"],
+            unique=["id", ["day", "till"]],
+            max_age=timedelta(days=1),
+        )
     """
     key = AssetKey.from_coercible(asset)
     keys = tuple((each,) if isinstance(each, str) else tuple(each) for each in unique)
@@ -130,7 +154,10 @@ def table_checks(
 
 
 def _counted(checks: TableChecks, session: Session, snapshot: Snapshot, selected: set[str]) -> dict[str, int]:
-    """Rows, NULLs and rows that share a key: the count of each selected check, by its name."""
+    """Return the count of each selected check, by its name.
+
+    The counts are rows, NULLs and rows with a duplicate key.
+    """
     columns = set(checks.not_null) | {column for key in checks.unique for column in key}
     missing = sorted(columns - set(snapshot.schema.names))
     if missing:
@@ -144,10 +171,10 @@ def _counted(checks: TableChecks, session: Session, snapshot: Snapshot, selected
     for column in checks.not_null:
         null = f"CASE WHEN {quote_identifier(column)} IS NULL THEN 1 ELSE 0 END"
         counts[_name("not_null", (column,))] = f"coalesce(sum({null}), 0)"
-    found: dict[str, int] = {}
+    counts_by_check: dict[str, int] = {}
     if chosen := [f"{sql} AS {quote_identifier(name)}" for name, sql in counts.items() if name in selected]:
         row = session.sql(f"SELECT {', '.join(chosen)} FROM {table}").collect()[0]
-        found = {name: int(value) for name, value in row.items()}
+        counts_by_check = {name: int(value) for name, value in row.items()}
     for key in checks.unique:
         if (name := _name("unique", key)) in selected:
             quoted = [quote_identifier(column) for column in key]
@@ -156,12 +183,13 @@ def _counted(checks: TableChecks, session: Session, snapshot: Snapshot, selected
                 f"SELECT count(*) AS n FROM {table} WHERE {known} GROUP BY {', '.join(quoted)} HAVING count(*) > 1"
             )
             row = session.sql(f"SELECT coalesce(sum(n), 0) AS n FROM ({repeated}) AS repeated").collect()[0]
-            found[name] = int(row["n"])
-    return found
+            counts_by_check[name] = int(row["n"])
+    return counts_by_check
 
 
 def _schema(checks: TableChecks, snapshot: Snapshot, context: AssetCheckExecutionContext) -> AssetCheckResult:
-    """Compared with the columns that the last look wrote into its own result, so that no old version has to be readable."""
+    """Compare the columns with those of the last check."""
+    # The last check wrote its columns into its own result, so no old version needs to be readable.
     now = {field.name: type_name(field.type) for field in snapshot.schema}
     before = _last_columns(AssetCheckKey(checks.key, SCHEMA), context)
     changes: dict[str, Any] = {}
@@ -189,7 +217,7 @@ def _last_columns(key: AssetCheckKey, context: AssetCheckExecutionContext) -> di
 
 
 def _fresh(checks: TableChecks, lake: Lake, snapshot: Snapshot) -> AssetCheckResult:
-    """By the clock of who committed."""
+    """Compare the age of the last change, by the clock of its writer, with the limit."""
     assert checks.max_age is not None
     changed = next((each for each in LogBackwards(lake, snapshot) if changes_rows(each)), None)
     if changed is None:
@@ -198,8 +226,8 @@ def _fresh(checks: TableChecks, lake: Lake, snapshot: Snapshot) -> AssetCheckRes
         return _result(checks, FRESH, False, snapshot, {"last_change": f"version {changed.version}, which has no time"})
     moment = datetime.fromtimestamp(changed.timestamp / 1000, UTC)
     age = datetime.now(UTC) - moment
-    found = {"last_change": MetadataValue.timestamp(moment), "age_seconds": round(age.total_seconds(), 1)}
-    return _result(checks, FRESH, age <= checks.max_age, snapshot, found)
+    metadata = {"last_change": MetadataValue.timestamp(moment), "age_seconds": round(age.total_seconds(), 1)}
+    return _result(checks, FRESH, age <= checks.max_age, snapshot, metadata)
 
 
 def _result(
@@ -216,7 +244,8 @@ def _result(
 
 
 def _name(kind: str, columns: Sequence[str]) -> str:
-    """A name of letters, digits and underscores, as Dagster wants it; other characters become their code."""
+    """Return a name of letters, digits and underscores, as Dagster requires."""
+    # Other characters become their code point.
     plain = "__".join(
         "".join(c if c.isalnum() and c.isascii() or c == "_" else f"x{ord(c):x}" for c in col) for col in columns
     )

@@ -1,4 +1,4 @@
-"""A DuckLake kept in order on a schedule: one asset for the lake, whose metadata says what was done."""
+"""Scheduled maintenance of a DuckLake: one asset for the lake, whose metadata has the results."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -15,6 +15,7 @@ from dagster import (
 )
 
 from duckrun.errors import InvalidConfig, UnsupportedFeature
+from duckrun.formats.transactions import TransactionalLake
 from duckrun.values.nearest import did_you_mean
 from duckrun.values.tables import MaintenanceResult
 from duckrun.values.upkeep import (
@@ -31,7 +32,7 @@ from duckrun_dagster.resources import DuckrunResource
 from duckrun_dagster.upkeep.maintenance import MaintenanceConfig
 
 STEPS = ("flush", "expire", "merge", "rewrite", "cleanup", "orphans")
-"""What is done, in this order, which is DuckLake's."""
+"""Maintenance steps, in DuckLake's order."""
 
 
 def lake_maintenance(
@@ -48,20 +49,36 @@ def lake_maintenance(
     group_name: str = "maintenance",
     resource_key: str = "duckrun",
 ) -> Definitions:
-    """An asset that keeps the DuckLake of a DuckrunResource in order, a job over it (``<name>_job``), and its schedule where ``cron_schedule`` is given.
+    """Return an asset that maintains the DuckLake of a DuckrunResource, with a job and a schedule.
 
-    ``steps`` are some of flush, expire, merge, rewrite, cleanup and orphans, done in this order; expire only with ``expire_older_than``
-    (``"30 days"``), and sparing what consumers of changes go on from. ``older_than`` is of cleanup and orphans: None keeps seven days.
-    ``dry_run: true`` in the configuration of a run only lists what would go. Raises InvalidConfig for steps that there are not.
+    ``dry_run: true`` in the configuration of a run only lists the files and snapshots to remove.
+
+    Args:
+        steps: Some of flush, expire, merge, rewrite, cleanup and orphans, done in this order.
+        expire_older_than: Age of snapshots to expire (``"30 days"``); without it, none expire.
+        older_than: Age of files for cleanup and orphans; None keeps seven days.
+        delete_threshold: Fraction of deleted rows above which a file is rewritten.
+        spare_consumers: Keep the snapshots that consumers of changes continue from.
+        deps: Upstream assets.
+        cron_schedule: The schedule; None for none.
+        execution_timezone: Time zone of the schedule.
+        name: Name of the asset; the job is ``<name>_job``.
+        group_name: Group of the asset.
+        resource_key: The key of the DuckrunResource.
+
+    Raises:
+        InvalidConfig: A step does not exist, or an age is invalid.
 
     Example::
 
-        defs = Definitions.merge(mine, lake_maintenance(expire_older_than="30 days", cron_schedule="0 3 * * *"))
+        upkeep = lake_maintenance(expire_older_than="30 days", cron_schedule="0 3 * * *")
+        defs = Definitions.merge(mine, upkeep)
     """
     unknown = [step for step in steps if step not in STEPS]
     if unknown:
         raise InvalidConfig(
-            f"{name}: there is no step {unknown[0]!r}; the steps are {', '.join(STEPS)}.{did_you_mean(unknown[0], STEPS)}"
+            f"{name}: there is no step {unknown[0]!r}; the steps are "
+            f"{', '.join(STEPS)}.{did_you_mean(unknown[0], STEPS)}"
         )
     for word, age in (("expire_older_than", expire_older_than), ("older_than", older_than)):
         if age is not None:
@@ -71,12 +88,15 @@ def lake_maintenance(
     def specs(dry_run: bool) -> Iterator[UpkeepSpec]:
         moment = None if older_than is None else moment_of(older_than, "older_than")
         before = None if expire_older_than is None else moment_of(expire_older_than, "expire_older_than")
-        made: dict[str, UpkeepSpec] = {"cleanup": CleanupSpec(moment, dry_run), "orphans": OrphansSpec(moment, dry_run)}
+        specs_by_step: dict[str, UpkeepSpec] = {
+            "cleanup": CleanupSpec(moment, dry_run),
+            "orphans": OrphansSpec(moment, dry_run),
+        }
         if before is not None:
-            made["expire"] = ExpireSpec(older_than=before, spare_consumers=spare_consumers, dry_run=dry_run)
+            specs_by_step["expire"] = ExpireSpec(older_than=before, spare_consumers=spare_consumers, dry_run=dry_run)
         if not dry_run:
-            made |= {"flush": FlushSpec(), "merge": MergeFilesSpec(), "rewrite": RewriteSpec(delete_threshold)}
-        yield from (made[step] for step in STEPS if step in steps and step in made)
+            specs_by_step |= {"flush": FlushSpec(), "merge": MergeFilesSpec(), "rewrite": RewriteSpec(delete_threshold)}
+        yield from (specs_by_step[step] for step in STEPS if step in steps and step in specs_by_step)
 
     @asset(
         key=name,
@@ -88,18 +108,20 @@ def lake_maintenance(
     )
     def maintain(context: AssetExecutionContext, config: MaintenanceConfig) -> MaterializeResult:
         resource: DuckrunResource = getattr(context.resources, resource_key)
-        session = resource.session("duckdb")  # the step's own, which it closes
-        if session.lake.format.whole is None:
+        session = resource.session("duckdb")  # the step's session, which the step closes
+        transactions = session.lake.format.transactions
+        if transactions is None:
             raise UnsupportedFeature(
-                f"{name}: lake {session.lake.root} is of format {session.lake.format.name}; maintenance() keeps its tables in order, and "
+                f"{name}: lake {session.lake.root} is of format {session.lake.format.name}; "
+                "maintenance() keeps its tables in order, and "
                 "lake_maintenance() is of a DuckLake."
             )
-        if not session.snapshots(1):  # of a run that makes all assets, it may be the first
+        if not session.snapshots(1):  # in a run of all assets, this one may come first
             session.lake.refuse_other_format()
             context.log.info(f"{name}: nothing was written to lake {session.lake.root} yet")
             return MaterializeResult(metadata={"dry_run": config.dry_run, "files_before": 0, "files_after": 0})
         results = [session.maintain(spec) for spec in specs(config.dry_run)]
-        return MaterializeResult(metadata=_metadata(session, results, dry_run=config.dry_run))
+        return MaterializeResult(metadata=_metadata(session, transactions, results, dry_run=config.dry_run))
 
     # The asset's op has its name, and Dagster loads no job beside an op of the same name.
     job = define_asset_job(f"{name}_job", AssetSelection.assets(maintain), description="Keeps the DuckLake in order.")
@@ -111,9 +133,11 @@ def lake_maintenance(
     return Definitions(assets=[maintain], jobs=[job], schedules=schedules)
 
 
-def _metadata(session: Any, results: Sequence[MaintenanceResult], *, dry_run: bool) -> dict[str, Any]:
-    """Files and bytes of the lake before and after, and what each step did."""
-    files, size = session.lake.format.whole.figures(None)
+def _metadata(
+    session: Any, transactions: TransactionalLake, results: Sequence[MaintenanceResult], *, dry_run: bool
+) -> dict[str, Any]:
+    """Return files and bytes of the lake before and after, and the result of each step."""
+    files, size = transactions.figures(None)
     values: dict[str, Any] = {
         "snapshot": session.snapshots(1)[0]["snapshot_id"],
         "dry_run": dry_run,

@@ -1,10 +1,14 @@
-"""Tables kept in order, as assets: compaction and z-order, checkpoint, log cleanup and vacuum, on a schedule.
+"""Maintenance of tables as assets, on a schedule.
 
-Every operation is one commit of its own, or none, made by the code of the lake: a writer that commits in between is met
-as any other writer is, and no reader of a version within the retention loses a file.
+The operations are compaction and z-order, checkpoint, log cleanup and vacuum.
+
+Every operation is one commit of its own, or none, by the code of the lake. A writer that commits in
+between is handled as any concurrent writer is. No reader of a version within the retention loses a
+file.
 """
 
-# No "from __future__ import annotations" here: Dagster must see the class of an asset's configuration, not its name.
+# No "from __future__ import annotations" here: Dagster must see the class of an asset's
+# configuration, not its name.
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -47,16 +51,18 @@ _SMALL_FILE = 100 * _MB
 
 @dataclass(frozen=True, config=ConfigDict(arbitrary_types_allowed=True, extra="forbid"))
 class MaintainedTable(Resolvable):
-    """A table and what is done to it, in this order: optimize, checkpoint, cleanup_log, vacuum.
+    """A table and its maintenance, in this order: optimize, checkpoint, cleanup_log, vacuum.
 
-    ``key`` is the key of the asset whose table it is, ``location`` a folder other than the key says. ``z_order_by`` and
-    ``predicate`` (over partition columns) go with optimize; ``retention_hours`` with vacuum: None is the table's own
-    retention, a week unless it says otherwise, and less than that is refused. The same settings are written in YAML, where
-    ``key`` is a text with slashes.
+    ``key`` is the key of the asset whose table it is; ``location`` is a folder other than the key
+    names. ``z_order_by`` and ``predicate`` (over partition columns) go with optimize.
+    ``retention_hours`` goes with vacuum: None is the table's own retention, by default a week, and
+    less than that is refused. The same settings are written in YAML, where ``key`` is a text with
+    slashes.
 
     Example::
 
-        MaintainedTable(dg.AssetKey(["sales", "orders"]), z_order_by=("customer",), retention_hours=24 * 14)
+        orders = dg.AssetKey(["sales", "orders"])
+        MaintainedTable(orders, z_order_by=("customer",), retention_hours=24 * 14)
     """
 
     key: ResolvedAssetKey
@@ -73,11 +79,14 @@ class MaintainedTable(Resolvable):
 
     @classmethod
     def of(cls, table: "MaintainedTable | AssetKey | str | Sequence[str]", **settings: Any) -> "MaintainedTable":
-        """The table of an asset key, with these settings."""
+        """Return the maintenance of the table of an asset key, with these settings."""
         return table if isinstance(table, MaintainedTable) else cls(AssetKey.from_coercible(table), **settings)
 
     def specs(self, *, dry_run: bool, of_lake: bool = False) -> Iterator[MaintenanceSpec]:
-        """What is done; of a table ``of_lake``, whose lake has the log, only optimize (lake_maintenance does the rest)."""
+        """Yield the operations on the table.
+
+        With ``of_lake``, only optimize: the lake has the log, and lake_maintenance does the rest.
+        """
         if self.optimize and not dry_run:
             yield OptimizeSpec(self.predicate, self.z_order_by, self.target_file_size)
         if of_lake:
@@ -91,7 +100,7 @@ class MaintainedTable(Resolvable):
 
 
 class MaintenanceConfig(Config):
-    """What one run may say: only look."""
+    """Configuration of one run: a dry run or not."""
 
     dry_run: bool = Field(
         default=False, description="List what vacuum would remove and count small files; change nothing."
@@ -107,16 +116,27 @@ def maintenance(
     group_name: str = "maintenance",
     resource_key: str = "duckrun",
 ) -> Definitions:
-    """An asset for each table that keeps it in order, a job over them, and its schedule where ``cron_schedule`` is given.
+    """Return an asset for each table that maintains it, a job over them, and its schedule.
 
-    The asset of table ``sales.orders`` is ``maintenance/sales/orders``, downstream of ``sales/orders``; its metadata has files
-    and bytes before and after. ``dry_run: true`` in the configuration of a run changes nothing.
+    The asset of table ``sales.orders`` is ``maintenance/sales/orders``, downstream of
+    ``sales/orders``. Its metadata has files and bytes before and after. ``dry_run: true`` in the
+    configuration of a run changes nothing.
 
-    Raises InvalidConfig for a table that is named twice.
+    Args:
+        tables: The tables, or keys of their assets.
+        cron_schedule: The schedule; None for none.
+        execution_timezone: Time zone of the schedule.
+        name: Name of the job and first part of the asset keys.
+        group_name: Group of the assets.
+        resource_key: The key of the DuckrunResource.
+
+    Raises:
+        InvalidConfig: A table is named twice.
 
     Example::
 
-        defs = Definitions.merge(mine, maintenance([["sales", "orders"]], cron_schedule="0 3 * * *"))
+        upkeep = maintenance([["sales", "orders"]], cron_schedule="0 3 * * *")
+        defs = Definitions.merge(mine, upkeep)
     """
     wanted = [MaintainedTable.of(table) for table in tables]
     keys = [table.key for table in wanted]
@@ -145,12 +165,12 @@ def _asset(table: MaintainedTable, name: str, group_name: str, resource_key: str
     def maintain(context: AssetExecutionContext, config: MaintenanceConfig) -> MaterializeResult:
         resource: DuckrunResource = getattr(context.resources, resource_key)
         spark = getattr(context.resources, "spark", None) if table.engine == "spark" else None
-        own = {"location": table.location} if table.location else {}
-        ref = table_of(resource.lake(), parse_table(table.key, own, default_schema=resource.default_schema))
-        session = resource.session(table.engine, spark=spark)  # the step's own, which it closes
+        metadata = {"location": table.location} if table.location else {}
+        ref = table_of(resource.lake(), parse_table(table.key, metadata, default_schema=resource.default_schema))
+        session = resource.session(table.engine, spark=spark)  # the step's session, which the step closes
         results = [
             session.execute(ref, spec)
-            for spec in table.specs(dry_run=config.dry_run, of_lake=session.lakes.of(ref).format.transacts)
+            for spec in table.specs(dry_run=config.dry_run, of_lake=session.lakes.of(ref).has_catalog)
         ]
         return MaterializeResult(metadata=_metadata(session, ref, results, dry_run=config.dry_run))
 
@@ -160,7 +180,7 @@ def _asset(table: MaintainedTable, name: str, group_name: str, resource_key: str
 def _metadata(
     session: Session, ref: TableRef, results: Sequence[MaintenanceResult], *, dry_run: bool
 ) -> dict[str, Any]:
-    """Files and bytes before the first operation and after the last, and what each did."""
+    """Return files and bytes before the first operation and after the last, and each result."""
     snapshot = session.lake.snapshot(ref)
     files = snapshot.files()
     before = [result for result in results if result.files_before is not None]

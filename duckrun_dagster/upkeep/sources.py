@@ -1,4 +1,4 @@
-"""Tables that others write, as observable source assets: what Dagster sees of them is their log."""
+"""Tables that other programs write, as observable source assets: Dagster observes their log."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from dagster import (
     SourceAsset,
     observable_source_asset,
 )
-from dagster._core.definitions.data_version import extract_data_version_from_entry
 
 from duckrun.lake.lake import Lake
 from duckrun.values.lake_format import DUCKLAKE
@@ -24,6 +23,7 @@ from duckrun_dagster import metadata as meta
 from duckrun_dagster.config import TableConfig, parse_table, table_of
 from duckrun_dagster.data_version import LogBackwards, data_version
 from duckrun_dagster.partitions.partitions import PartitionSlice
+from duckrun_dagster.private import extract_data_version_from_entry
 from duckrun_dagster.resources import DuckrunResource
 
 
@@ -35,15 +35,23 @@ def observable_table(
     resource_key: str = "duckrun",
     **arguments: Any,
 ) -> SourceAsset:
-    """A table that no asset of yours writes. Its observation says the rows, the columns and the version; its data version
-    is that of the last commit that changed rows, of each partition where it has some.
+    """Return a source asset of a table that no asset of yours writes.
 
-    ``key`` and ``metadata`` (``schema``, ``table``, ``location``, ``lake``, ``format``, ``partition_expr``) name the table as an asset's do,
-    ``resource_key`` the DuckrunResource of its lake; the rest is ``observable_source_asset``'s.
+    Its observation shows the rows, the columns and the version. Its data version is that of the
+    last commit that changed rows, per partition if the table has partitions.
+
+    Args:
+        key: The key; it names the table as the key of an asset does.
+        partitions_def: The partitions of the table.
+        metadata: ``schema``, ``table``, ``location``, ``lake``, ``format`` and ``partition_expr``,
+            as in the metadata of an asset.
+        resource_key: The key of the DuckrunResource of its lake.
+        **arguments: Further arguments of ``observable_source_asset``.
 
     Example::
 
-        orders = observable_table(["sales", "orders"], automation_condition=AutomationCondition.on_cron("@hourly"))
+        hourly = AutomationCondition.on_cron("@hourly")
+        orders = observable_table(["sales", "orders"], automation_condition=hourly)
     """
     asset_key = AssetKey(key)
     kind = "ducklake" if (metadata or {}).get("format") == DUCKLAKE else "deltalake"
@@ -72,7 +80,11 @@ def observed(
     instance: DagsterInstance,
     partitions_def: PartitionsDefinition | None,
 ) -> ObserveResult | DataVersionsByPartition:
-    """What the log of a table says now. Raises TableNotFound with the nearest names."""
+    """Return the observation of a table from its log.
+
+    Raises:
+        TableNotFound: The table does not exist; the text suggests the nearest names.
+    """
     ref = table_of(lake, config)
     snapshot = lake.snapshot(ref)
     if partitions_def is None:
@@ -102,7 +114,7 @@ def observed(
 
 
 def _last(instance: DagsterInstance, asset_key: AssetKey, partition: str | None) -> str | None:
-    """The data version of the last observation."""
+    """Return the data version of the last observation."""
     record = instance.get_latest_data_version_record(asset_key, is_source=True, partition_key=partition)
     version = extract_data_version_from_entry(record.event_log_entry) if record is not None else None
     return version.value if version is not None else None

@@ -1,7 +1,7 @@
-"""When to run an incremental asset: where a table that it reads the changes of has versions that it has not seen.
+"""Runs of incremental assets on demand: when an upstream table has new row-changing versions.
 
-What is asked are the logs of the tables and the offsets of the asset, so that it does not matter who wrote, inside of Dagster or
-outside. A commit that changes no row (a compaction, a comment) is none to run for.
+The logs of the tables and the offsets of the asset decide, so it does not matter who wrote, inside
+or outside of Dagster. A commit that changes no row (a compaction, a comment) starts no run.
 """
 
 from __future__ import annotations
@@ -37,10 +37,17 @@ MetadataOf = Callable[[AssetKey], Mapping[str, Any]]
 
 
 def unseen_changes(asset: AssetsDefinition, manager: DeltaIOManager, metadata_of: MetadataOf) -> dict[str, Range]:
-    """The versions of its upstreams that an asset has not seen and that changed rows, by the tables' names; empty for none.
+    """Return the new row-changing versions of an asset's upstream tables, by the tables' names.
 
-    An asset that only a full refresh can bring forward has none, which a warning says. Raises InvalidConfig for an asset with
-    partitions, and for one without an input of changes.
+    An asset that only a full refresh can bring up to date has none, which a warning says.
+
+    Args:
+        asset: The incremental asset.
+        manager: Its IO manager.
+        metadata_of: Returns the metadata of an asset by its key.
+
+    Raises:
+        InvalidConfig: The asset has partitions, or no input of changes.
     """
     asking = [each for each in asset.node_def.input_defs if (each.metadata or {}).get("changes") is not None]
     upstreams = {
@@ -55,7 +62,8 @@ def unseen_changes(asset: AssetsDefinition, manager: DeltaIOManager, metadata_of
         )
     if asset.partitions_def is not None:
         raise InvalidConfig(
-            f"Asset {name} has a cursor for each of its partitions: run it by its partitions, with AutomationCondition.eager() or a schedule."
+            f"Asset {name} has a cursor for each of its partitions: run it by its partitions, "
+            "with AutomationCondition.eager() or a schedule."
         )
 
     def table(key: AssetKey) -> tuple[Lake, TableRef]:
@@ -65,10 +73,12 @@ def unseen_changes(asset: AssetsDefinition, manager: DeltaIOManager, metadata_of
         lake = manager.duckrun.lake(config.lake)
         return lake, table_of(lake, config)
 
-    (own, output), tables = table(asset.key), {str(ref): (lake, ref) for lake, ref in map(table, upstreams)}
+    (output_lake, output), tables = table(asset.key), {str(ref): (lake, ref) for lake, ref in map(table, upstreams)}
     try:
-        found = {name: Upstream(lake.format, lake.snapshot(ref)) for name, (lake, ref) in tables.items()}
-        begun = Cursor(own.format, own.storage, output, consumer_name(asset.key)).begin(found, note=False)
+        upstream_versions = {name: Upstream(lake.format, lake.snapshot(ref)) for name, (lake, ref) in tables.items()}
+        begun = Cursor(output_lake.format, output_lake.storage, output, consumer_name(asset.key)).begin(
+            upstream_versions, note=False
+        )
     except TableNotFound:
         return {}
     except VersionNotReadable as error:
@@ -79,23 +89,28 @@ def unseen_changes(asset: AssetsDefinition, manager: DeltaIOManager, metadata_of
     return {
         name: each
         for name, each in begun.ranges.items()
-        if _has_other_rows(*tables[name], each.from_version, found[name].snapshot.version)
+        if _has_other_rows(*tables[name], each.from_version, upstream_versions[name].snapshot.version)
     }
 
 
 def _has_other_rows(lake: Lake, ref: TableRef, after: int, to: int) -> bool:
-    """Whether a commit after a version, up to another one, changed rows; one that the log does not hold may have."""
+    """Return True if a commit after one version, up to another, may have changed rows."""
+    # A commit that the log no longer holds may have changed rows.
     commits = [each for each in lake.format.records_after(ref, after) if each.version <= to]
     return not lake.format.tells_since(ref, after, to, commits) or any(map(changes_rows, commits))
 
 
 class UnseenChanges(AutomationCondition):
-    """True for an incremental asset where a table that it reads the changes of has versions that it has not seen, and that changed rows.
+    """Condition that is true if an upstream table of changes has new row-changing versions.
 
-    It reads logs of the lake, so that it is evaluated where the code is: by an ``AutomationConditionSensorDefinition`` with
-    ``use_user_code_server=True``. Example::
+    It reads logs of the lake, so it is evaluated where the code is: by an
+    ``AutomationConditionSensorDefinition`` with ``use_user_code_server=True``.
 
-        @asset(ins={...}, automation_condition=UnseenChanges(io_manager) & ~AutomationCondition.in_progress())
+    Example::
+
+        condition = UnseenChanges(io_manager) & ~AutomationCondition.in_progress()
+
+        @asset(ins={...}, automation_condition=condition)
     """
 
     def __init__(self, io_manager: DeltaIOManager) -> None:
@@ -112,8 +127,8 @@ class UnseenChanges(AutomationCondition):
     def evaluate(self, context: AutomationContext) -> AutomationResult:
         graph: Any = context.asset_graph
         asset = graph.get(context.key).assets_def
-        found = unseen_changes(asset, self._manager, lambda key: graph.get(key).metadata)
-        subset = context.candidate_subset if found else context.get_empty_subset()
+        new_versions = unseen_changes(asset, self._manager, lambda key: graph.get(key).metadata)
+        subset = context.candidate_subset if new_versions else context.get_empty_subset()
         return AutomationResult(context, true_subset=subset)
 
 
@@ -125,8 +140,16 @@ def changes_sensor(
     minimum_interval_seconds: int | None = None,
     default_status: DefaultSensorStatus = DefaultSensorStatus.STOPPED,
 ) -> SensorDefinition:
-    """A sensor that asks for a run of incremental assets where a table that they read the changes of has versions that they have not
-    seen, and that changed rows: one request for each new version, however often it looks.
+    """Return a sensor that requests a run when an upstream table has new row-changing versions.
+
+    It requests one run per new version, however often it looks.
+
+    Args:
+        name: The name of the sensor.
+        assets: The incremental assets.
+        io_manager_key: The key of their DeltaIOManager.
+        minimum_interval_seconds: Least time between two looks.
+        default_status: Status of the sensor when it is deployed.
 
     Example::
 
@@ -144,11 +167,13 @@ def changes_sensor(
 
         requested = False
         for asset in assets:
-            found = unseen_changes(asset, manager, metadata_of)
-            if found:
+            new_versions = unseen_changes(asset, manager, metadata_of)
+            if new_versions:
                 requested = True
-                told = ",".join(f"{table}@{each.table_id}:{each.to_version}" for table, each in sorted(found.items()))
-                yield RunRequest(run_key=f"{asset.key.to_user_string()}:{told}", asset_selection=[asset.key])
+                versions = ",".join(
+                    f"{table}@{each.table_id}:{each.to_version}" for table, each in sorted(new_versions.items())
+                )
+                yield RunRequest(run_key=f"{asset.key.to_user_string()}:{versions}", asset_selection=[asset.key])
         if not requested:
             yield SkipReason("No table has changes that its consumers have not seen.")
 

@@ -1,1 +1,1 @@
-"""What runs the example from a terminal: files arrive, a plan of runs is made and carried out, the result is shown."""
+"""Runner of the example: files arrive, due runs are planned and executed, results are printed."""

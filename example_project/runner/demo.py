@@ -1,4 +1,4 @@
-"""What `python -m example_project` does: land, ask Dagster what is to be made, run that, and say what was made."""
+"""Commands of `python -m example_project`: land files, plan due runs, execute and report them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ telemetry:
 
 
 def instance() -> dg.DagsterInstance:
-    """The example's Dagster instance, in its own folder whatever DAGSTER_HOME was."""
+    """Return the example's Dagster instance, in its own folder whatever DAGSTER_HOME is."""
     settings.DAGSTER_HOME.mkdir(parents=True, exist_ok=True)
     config = settings.DAGSTER_HOME / "dagster.yaml"
     if not config.exists():
@@ -41,23 +41,26 @@ def instance() -> dg.DagsterInstance:
 
 @sqlalchemy.event.listens_for(sqlalchemy.Engine, "connect")
 def _no_sync_for_each_event(connection: Any, _: object) -> None:
-    """Dagster commits every event by itself: two thousand waits for the disk in the first demo.
-
-    Its files are in SQLite's WAL mode, in which NORMAL loses nothing when a process is killed, only when the machine is.
-    """
+    """Let SQLite not wait for the disk at each event of Dagster."""
+    # Dagster commits every event by itself: two thousand waits for the disk in the first demo. In
+    # WAL mode, NORMAL loses nothing when a process is killed, only when the machine crashes.
     if isinstance(connection, sqlite3.Connection):
         connection.execute("PRAGMA synchronous=NORMAL")
 
 
 def demo(months: Iterable[int], corrected: Iterable[int] = ()) -> int:
-    """Land these months, some of them again as they were ``corrected``, and make what is missing or stale. Gives the exit code: 1 if a step or a check failed."""
+    """Land these months, some again as ``corrected``, and compute the missing or stale assets.
+
+    Returns:
+        The exit code: 1 if a step or a check failed.
+    """
     started = time.monotonic()
     with only_one():
         for file in arrivals.arrive(months):
             say(f"landed  {file.path.relative_to(settings.HOME)}  {file.rows():,} rows")
         for file in arrivals.correct(corrected):
             say(f"landed  {file.path.relative_to(settings.HOME)}  again, with late corrections")
-        from example_project.definitions import defs, duckrun  # after landing: this imports Spark, dbt and all
+        from example_project.definitions import defs, duckrun  # after landing, since it imports Spark and dbt
 
         with instance() as dagster:
             close_abandoned_runs(dagster)
@@ -80,7 +83,7 @@ def demo(months: Iterable[int], corrected: Iterable[int] = ()) -> int:
 
 
 def status() -> int:
-    """The table of assets and checks, and what the next `demo` would run."""
+    """Print the assets, the checks and the runs of the next `demo`; return the exit code."""
     from example_project.definitions import defs, duckrun
 
     with instance() as dagster:
@@ -91,7 +94,7 @@ def status() -> int:
 
 
 def ui(port: int) -> NoReturn:
-    """Become `dagster dev` on the same graph and the same instance, until Ctrl-C."""
+    """Replace this process by `dagster dev` on the same graph and the same instance."""
     instance().dispose()
     from example_project import dbt_assets
 
@@ -102,12 +105,12 @@ def ui(port: int) -> NoReturn:
 
 
 def _execute(dagster: dg.DagsterInstance, definitions: dg.Definitions, run: Run, run_id: str) -> bool:
-    """Carry out one run in this process; True if every step succeeded."""
+    """Execute one run in this process; return True if every step succeeded."""
     say(f"\n[bold]{run.job}[/] {_names(run)}  (run {run_id[:8]})")
     job = definitions.resolve_job_def(run.job)
     if run.checks:
         job = job.get_subset(asset_selection=set(run.assets), asset_check_selection=set(run.checks))
-    # The console gets the lines of `Progress` instead; every event is in the instance, for the UI.
+    # `Progress` prints to the console instead; the instance has every event for the UI.
     quiet = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
     with Progress(dagster, run_id):
         result = job.execute_in_process(

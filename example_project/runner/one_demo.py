@@ -1,4 +1,4 @@
-"""One demo at a time, and nothing left of one that was killed."""
+"""A lock for one demo at a time, and the clean-up after a killed one."""
 
 from __future__ import annotations
 
@@ -13,19 +13,20 @@ from filelock import FileLock, Timeout
 from example_project import settings
 from example_project.runner.console import say
 
-# Read by every process that the demo starts, so that the next demo finds what a killed one left running.
+# Every process of a demo inherits this variable, so that the next demo finds processes of a killed
+# one.
 OWNER = "DUCKRUN_EXAMPLE_DEMO"
 OURS = {"example/by": "demo"}
 
 
 @contextmanager
 def only_one() -> Iterator[None]:
-    """One demo at a time, and nothing left of one that was killed."""
+    """Allow one demo at a time, and end the processes of a killed one."""
     settings.HOME.mkdir(parents=True, exist_ok=True)
     settings.DAGSTER_HOME.mkdir(parents=True, exist_ok=True)
     lock = FileLock(settings.DAGSTER_HOME / "demo.lock")
     try:
-        # The operating system gives the lock back when its holder dies.
+        # The operating system releases the lock when its holder dies.
         lock.acquire(timeout=0)
     except Timeout:
         raise SystemExit(f"Another demo is at work in {settings.HOME}; wait for it, or end it.") from None
@@ -38,16 +39,16 @@ def only_one() -> Iterator[None]:
 
 
 def _end_orphans() -> None:
-    """End what a killed demo left running: its dbt or its Spark might still be about to commit."""
-    own = {os.getpid(), *(child.pid for child in psutil.Process().children(recursive=True))}
+    """End the processes of a killed demo: its dbt or its Spark might still commit."""
+    own_processes = {os.getpid(), *(child.pid for child in psutil.Process().children(recursive=True))}
     orphans = []
     for process in psutil.process_iter():
         try:
-            if process.pid not in own and process.environ().get(OWNER) == str(settings.HOME):
+            if process.pid not in own_processes and process.environ().get(OWNER) == str(settings.HOME):
                 process.terminate()
                 orphans.append(process)
         except psutil.Error:
-            continue  # somebody else's, or just gone
+            continue  # another user's process, or one that has ended
     _, alive = psutil.wait_procs(orphans, timeout=20)
     for process in alive:
         process.kill()
@@ -57,7 +58,8 @@ def _end_orphans() -> None:
 
 
 def close_abandoned_runs(dagster: dg.DagsterInstance) -> None:
-    """Fail the runs of a killed demo, which seem to be running: their process held the lock that this one holds now."""
+    """Mark the runs of a killed demo as failed."""
+    # They look as if they were running, but their process held the lock that this one holds now.
     status = dg.DagsterRunStatus
     unfinished = [status.NOT_STARTED, status.STARTING, status.STARTED, status.CANCELING]
     for run in dagster.get_runs(dg.RunsFilter(statuses=unfinished, tags=OURS)):

@@ -1,10 +1,7 @@
-"""What is missing or stale, asked of Dagster, and the fewest runs that make it.
+"""Plan of the due runs: missing or stale assets, by Dagster's event log, in the fewest runs.
 
-A partition is wanted when all that it is made from has arrived, and it was never made, or something that it is made from was
-made after it. The order of events in Dagster's log decides, not clocks.
-
-Not Dagster's AutomationCondition: it asks for backfills of daily partitions that only Dagster's daemon carries out, and does
-not see that somebody removed the lake or that a run was killed between an asset and its checks.
+A partition is due when all its sources have arrived, and it was never materialized or a source was
+materialized after it. The order of events in Dagster's log decides, not clocks.
 """
 
 from __future__ import annotations
@@ -18,10 +15,13 @@ import dagster as dg
 from duckrun import Lake
 from example_project import landing, settings
 
+# Dagster's AutomationCondition does not fit. It requests backfills of daily partitions, which only
+# Dagster's daemon executes. It does not see that somebody removed the lake, or that a run was
+# killed between an asset and its checks.
 INGEST, TRANSFORM = "ingest", "transform"
-WHOLE = None  # stands for "the asset", where an asset has no partitions
-# For a range of partitions, Dagster logs each partition of every asset in the run, of those without partitions too. From
-# here on that takes longer than a run of their own.
+WHOLE = None  # the only "partition" of an asset without partitions
+# For a range of partitions, Dagster logs each partition for every asset in the run, also for assets
+# without partitions. Above this number, a separate run for those is faster.
 MANY = 100
 RANGE_TAGS = ("dagster/asset_partition_range_start", "dagster/asset_partition_range_end")  # Dagster's own
 Partitions = set[str | None]
@@ -30,7 +30,10 @@ Made = dict[Any, int]  # partition, or None -> place in the event log of its new
 
 @dataclass(frozen=True)
 class Run:
-    """One run: some assets of a job, for one range of partitions, and checks that are due without their asset."""
+    """One run: assets of a job for one range of partitions.
+
+    It also has the checks that are due without their asset.
+    """
 
     job: str
     assets: tuple[dg.AssetKey, ...] = ()
@@ -76,20 +79,23 @@ class Graph:
         return [WHOLE] if definition is None else [*definition.get_partition_keys()]
 
     def sources(self, key: dg.AssetKey, partition: str, parent: dg.AssetKey) -> Partitions:
-        """The partitions of a parent that one of the child is made from: days of a month, or the month of a day."""
-        own, other = (self._assets.get(each).partitions_def for each in (key, parent))
-        if own == other:
+        """Return the parent's partitions that a partition is computed from.
+
+        They are the days of a month, or the month of a day.
+        """
+        definition, parent_definition = (self._assets.get(each).partitions_def for each in (key, parent))
+        if definition == parent_definition:
             return {partition}
         month = partition[:7]
         return (
             {f"{month}-01"}
-            if other == landing.MONTHS
+            if parent_definition == landing.MONTHS
             else {day for day in self.partitions(parent) if day and day[:7] == month}
         )
 
 
 def plan(instance: dg.DagsterInstance, definitions: dg.Definitions, lake: Lake) -> list[Run]:
-    """The runs to do, in order; none when every asset is made from what has landed."""
+    """Return the due runs, in order; none if every asset is up to date with the landed files."""
     graph = Graph(definitions)
     wanted = wanted_partitions(instance, graph, lake)
     due = checks_due(instance, graph, made_anew=set(wanted))
@@ -103,13 +109,13 @@ def plan(instance: dg.DagsterInstance, definitions: dg.Definitions, lake: Lake) 
 
 
 def wanted_partitions(instance: dg.DagsterInstance, graph: Graph, lake: Lake) -> dict[dg.AssetKey, Partitions]:
-    """Asset -> the partitions to make (`{None}` for an asset without any), parents first; none that is up to date."""
-    made = {key: _made(instance, graph, key) for key in graph.keys}
+    """Return the due partitions of each asset (`{None}` without partitions), parents first."""
+    materialized = {key: _made(instance, graph, key) for key in graph.keys}
     wanted: dict[dg.AssetKey, Partitions] = {}
     for key in graph.made_here:
         if not _is_there(lake, key) or _code_changed(instance, key, graph.code_version(key)):
-            made[key] = {}
-        if due := {each for each in graph.partitions(key) if _is_due(graph, key, each, made, wanted)}:
+            materialized[key] = {}
+        if due := {each for each in graph.partitions(key) if _is_due(graph, key, each, materialized, wanted)}:
             wanted[key] = due
     return wanted
 
@@ -127,7 +133,7 @@ def _last_made(instance: dg.DagsterInstance, key: dg.AssetKey) -> dg.EventLogRec
 
 
 def _is_there(lake: Lake, key: dg.AssetKey) -> bool:
-    """Whether what Dagster knows of can be there: somebody may have removed the lake, or the report."""
+    """Return True if an asset's table exists: somebody may have removed the lake, or the report."""
     if key.path[0] == "report":
         return settings.REPORT.exists()
     ref = lake.resolve(*key.path)
@@ -135,38 +141,48 @@ def _is_there(lake: Lake, key: dg.AssetKey) -> bool:
 
 
 def _code_changed(instance: dg.DagsterInstance, key: dg.AssetKey, version: str | None) -> bool:
-    """Whether an asset that has a code version (dbt's models: their text) was last made by another one."""
+    """Return True if an asset was last materialized by another code version.
+
+    The code version of a dbt model is its text.
+    """
     event = instance.get_latest_materialization_event(key) if version else None
-    made = event.asset_materialization if event else None
-    return bool(made and made.tags and made.tags.get("dagster/code_version", version) != version)
+    materialization = event.asset_materialization if event else None
+    return bool(
+        materialization
+        and materialization.tags
+        and materialization.tags.get("dagster/code_version", version) != version
+    )
 
 
 def _is_due(
     graph: Graph,
     key: dg.AssetKey,
     partition: str | None,
-    made: Mapping[dg.AssetKey, Made],
+    materialized: Mapping[dg.AssetKey, Made],
     wanted: Mapping[dg.AssetKey, Partitions],
 ) -> bool:
-    own = made[key].get(partition, -1)
-    due = own < 0
+    position = materialized[key].get(partition, -1)
+    due = position < 0
     for parent in graph.parents(key):
         anew = wanted.get(parent, set())
         if not graph.partitioned(parent):
             sources: Partitions = {WHOLE}
-        elif partition is WHOLE:  # made from all there are
-            sources = set(made[parent]) | anew
+        elif partition is WHOLE:  # computed from all partitions of the parent
+            sources = set(materialized[parent]) | anew
         else:
             sources = graph.sources(key, partition, parent)
-        if not sources or any(source not in anew and source not in made[parent] for source in sources):
-            return False  # not all of it has arrived
-        due = due or any(source in anew or made[parent][source] > own for source in sources)
+        if not sources or any(source not in anew and source not in materialized[parent] for source in sources):
+            return False  # a source is missing
+        due = due or any(source in anew or materialized[parent][source] > position for source in sources)
     return due
 
 
 @dataclass
 class _Group:
-    """Assets that one run can make: those with partitions want the same ones, others come before or after those."""
+    """Assets of one run.
+
+    They are partitioned ones with the same due partitions, and others before and after.
+    """
 
     before: list[dg.AssetKey] = field(default_factory=list)
     partitioned: list[dg.AssetKey] = field(default_factory=list)
@@ -201,7 +217,7 @@ def _runs(graph: Graph, job: str, keys: Sequence[dg.AssetKey], wanted: Mapping[d
 
 
 def _ranges(partitions: Sequence[str | None], wanted: Partitions) -> list[tuple[str, str]]:
-    """First and last key of each gapless stretch."""
+    """Return the first and the last key of each range without gaps."""
     ranges: list[tuple[str, str]] = []
     gap = True
     for key in partitions:
@@ -212,19 +228,22 @@ def _ranges(partitions: Sequence[str | None], wanted: Partitions) -> list[tuple[
 
 
 def checks_due(instance: dg.DagsterInstance, graph: Graph, made_anew: set[dg.AssetKey]) -> list[dg.AssetCheckKey]:
-    """Checks that have not looked at what their asset is now, as when a run was killed between the two."""
+    """Return checks that never saw the current asset.
+
+    A run that was killed between the two leaves such a check.
+    """
     due = []
     for check in graph.checks:
         if check.asset_key in made_anew:
             continue  # runs with its asset
-        made, looked = _last_made(instance, check.asset_key), evaluation(instance, check)
-        if made is not None and (looked is None or looked.timestamp < made.timestamp):
+        materialization, looked = _last_made(instance, check.asset_key), evaluation(instance, check)
+        if materialization is not None and (looked is None or looked.timestamp < materialization.timestamp):
             due.append(check)
     return due
 
 
 def evaluation(instance: dg.DagsterInstance, check: dg.AssetCheckKey) -> dg.EventLogEntry | None:
-    """The log entry of a check's newest result; None where it never came to one, or its run was killed in it."""
+    """Return the log entry of a check's newest result; None without one or after a killed run."""
     last = instance.get_latest_asset_check_evaluation_record(check)
     entry = last.event if last else None
     return entry if entry and entry.dagster_event_type == dg.DagsterEventType.ASSET_CHECK_EVALUATION else None

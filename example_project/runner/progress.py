@@ -17,7 +17,7 @@ SHOWN = STEPS | {Event.ASSET_MATERIALIZATION, Event.ASSET_CHECK_EVALUATION}
 
 
 class Progress:
-    """Prints the steps of a run as they begin and end, from the run's event log."""
+    """Printer of the steps of a run as they begin and end, from the run's event log."""
 
     def __init__(self, dagster: dg.DagsterInstance, run_id: str) -> None:
         self._dagster, self._run_id = dagster, run_id

@@ -1,4 +1,4 @@
-"""The tables of assets and checks: the newest version of each, who made it, and what this run added."""
+"""Tables of assets and checks: the newest version of each, its engine, and this run's figures."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from example_project.runner.plan import Graph, evaluation
 
 
 def show(dagster: dg.DagsterInstance, definitions: dg.Definitions, runs: Sequence[str]) -> bool:
-    """Print the assets, the checks and the report's path; True if a run or a check failed."""
+    """Print the assets, the checks and the report's path; return True if anything failed."""
     graph = Graph(definitions)
     table = _table("assets", "asset", "made by", "engine")
     for column in ("rows", "version", "seconds"):
@@ -36,17 +36,17 @@ def show(dagster: dg.DagsterInstance, definitions: dg.Definitions, runs: Sequenc
 
 def _facts(dagster: dg.DagsterInstance, key: dg.AssetKey, runs: Sequence[str]) -> list[str]:
     event = dagster.get_latest_materialization_event(key)
-    made = event.asset_materialization if event else None
-    if event is None or made is None:
+    materialization = event.asset_materialization if event else None
+    if event is None or materialization is None:
         return ["", "", "", "", "[yellow]not made yet[/]"]
-    facts = {name: value.value for name, value in made.metadata.items()}
+    facts = {name: value.value for name, value in materialization.metadata.items()}
     facts.setdefault("version", facts.get("duckrun/version"))  # of an asset that wrote its table by name
     shown = [_text(facts.get(name)) for name in ("engine", "dagster/row_count", "version", "seconds")]
     return [*shown, _this_time(dagster, key, facts, runs) if event.run_id in runs else "—"]
 
 
 def _this_time(dagster: dg.DagsterInstance, key: dg.AssetKey, facts: dict[str, Any], runs: Sequence[str]) -> str:
-    said = [
+    figures = [
         f"{facts[name]:,} {name.removeprefix('rows_')}"
         for name in ("rows_inserted", "rows_updated", "rows_deleted")
         if facts.get(name)
@@ -58,9 +58,9 @@ def _this_time(dagster: dg.DagsterInstance, key: dg.AssetKey, facts: dict[str, A
         if (event := record.event_log_entry.dagster_event) is not None and event.asset_key == key
     )
     if partitions:
-        said.append("1 partition" if partitions == 1 else f"{partitions} partitions")
+        figures.append("1 partition" if partitions == 1 else f"{partitions} partitions")
     what = f"{facts['mode']}: " if facts.get("mode") else "made "
-    return what + ", ".join(said)
+    return what + ", ".join(figures)
 
 
 def _show_checks(dagster: dg.DagsterInstance, graph: Graph) -> bool:

@@ -17,8 +17,8 @@ from deltalake import DeltaTable, write_deltalake
 
 import duckrun
 from duckrun import CommitConflict, MergeSpec, Session, TableNotFound, WriteSpec
-from duckrun.engines.duckdb.writers import delta_rs
 from duckrun.engines.spark.commit import SparkCommit
+from duckrun.formats.delta.delta import DeltaFormat
 from duckrun.storage.storage import Storage
 from tests.fixtures_answers import LossyStore
 
@@ -111,7 +111,7 @@ def test_a_write_does_not_come_into_the_table_that_took_the_place_of_its_own(
         if writer == "staged":
             _once(monkeypatch, Storage, "put_new", act, first=True)
         else:
-            _once(monkeypatch, delta_rs, "_handle", act, first=False)
+            _once(monkeypatch, DeltaFormat, "take_handle", act, first=False)
         with pytest.raises(CommitConflict, match=r"main\.t was dropped .*Run it again"):
             WRITES[writer][write](session)
         _check_new_table(session, location, count)

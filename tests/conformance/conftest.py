@@ -18,8 +18,6 @@ HERE = Path(__file__).parent
 SUITE = Path(dbt.tests.adapter.__path__[0])
 ENGINE = os.environ.get("DUCKRUN_CONFORMANCE_ENGINE", "duckdb")
 FORMAT = os.environ.get("DUCKRUN_CONFORMANCE_FORMAT", "delta")
-# Of how many parts of its classes a run takes one: see tests/drawing.py. The table of docs/conformance.md wants them all.
-PARTS = int(os.environ.get("DUCKRUN_CONFORMANCE_PARTS") or 1)
 # For hundreds of statements on a handful of rows each, in one JVM that lives for minutes.
 SPARK = {
     "master": "local[2]",
@@ -34,9 +32,7 @@ SPARK = {
 
 
 def pytest_report_header() -> str:
-    return f"conformance: engine {ENGINE}, format {FORMAT}" + (
-        f", one of {PARTS} parts of the classes" if PARTS > 1 else ""
-    )
+    return f"conformance: engine {ENGINE}, format {FORMAT}"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -44,7 +40,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if HERE not in item.path.parents:
             continue
         item.add_marker(pytest.mark.conformance)
-        item.add_marker(pytest.mark.drawn(PARTS, whole_classes=True))
+        item.add_marker(pytest.mark.drawn(1, whole_classes=True))
         reason = reason_of(item.cls, ENGINE) if isinstance(item, pytest.Function) and item.cls else None
         if reason:
             item.add_marker(pytest.mark.skip(reason=f"not applicable: {reason}"))

@@ -274,9 +274,7 @@ SEES = {
     "information": lambda s: _if(
         s, s.sql("select * from information_schema.tables where table_name = 'totals'").count() > 0
     ),
-    "folder": lambda s: _if(
-        s, s.lake.format.transacts or duckrun.DeltaTable.isDeltaTable(s, f"{s.lake.root}/shop/totals")
-    ),
+    "folder": lambda s: _if(s, s.lake.has_catalog or duckrun.DeltaTable.isDeltaTable(s, f"{s.lake.root}/shop/totals")),
 }
 
 

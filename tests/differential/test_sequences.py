@@ -51,9 +51,9 @@ def carry_out(session: Session, table: str, op: Operation, versions: Sequence[in
         return session.table(table).restoreToVersion(versions[op.version]).version
     if op.kind in UPKEEP:
         {
-            "flush": lambda: session.flush(table),
-            "merge files": lambda: session.merge_files(table),
-            "rewrite files": lambda: session.rewrite_files(table, delete_threshold=0),
+            "flush": lambda: session.upkeep.flush(table),
+            "merge files": lambda: session.upkeep.merge_files(table),
+            "rewrite files": lambda: session.upkeep.rewrite_files(table, delete_threshold=0),
         }[op.kind]()
         return session.snapshot(table).version
     if op.kind == "staged":
@@ -110,7 +110,7 @@ def run_sequence(session: Session, format: str, model: Model, rng: random.Random
             if ducklake and step == 0:
                 inline = rng.choice(INLINE_ROWS)
                 log.append(f"inline_rows={inline}")
-                session.set_inline_rows(inline, table)
+                session.upkeep.set_inline_rows(inline, table)
         except BaseException as error:
             error.add_note("\n".join(log))
             raise

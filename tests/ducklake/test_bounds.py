@@ -258,7 +258,7 @@ def test_a_catalog_that_takes_no_bounds_stops_maintenance_and_no_write(
     with duckrun.connect(begun, format="ducklake") as session:
         before = session.snapshots(1)
         with pytest.raises(StorageError, match="not now"):
-            session.merge_files("t")
+            session.upkeep.merge_files("t")
         assert session.snapshots(1) == before
         first = f"SELECT * FROM (VALUES (1, NULL::INTEGER), (2, {VALUES['INTEGER'][0]})) AS r(p, v)"
         session.execute("u", WriteSpec("append", partition_by=("p",)), SQL(first))
@@ -277,7 +277,7 @@ def test_files_without_bounds_are_adopted_and_read(root: Path, tmp_path: Path) -
     pq.write_table(table, folder / "bare.parquet", write_statistics=False)
     with duckrun.connect(root, format="ducklake") as session:
         session.sql("CREATE TABLE t AS SELECT 1::INTEGER AS id, 1::INTEGER AS p, NULL::INTEGER AS v")
-        session.adopt_files("t", str(folder / "bare.parquet"))
+        session.moving.adopt_files("t", str(folder / "bare.parquet"))
         for number, value in ((4, 20), (5, 21)):
             session.execute(
                 "t", WriteSpec("append"), SQL(f"SELECT {number}::INTEGER AS id, 1::INTEGER AS p, {value} AS v")
@@ -306,7 +306,7 @@ def test_they_are_given_back_in_each_catalog(root: Path, kind: str, request: pyt
         for query in questions("INTEGER"):
             assert rows(session, query) == expected(native("INTEGER"), query), query
         session.sql("ALTER TABLE t SET SORTED BY (v)")
-        session.merge_files("t")
+        session.upkeep.merge_files("t")
         for query in questions("INTEGER"):
             assert rows(session, query) == expected(native("INTEGER"), query), query
     with attached(root, catalog) as plain:

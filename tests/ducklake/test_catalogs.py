@@ -10,7 +10,6 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pytest
 
 import duckrun
@@ -24,7 +23,6 @@ from duckrun import (
     UnsupportedFeature,
     WriteSpec,
 )
-from duckrun.storage.extensions import extension_path
 from duckrun.values.lake_format import CatalogAddress, LakeFormat
 from tests.ducklake.plain import attached, connection
 from tools.databases import PASSWORD, Server
@@ -89,8 +87,8 @@ def test_a_write_is_made_once_wherever_the_row_lies_that_says_so(tmp_path: Path,
     with duckrun.connect(root, format="ducklake", catalog=catalog, inline_rows=5) as session:
         session.sql("create table t (n int)")
         made = session.execute("t", spec, SQL("select 1 as n"))
-        session.flush()
-        session.expire(older_than="0 seconds")
+        session.upkeep.flush()
+        session.upkeep.expire(older_than="0 seconds")
         again = session.execute("t", spec, SQL("select 1 as n"))
         assert (again.replayed, again.version, again.rows_inserted) == (True, made.version, 1)
         if not catalog.startswith("duckdb:"):  # which is this session's alone
@@ -359,22 +357,6 @@ def test_a_catalog_in_a_duckdb_file_is_for_one_process(tmp_path: Path) -> None:
         session.execute("t", WriteSpec("append"), SQL("select 2 as n"))
     with duckrun.connect(root, format="ducklake", catalog=catalog) as session:
         assert rows(session, "select count(*) from t") == [(2,)]
-
-
-@pytest.mark.slow
-def test_why_mysql_keeps_no_catalog(tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    """What LakeFormat says, of the bare extension: once this passes, a catalog in MySQL may be worth another try."""
-    try:
-        address = request.getfixturevalue("mysql_catalog")
-    except FileNotFoundError as error:
-        pytest.skip(f"{error}")
-    with duckdb.connect(config={"allow_unsigned_extensions": "true"}) as plain:
-        for name in ("ducklake", "mysql_scanner"):
-            plain.execute(f"LOAD '{extension_path(name)}'")
-        plain.execute(f"ATTACH 'ducklake:{address}' AS lake (DATA_PATH '{tmp_path}/', DATA_INLINING_ROW_LIMIT 0)")
-        plain.execute("CREATE TABLE lake.t AS SELECT 1 AS n")
-        with pytest.raises(duckdb.Error, match="Unsupported operator type HASH_JOIN in UPDATE"):
-            plain.execute("INSERT INTO lake.t VALUES (2)")
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "duckdb"])

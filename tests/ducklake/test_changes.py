@@ -33,10 +33,7 @@ def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Session]:
         yield session
 
 
-SPARK = [pytest.mark.spark, pytest.mark.on_spark, pytest.mark.drawn(17)]  # seconds each
-
-
-@pytest.fixture(params=["duckdb", pytest.param("spark", marks=SPARK)])
+@pytest.fixture(params=["duckdb", pytest.param("spark", marks=pytest.mark.spark)])
 def asked(request: pytest.FixtureRequest, lake: Session, tmp_path: Path) -> Iterator[Session]:
     """The session that asks what changed, on each engine."""
     if request.param == "duckdb":
@@ -160,8 +157,8 @@ def test_the_table_of_cases(lake: Session, asked: Session, case: str) -> None:
         elif statement == "restore":
             lake.table("t").restoreToVersion(before)
         elif statement == "compact":
-            lake.merge_files("t")
-            lake.rewrite_files("t", delete_threshold=0.01)
+            lake.upkeep.merge_files("t")
+            lake.upkeep.rewrite_files("t", delete_threshold=0.01)
         else:
             lake.sql(statement)
     for key, expected in ((["id"], by_key), ([], by_row_id)):
@@ -236,7 +233,7 @@ def test_an_expired_range_names_the_oldest_that_works(files: Session) -> None:
     first = files.table("t").snapshot().version
     for n in range(4):
         files.sql(f"insert into t values ({n})")
-    files.expire([first + 2])
+    files.upkeep.expire([first + 2])
     table = files.table("t")
     assert table.changes("min_delta", first).count() == 4  # both ends are there
     with pytest.raises(
@@ -246,7 +243,7 @@ def test_an_expired_range_names_the_oldest_that_works(files: Session) -> None:
     with pytest.raises(VersionNotReadable, match=rf"oldest from_version that works is {first + 3}"):
         table.changes("min_delta", first + 2)
     assert table.changes("full_delta", first + 3).count() == 1
-    files.expire(range(first + 2))
+    files.upkeep.expire(range(first + 2))
     assert table.changes("min_delta", -1).count() == 5
     with pytest.raises(VersionNotReadable, match="expired"):
         table.changes("min_delta", first)
@@ -256,7 +253,7 @@ def test_an_older_version_has_values_that_a_rewrite_left_out_of_the_bounds(files
     files.sql("create table t as select (range + 10)::int as id from range(20)")
     before = files.table("t").snapshot().version
     files.sql("delete from t where id < 12")
-    files.rewrite_files("t", delete_threshold=0.01)
+    files.upkeep.rewrite_files("t", delete_threshold=0.01)
     found = files.sql(f"select id from t at (version => {before}) where id > 5 order by id").collect()
     assert [row["id"] for row in found] == list(range(10, 30))
     gone = files.table("t").changes("min_delta", before, predicate="id > 5")
@@ -322,7 +319,7 @@ def test_a_table_that_is_gone_for_a_while_has_no_rows_then(files: Session) -> No
     assert rows(table.changes("min_delta", gone, key=["id"])) == [(2, "insert")]
     found = rows(table.changes("full_delta", first, key=["id"], columns=["id"]))
     assert [(row[0], row[1]) for row in found] == [(1, "delete"), (2, "insert")]
-    files.expire([first])
+    files.upkeep.expire([first])
     with pytest.raises(VersionNotReadable, match="has expired"):
         table.changes("min_delta", first, key=["id"])
 

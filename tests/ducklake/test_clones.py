@@ -60,10 +60,16 @@ def test_what_a_clone_would_lose_is_refused(lake: Session) -> None:
 
 def test_a_lake_to_which_nothing_was_written_says_so(lake: Session, tmp_path: Path) -> None:
     assert lake.snapshots() == [] == lake.tables() and lake.sql("show tables").collect() == []
-    for restore in (lambda: lake.restoreToVersion(0), lambda: lake.sql("restore database to version as of 0")):
+    for restore in (lambda: lake.upkeep.restoreToVersion(0), lambda: lake.sql("restore database to version as of 0")):
         with pytest.raises(VersionNotReadable, match="has no snapshot 0: nothing was written to it yet"):
             restore()
-    for upkeep in (lake.checkpoint, lake.flush, lake.cleanup, lake.orphans, lambda: lake.expire(older_than="1 day")):
+    for upkeep in (
+        lake.upkeep.checkpoint,
+        lake.upkeep.flush,
+        lake.upkeep.cleanup,
+        lake.upkeep.orphans,
+        lambda: lake.upkeep.expire(older_than="1 day"),
+    ):
         with pytest.raises(StorageError, match="has no catalog yet"):
             upkeep()
     assert not (tmp_path / "lake" / "data").exists() and not list(tmp_path.rglob("*.sqlite"))

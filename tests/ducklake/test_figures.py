@@ -52,8 +52,8 @@ def test_no_value_is_outside_of_its_bounds(tmp_path: Path) -> None:
         session.sql("delete from t where i = 5")
         assert session.table("t").snapshot().column_figures()["i"].nulls is None
         check(session)
-        session.flush()
-        session.merge_files()
+        session.upkeep.flush()
+        session.upkeep.merge_files()
         session.sql("alter table t add column late integer")
         assert session.table("t").snapshot().column_figures()["late"].low is None
         check(session)

@@ -139,31 +139,31 @@ class History:
         self.columns = dict(shape)
 
     def flush(self) -> None:
-        self.session.flush()
+        self.session.upkeep.flush()
 
     def merge_files(self) -> None:
-        self.session.merge_files(self.random.choice((None, "t")))
+        self.session.upkeep.merge_files(self.random.choice((None, "t")))
 
     def rewrite_files(self) -> None:
-        self.session.rewrite_files("t", delete_threshold=self.random.choice((0, 0.3, 0.9)))
+        self.session.upkeep.rewrite_files("t", delete_threshold=self.random.choice((0, 0.3, 0.9)))
 
     def expire(self) -> None:
         numbers = [row["snapshot_id"] for row in self.session.snapshots()][1:]
         chosen = self.random.sample(numbers, min(len(numbers), self.random.randrange(4)))
         if chosen:
-            self.session.expire(chosen)
+            self.session.upkeep.expire(chosen)
 
     def expire_old(self) -> None:
         numbers = [row["snapshot_id"] for row in self.session.snapshots()][6:]
         if numbers:
-            self.session.expire(numbers)
+            self.session.upkeep.expire(numbers)
 
     def cleanup(self) -> None:
-        self.session.cleanup(older_than="0 seconds")
-        self.session.orphans(older_than="0 seconds")
+        self.session.upkeep.cleanup(older_than="0 seconds")
+        self.session.upkeep.orphans(older_than="0 seconds")
 
     def checkpoint(self) -> None:
-        self.session.checkpoint(older_than="0 seconds", delete_threshold=self.random.choice((0, 0.5)))
+        self.session.upkeep.checkpoint(older_than="0 seconds", delete_threshold=self.random.choice((0, 0.5)))
 
     # -- what is read
 

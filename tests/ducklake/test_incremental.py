@@ -109,8 +109,8 @@ def test_a_compaction_of_an_upstream_is_nothing_to_run_for(shop: Shop) -> None:
     shop.run(copy)
     shop.do("create table other as select 1 as n")
     with shop.session() as session:
-        session.merge_files("raw")
-        session.rewrite_files("raw", delete_threshold=0.01)
+        session.upkeep.merge_files("raw")
+        session.upkeep.rewrite_files("raw", delete_threshold=0.01)
     with plain(shop.root) as (connection, _):
         connection.execute("call lake.set_option('data_inlining_row_limit', 10)")
         connection.execute("insert into raw values (9, 90)")
@@ -150,13 +150,13 @@ def test_only_a_full_refresh_goes_on_where_the_catalog_does_not_tell(shop: Shop)
     shop.run(copy)
     shop.do("insert into raw values (8, 8)", "insert into raw values (9, 9)")
     with shop.session() as session:
-        spared = session.expire(older(session))
+        spared = session.upkeep.expire(older(session))
         assert any("changes:copy" in warning for warning in spared.warnings)
     shop.run(copy)
     shop.equal()
     shop.do("insert into raw values (10, 10)", "insert into raw values (11, 11)")
     with shop.session() as session:
-        session.expire(older(session), spare_consumers=False)
+        session.upkeep.expire(older(session), spare_consumers=False)
     assert "full refresh" in shop.run(copy, fails=True)["error"]
     shop.run(copy, tags={"duckrun/full_refresh": "true"})
     shop.equal()

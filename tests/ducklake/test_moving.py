@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -27,6 +28,7 @@ from duckrun import (
     WriteSpec,
 )
 from duckrun.cli import main
+from duckrun.moving import exporting, kinds
 from duckrun.values.tables import SORT_BY
 
 pytestmark = pytest.mark.drawn(5)  # a commit of a DuckLake is a tenth of a second, and these make hundreds
@@ -116,8 +118,8 @@ def test_a_delta_table_is_adopted_without_a_copy(lake: Session, delta: Session) 
     lake.sql("delete from sales.orders where id > 10")
     assert len(rows(lake, "from sales.orders")) == 11
     lake.sql("drop table sales.orders")
-    lake.expire(older_than="0 seconds")
-    removed = {Path(path).name for path in lake.cleanup(older_than="0 seconds").removed}
+    lake.upkeep.expire(older_than="0 seconds")
+    removed = {Path(path).name for path in lake.upkeep.cleanup(older_than="0 seconds").removed}
     assert files <= removed and not [path for path in folder.rglob("*.parquet") if path.name in files]
 
 
@@ -210,7 +212,7 @@ def test_single_files_are_adopted_once_and_only_where_they_fit(lake: Session, de
         return path
 
     good = made("good", "select range::int as id, 'n' as name from range(5)")
-    assert lake.adopt_files("t", good).rows == 5
+    assert lake.moving.adopt_files("t", good).rows == 5
     assert rows(lake, "select count(*), sum(id)::int from t") == [(5, 10)]
     own = lake.table("t").snapshot().files()
     lake.sql("insert into other values (1)")
@@ -227,9 +229,9 @@ def test_single_files_are_adopted_once_and_only_where_they_fit(lake: Session, de
         (str(folder / "nothing.parquet"), StorageError, "nothing.parquet"),
     ):
         with pytest.raises(error, match=said):
-            lake.adopt_files("t", path)
+            lake.moving.adopt_files("t", path)
     with pytest.raises(InvalidConfig, match="given twice"):
-        lake.adopt_files("t", [str(folder / "wide.parquet")] * 2)
+        lake.moving.adopt_files("t", [str(folder / "wide.parquet")] * 2)
     assert newest(lake) == before and len(lake.table("t").snapshot().files()) == len(own)
 
 
@@ -240,7 +242,7 @@ def test_versions_go_to_delta_one_commit_each(lake: Session, tmp_path: Path) -> 
         SQL("select range as id, 'a' as s from range(9)"),
     )
     lake.sql("delete from sales.t where id > 5")
-    lake.rewrite_files("sales.t", delete_threshold=0)
+    lake.upkeep.rewrite_files("sales.t", delete_threshold=0)
     lake.sql("alter table sales.t add column n integer")
     lake.sql("insert into sales.t values (20, 'b', 5)")
     versions = [
@@ -286,6 +288,31 @@ def test_what_delta_cannot_store_is_named_and_nothing_is_left(lake: Session, tmp
     assert not (tmp_path / "out/main").exists()
     [moved] = lake.export_to(tmp_path / "out", "good")
     assert moved.left_out == ("column u is VARCHAR there, not UUID",)
+
+
+def test_an_export_says_what_each_of_its_versions_left_out(lake: Session, tmp_path: Path) -> None:
+    lake.sql("create table t as select 1 as n, uuid() as u")
+    lake.sql("alter table t drop column u")
+    [moved] = lake.export_to(tmp_path / "out", versions=2)
+    assert (moved.versions, moved.left_out) == (2, ("column u is VARCHAR there, not UUID",))
+
+
+def test_an_export_leaves_a_table_that_another_writer_made_meanwhile(
+    lake: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake.sql("create table a as select 1 as n; create table b as select 1 as n")
+
+    def after_the_check(*arguments: Any) -> list[str]:
+        with duckrun.connect(tmp_path / "out") as other:
+            if arguments[0] == "main.b":
+                other.sql("create table b as select 7 as n")
+        return kinds.fitting(*arguments)
+
+    monkeypatch.setattr(exporting, "fitting", after_the_check)
+    with pytest.raises(CommitConflict, match="main.b"):
+        lake.export_to(tmp_path / "out")
+    with duckrun.connect(tmp_path / "out") as other:
+        assert other.tables() == ["main.b"] and rows(other, "from b") == [(7,)]
 
 
 def test_a_duckdb_file_is_copied_table_by_table(lake: Session, tmp_path: Path) -> None:

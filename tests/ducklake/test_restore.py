@@ -51,8 +51,8 @@ def test_rows_deletes_and_inlined_rows_come_back(lake: Session) -> None:
     lake.sql("delete from t where id < 30")
     lake.sql("update t set item = 'changed' where id > 35")
     lake.sql("insert into t select 500 + range, 'new' from range(20)")
-    lake.flush()
-    lake.merge_files()
+    lake.upkeep.flush()
+    lake.upkeep.merge_files()
     done = lake.table("t").restoreToVersion(then)
     assert rows(lake, "from t order by id") == was
     assert (done.rows_inserted, done.rows_updated, done.rows_deleted) == (29, 5, 20)
@@ -126,7 +126,7 @@ def test_a_consumers_counter_goes_back_with_its_rows(lake: Session) -> None:
     assert (found.holds, found.highest) == (0, 2)
     lake.execute("t", WriteSpec("append", app=CursorTransaction("consumer", 3, after=0)), SQL("select 9 as n"))
     assert lake.lake.format.counter(ref, "consumer").holds == 3
-    lake.restoreToVersion(versions[1])
+    lake.upkeep.restoreToVersion(versions[1])
     assert lake.lake.format.counter(ref, "consumer").holds == 1
 
 
@@ -160,7 +160,7 @@ def test_the_lake_as_it_was_is_one_snapshot(lake: Session, tmp_path: Path) -> No
     lake.sql("create or replace view big as select id from sales.orders where id > 100")
     lake.sql("create table fresh.made as select 1 as n")
     since, tables = newest(lake), lake.tables()
-    done = lake.restoreToVersion(then)
+    done = lake.upkeep.restoreToVersion(then)
     assert done.version == since + 1 == newest(lake)
     assert lake.tables() == ["main.big", "main.gone", "main.old_name", "main.same", "main.small", "sales.orders"]
     assert rows(lake, "select count(*) from sales.orders") == [(9,)]
@@ -184,14 +184,14 @@ def test_a_lake_that_is_not_what_was_asked_stays_as_it_is(lake: Session, tmp_pat
     lake.sql("create table t as select 1 as n")
     then = newest(lake)
     lake.sql("insert into t values (2)")
-    lake.expire([then])
+    lake.upkeep.expire([then])
     before = newest(lake)
     with pytest.raises(VersionNotReadable, match="expired"):
-        lake.restoreToVersion(then)
+        lake.upkeep.restoreToVersion(then)
     with pytest.raises(VersionNotReadable, match="newest"):
-        lake.restoreToVersion(99)
+        lake.upkeep.restoreToVersion(99)
     with pytest.raises(InvalidConfig):
-        lake.restoreToVersion("1")  # type: ignore[arg-type]
+        lake.upkeep.restoreToVersion("1")  # type: ignore[arg-type]
     assert newest(lake) == before and rows(lake, "from t order by n") == [(1,), (2,)]
     with duckrun.connect(tmp_path / "delta") as delta, pytest.raises(UnsupportedFeature, match="history each"):
-        delta.restoreToVersion(0)
+        delta.upkeep.restoreToVersion(0)

@@ -342,6 +342,9 @@ def test_a_write_that_fails_leaves_nothing_and_one_that_is_repeated_writes_once(
         lake.execute("t", WriteSpec("append"), rows.select("id"))
     with pytest.raises(CommitConflict, match="computed from version 99"):
         lake.execute("t", WriteSpec("safeappend", read_version=99), rows)
+    for spec in (MergeSpec(("id",)), WriteSpec("append")):
+        with pytest.raises(SchemaMismatch, match="interval day to second|duration"):
+            lake.execute("t", spec, rows.selectExpr("id", "INTERVAL '2 03:00:00' DAY TO SECOND AS name"))
     assert plain.version() == version
     app = AppTransaction("nightly", 0)
     made = [lake.execute("t", WriteSpec("append", app=app), rows) for _ in range(2)]

@@ -97,8 +97,8 @@ def test_a_killed_write_is_whole_or_not_there_and_what_it_left_goes(
             assert rows_by_step(root) == dict.fromkeys(range(step + 1), ROWS), "the retried write wrote once"
         quiet(root / "data")
         with duckrun.connect(root, format="ducklake") as session:
-            session.orphans(older_than="0 seconds")
-            assert session.orphans(older_than="0 seconds").removed == ()
+            session.upkeep.orphans(older_than="0 seconds")
+            assert session.upkeep.orphans(older_than="0 seconds").removed == ()
         with plain.attached(root) as own:
             known = own.sql("SELECT data_file FROM ducklake_list_files('lake', 't')").fetchall()
             deletes = own.sql("SELECT path FROM __ducklake_metadata_lake.ducklake_delete_file").fetchall()

@@ -147,7 +147,7 @@ def test_deletes_of_rows_that_were_in_the_catalog_count_from_their_snapshots_on(
         ):
             session.sql(statement)
             held[session.table("t").snapshot().version] = ids
-        session.flush("t")
+        session.upkeep.flush("t")
         with duckrun.connect(tmp_path / "lake", **options, engine="spark", spark=spark) as other:
             for version, ids in held.items():
                 for each in (session, other):

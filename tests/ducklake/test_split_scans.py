@@ -36,10 +36,10 @@ def test_rows_in_the_catalog_are_of_one_part(tmp_path: Path) -> None:
         assert len(parts) == 2 and _ids(root, parts) == expected
         whole = session.snapshot("t").scan()
         assert sorted(row["id"] for row in session.open(whole).collect()) == expected
-        session.flush("t")
+        session.upkeep.flush("t")
         with pytest.raises(StorageError, match=r"main\.t: files of version .* plan it again"):
             _ids(root, parts)
-        session.merge_files("t")
+        session.upkeep.merge_files("t")
         assert _ids(root, session.snapshot("t").scan().split(3)) == expected
 
 

@@ -62,7 +62,7 @@ def test_staged_files_whose_commit_never_comes_are_orphans(tmp_path: Path) -> No
         files = session.stage("main.t", _of(2))
         with pytest.raises(InvalidConfig, match="append, overwrite or error"):
             session.commit_staged("main.t", files, WriteSpec("replace", predicate="true"))
-        assert session.orphans(older_than="0 days").removed == (files[0].path,)
+        assert session.upkeep.orphans(older_than="0 days").removed == (files[0].path,)
     assert (_files(root), _read(root, "select id from lake.t")) == (kept, [(1,)])
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import duckrun
 from duckrun import InvalidConfig, MergeSpec, WriteSpec
-from duckrun.formats.ducklake import scratch
+from duckrun.storage import scratch
 
 pytestmark = pytest.mark.s3
 
@@ -63,12 +63,12 @@ def test_what_lies_in_scratch_of_a_store_goes_by_its_age(
         with scratch.scratch(s.lake.storage) as folder:
             place = folder.removeprefix(f"{root}/")
             s.lake.storage.put(f"{place}/a.parquet", b"rows")
-            assert s.orphans(older_than="0 seconds").removed == ()
+            assert s.upkeep.orphans(older_than="0 seconds").removed == ()
         assert s.lake.storage.read(f"{place}/a.parquet") is None
         s.lake.storage.put(f"{place}/a.parquet", b"of a process that was killed")
-        assert s.orphans(older_than="0 seconds").removed == ()
+        assert s.upkeep.orphans(older_than="0 seconds").removed == ()
         monkeypatch.setattr(scratch, "YOUNGEST", -timedelta(minutes=1))
         moment = datetime.now(UTC) + timedelta(minutes=1)
-        assert s.orphans(older_than=moment, dry_run=True).removed == (f"{root}/{place}/a.parquet",)
-        assert s.orphans(older_than=moment).removed == (f"{root}/{place}/a.parquet",)
+        assert s.upkeep.orphans(older_than=moment, dry_run=True).removed == (f"{root}/{place}/a.parquet",)
+        assert s.upkeep.orphans(older_than=moment).removed == (f"{root}/{place}/a.parquet",)
         assert s.lake.storage.read(f"{place}/a.parquet") is None

@@ -109,6 +109,14 @@ def test_a_text_with_begin_that_fails_leaves_no_transaction_open(lake: Session) 
     assert not lake.in_transaction and newest(lake) == before
 
 
+def test_a_value_that_begins_a_transaction_is_refused_and_leaves_none_open(lake: Session) -> None:
+    before = newest(lake)
+    with pytest.raises(InvalidConfig, match="duckrun.SQL is a query"):
+        lake.execute("t", WriteSpec("append"), SQL("begin"))
+    assert not lake.in_transaction and newest(lake) == before
+    assert lake.execute("t", WriteSpec("append"), SQL("select 2 as id")).version == before + 1
+
+
 def test_words_in_the_wrong_place_are_refused(lake: Session, tmp_path: Path) -> None:
     for text, said in {
         "commit": "COMMIT without BEGIN",

@@ -46,8 +46,8 @@ def test_every_type_is_read_as_it_was_written_here_and_by_another_program(tmp_pa
                 if not flushed:
                     other.execute("create table lake.outside as from lake.t")
             assert columns_of(lake.table("outside").toDF().toArrow()) == EXPECTED
-            lake.flush()
-            lake.merge_files()
+            lake.upkeep.flush()
+            lake.upkeep.merge_files()
 
 
 @pytest.mark.parametrize("inline_rows", [0, 1000])
@@ -66,7 +66,7 @@ def test_each_value_alone_is_a_key_and_where_it_may_be_a_partition(
             for n, value in enumerate(values, 1):
                 merged = lake.execute("t", MergeSpec(("v",)), pa.table({"v": pa.array([value], kind.arrow), "n": [n]}))
                 assert (merged.rows_updated, merged.rows_inserted) == (1, 0), (keys, value)
-            lake.flush()
+            lake.upkeep.flush()
             found = lake.sql("from t order by n").toArrow()
             assert found["n"].to_pylist() == [*range(len(values) + 1)]
             assert values_of(kind.column, found["v"].to_pylist()) == values_of(kind.column, [None, *values])
@@ -83,9 +83,9 @@ def test_what_delta_has_no_type_for_is_kept_or_kept_as_another(tmp_path: Path, o
                 lake.execute("t", WriteSpec("error"), source)
             assert lake.tables() == []
             lake.sql("create table t (odd struct(t time))")
-            lake.set_inline_rows(0, "t")
+            lake.upkeep.set_inline_rows(0, "t")
         lake.execute("t", WriteSpec("append"), source)
-        lake.flush()
+        lake.upkeep.flush()
         with plain.attached(root) as other:
             other.execute("SET TimeZone = 'UTC'")
             asked = "select typeof(odd), odd::varchar from lake.t"

@@ -97,19 +97,19 @@ def test_variants_and_geometries_go_through_every_change(
         assert dict(changes.project("id, CAST(v AS VARCHAR)").fetchall()) == {
             0: texts[1], 1: texts[0], 7: texts[2], 8: texts[1], 9: None
         }  # fmt: skip
-        lake.flush()
-        lake.merge_files()
-        lake.rewrite_files(delete_threshold=0)
+        lake.upkeep.flush()
+        lake.upkeep.merge_files()
+        lake.upkeep.rewrite_files(delete_threshold=0)
         assert (found(), rows(lake, asked)) == (model, before)
         lake.sql("create view seen as select id, v from main.t")
         assert dict(rows(lake, "select id, v::varchar from seen")) == model
         lake.table("t").restoreToVersion(first)
         assert found() == dict(before)
         lake.sql("drop table t")
-        lake.restoreToVersion(first)
+        lake.upkeep.restoreToVersion(first)
         assert found() == dict(before)
-        lake.expire(older_than="0 seconds")
-        lake.cleanup(older_than="0 seconds")
+        lake.upkeep.expire(older_than="0 seconds")
+        lake.upkeep.cleanup(older_than="0 seconds")
         assert found() == dict(before)
         types = "select column_name, data_type from information_schema.columns where table_name = 't' order by 1"
         assert rows(lake, types) == [("id", "INTEGER"), ("v", kind)]
@@ -166,7 +166,7 @@ def test_what_a_ducklakes_files_lose_is_refused_before_it_is_written(root: Path,
         with pytest.raises(InvalidConfig, match="sort_by names v"):
             lake.execute("e", WriteSpec("append", sort_by=("v",)), SQL("select 1::variant as v"))
         assert (lake.snapshots(1), lake.tables()) == (before, ["main.t"])
-        lake.flush()
+        lake.upkeep.flush()
         assert rows(lake, "select id, v::int, i::varchar, p from t") == [(1, 1, "1 month 2 days 00:00:03.5", "")]
 
 
@@ -225,7 +225,7 @@ def test_rows_that_are_refused_widen_no_column(root: Path, inline_rows: int) -> 
             behind = WriteSpec("append", schema_mode="sync_all_columns", read_version=1)
             lake.execute("t", behind, SQL("select 3 as id, 3::bigint as v"))
         assert (lake.snapshots(1), lake.table("t").snapshot().own.definition.sql_types["v"]) == (before, "INTEGER")
-        assert lake.orphans(older_than="0 seconds", dry_run=True).removed == ()
+        assert lake.upkeep.orphans(older_than="0 seconds", dry_run=True).removed == ()
         assert rows(lake, "from t order by id") == [(1, 70000), (2, 2)]
 
 
@@ -280,7 +280,7 @@ def test_columns_that_change_while_no_rows_go_into_the_catalog_spoil_no_later_ro
         lake.sql(f"insert into t values {row}")
         assert rows(lake, "from t order by id") == expected
         lake.sql("update t set id = id + 10 where id = 2")
-        lake.flush()
+        lake.upkeep.flush()
         lake.sql("update t set id = id - 10 where id = 12")
         assert rows(lake, "from t order by id") == expected
     with plain.attached(root, catalog) as other:
@@ -311,7 +311,7 @@ def test_rows_in_the_catalog_are_flushed_before_a_column_gets_a_wider_type(root:
         lake.sql("alter table t alter column v type bigint")
         for number in (3, 4):
             lake.sql(f"insert into t values ({number}, 30000000000)")
-            lake.flush()
+            lake.upkeep.flush()
         expected = [(1, 11), (2, 12), (3, 30000000000), (4, 30000000000)]
         assert rows(lake, "from t order by id") == expected
         with plain.attached(root) as other:

@@ -31,7 +31,7 @@ from duckrun import (
 )
 from duckrun.changes.cursors import Cursor, Upstream
 from duckrun.cli import main
-from duckrun.formats.ducklake.scratch import scratch
+from duckrun.storage.scratch import scratch
 from duckrun.values.cursors import CursorTransaction
 from duckrun_dagster import DuckrunResource, lake_maintenance, maintenance
 from tests.ducklake import plain
@@ -60,13 +60,13 @@ def files(session: Session) -> int:
 
 def test_flush_writes_the_rows_of_the_catalog_into_files(lake: Session) -> None:
     before, version = ids(lake), lake.table("t").snapshot().version
-    done = lake.flush("t")
+    done = lake.upkeep.flush("t")
     assert (done.rows_flushed, done.files_before, done.files_after) == (3, 1, 2)
     assert done.version == lake.table("t").snapshot().version == version + 1
     assert ids(lake) == ids(lake, version) == before
     record = lake.lake.format.record(lake.table("t").ref, version + 1)
     assert record is not None and not record.changes_rows and record.operation == "FLUSH"
-    assert lake.flush().version is None
+    assert lake.upkeep.flush().version is None
 
 
 def test_merging_flushes_first_and_every_version_stays(lake: Session) -> None:
@@ -84,13 +84,13 @@ def test_merging_flushes_first_and_every_version_stays(lake: Session) -> None:
 def test_rewriting_leaves_deleted_rows_behind(lake: Session) -> None:
     lake.sql("delete from t where id < 15")
     now, version = ids(lake), lake.table("t").snapshot().version
-    assert lake.rewrite_files("t", delete_threshold=0.99).mode == "rewrite"
-    done = lake.rewrite_files("t", delete_threshold=0.1)
+    assert lake.upkeep.rewrite_files("t", delete_threshold=0.99).mode == "rewrite"
+    done = lake.upkeep.rewrite_files("t", delete_threshold=0.1)
     assert done.version is not None and done.bytes_after is not None
     assert ids(lake) == ids(lake, version) == now
     assert not any(file.deletion_vector for file in lake.table("t").snapshot().files())
     with pytest.raises(InvalidConfig, match="from 0 to 1"):
-        lake.rewrite_files("t", delete_threshold=2)
+        lake.upkeep.rewrite_files("t", delete_threshold=2)
 
 
 @pytest.mark.parametrize("inline_rows", [0, 5])
@@ -104,14 +104,14 @@ def test_a_table_is_kept_in_order_whose_sorted_column_has_another_type(tmp_path:
         lake.sql("insert into t values (5000000000)")
         then = lake.table("t").snapshot().version
         was = [0, *range(10, 50), 5000000000]
-        lake.flush()
+        lake.upkeep.flush()
         merged = lake.table("t").merge_files()
         assert (merged.files_before - merged.files_after, ids(lake)) == (2, was)
         lake.sql("delete from t where id in (11, 12)")
         lake.table("t").rewrite_files(delete_threshold=0)
-        lake.merge_files()
+        lake.upkeep.merge_files()
         made = lake.snapshots(1)
-        lake.merge_files()
+        lake.upkeep.merge_files()
         assert (lake.snapshots(1), ids(lake), ids(lake, then)) == (made, [n for n in was if n not in (11, 12)], was)
         assert lake.table("t").snapshot().own.definition.sort_by == ("id",)
     with plain.attached(tmp_path / "lake") as other:
@@ -124,23 +124,23 @@ def test_a_table_is_kept_in_order_whose_sorted_column_has_another_type(tmp_path:
 def test_expired_snapshots_are_gone_and_cleanup_removes_what_only_they_read(lake: Session) -> None:
     first = lake.table("t").history()[-1]["version"]
     lake.execute("t", WriteSpec("overwrite"), SQL("select range as id from range(50)"))
-    lake.rewrite_files("t", delete_threshold=0)
-    assert lake.expire(older_than=NOW, dry_run=True).expired == tuple(range(lake.snapshots()[0]["snapshot_id"]))
+    lake.upkeep.rewrite_files("t", delete_threshold=0)
+    assert lake.upkeep.expire(older_than=NOW, dry_run=True).expired == tuple(range(lake.snapshots()[0]["snapshot_id"]))
     assert ids(lake, first) == list(range(20))
     newest = lake.snapshots()[0]["snapshot_id"]
     with pytest.raises(InvalidConfig, match="is the newest"):
-        lake.expire([newest])
+        lake.upkeep.expire([newest])
     with pytest.raises(InvalidConfig, match="there is no snapshot 99"):
-        lake.expire([99])
-    assert lake.expire([first]).expired == (first,)
+        lake.upkeep.expire([99])
+    assert lake.upkeep.expire([first]).expired == (first,)
     with pytest.raises(VersionNotReadable, match="has expired"):
         ids(lake, first)
-    lake.expire(older_than=NOW)
+    lake.upkeep.expire(older_than=NOW)
     assert [entry["snapshot_id"] for entry in lake.snapshots()] == [newest]
-    assert lake.cleanup().removed == ()  # seven days are kept
-    listed = lake.cleanup(older_than=NOW, dry_run=True)
+    assert lake.upkeep.cleanup().removed == ()  # seven days are kept
+    listed = lake.upkeep.cleanup(older_than=NOW, dry_run=True)
     assert listed.removed and listed.dry_run and files(lake) > 1
-    assert set(lake.cleanup(older_than=NOW).removed) == set(listed.removed)
+    assert set(lake.upkeep.cleanup(older_than=NOW).removed) == set(listed.removed)
     assert files(lake) == 1 and ids(lake) == list(range(50))
 
 
@@ -153,26 +153,26 @@ def test_what_a_consumer_goes_on_from_is_spared(lake: Session) -> None:
     )
     lake.execute("report", WriteSpec("append", app=app), SQL("select count(*) as n from t"))
     lake.sql("insert into t values (900)")
-    done = lake.expire(older_than=NOW)
+    done = lake.upkeep.expire(older_than=NOW)
     assert done.expired == tuple(range(upstream.version)) and "reports" in done.warnings[0]
     assert [row["snapshot_id"] for row in lake.snapshots()][-1] == upstream.version
-    done = lake.expire(older_than=NOW, spare_consumers=False)
+    done = lake.upkeep.expire(older_than=NOW, spare_consumers=False)
     assert upstream.version in done.expired and "needs a full refresh" in done.warnings[0]
 
 
 def test_orphans_are_files_that_the_catalog_does_not_know(lake: Session) -> None:
     stray = Path(lake.lake.root) / "data/main/t/stray.parquet"
     pa.parquet.write_table(pa.table({"id": [1]}), stray)
-    assert lake.orphans().removed == () and stray.exists()
-    assert lake.orphans(older_than=NOW, dry_run=True).removed == (str(stray),) and stray.exists()
-    assert lake.orphans(older_than="0 seconds").removed == (str(stray),) and not stray.exists()
+    assert lake.upkeep.orphans().removed == () and stray.exists()
+    assert lake.upkeep.orphans(older_than=NOW, dry_run=True).removed == (str(stray),) and stray.exists()
+    assert lake.upkeep.orphans(older_than="0 seconds").removed == (str(stray),) and not stray.exists()
     assert len(ids(lake)) == 21
 
 
 STAGES = """
 import sys, time
 from pathlib import Path
-from duckrun.formats.ducklake.scratch import scratch
+from duckrun.storage.scratch import scratch
 from duckrun.storage.storage import Storage
 
 with scratch(Storage(sys.argv[1])) as folder:
@@ -195,12 +195,12 @@ def test_what_a_killed_process_staged_goes_and_what_a_live_one_has_stays(lake: S
         assert process.stdout is not None and process.stdout.readline() == "staged\n"
     both = staged()
     try:
-        assert lake.orphans(older_than=NOW).removed == () and staged() == both and len(both) == 2
+        assert lake.upkeep.orphans(older_than=NOW).removed == () and staged() == both and len(both) == 2
         processes[0].kill()
         processes[0].wait()
-        [left] = lake.orphans(dry_run=True).removed
+        [left] = lake.upkeep.orphans(dry_run=True).removed
         assert left in both and staged() == both
-        assert lake.checkpoint().removed == (left,) and [left] == sorted({*both} - {*staged()})
+        assert lake.upkeep.checkpoint().removed == (left,) and [left] == sorted({*both} - {*staged()})
         processes[1].kill()
         processes[1].wait()
         with scratch(lake.lake.storage) as folder:  # the next write removes it too
@@ -215,15 +215,15 @@ def test_what_a_killed_process_staged_goes_and_what_a_live_one_has_stays(lake: S
 def test_a_checkpoint_is_all_of_it_and_a_retried_write_still_writes_once(lake: Session) -> None:
     app = AppTransaction("nightly/t", 4)
     lake.execute("t", WriteSpec("append", app=app), SQL("select 7 as id"))
-    lake.flush()
-    lake.rewrite_files("t", delete_threshold=0)
+    lake.upkeep.flush()
+    lake.upkeep.rewrite_files("t", delete_threshold=0)
     lake.sql("insert into t values (8)")
-    done = lake.checkpoint(expire_older_than=NOW, older_than=NOW, delete_threshold=0)
+    done = lake.upkeep.checkpoint(expire_older_than=NOW, older_than=NOW, delete_threshold=0)
     assert done.rows_flushed and done.expired and done.removed and done.files_after
     assert len(lake.snapshots()) < 4
     assert lake.execute("t", WriteSpec("append", app=app), SQL("select 7 as id")).replayed
     assert ids(lake).count(7) == 2
-    assert lake.lake.format.app_version(lake.table("t").ref, "nightly/t") == 4
+    assert lake.lake.format.find_commit(lake.table("t").ref, app) is not None
 
 
 def test_a_flush_after_a_change_of_columns_leaves_other_sessions_whole(lake: Session, tmp_path: Path) -> None:
@@ -232,7 +232,7 @@ def test_a_flush_after_a_change_of_columns_leaves_other_sessions_whole(lake: Ses
     lake.sql("insert into t values (500, 'a')")
     with duckrun.connect(tmp_path / "lake", format="ducklake", inline_rows=5) as other:
         before = ids(other), ids(other, version)
-        lake.flush()
+        lake.upkeep.flush()
         assert (ids(other), ids(other, version)) == before
         other.sql("delete from t where id = 500")
         other.sql("insert into t values (501, 'b')")
@@ -285,33 +285,37 @@ def test_inline_rows_hold_for_every_program_and_change_in_no_transaction(lake: S
     before = files(lake)
     lake.sql("insert into t values (1000)")
     assert files(lake) == before + 1
-    lake.set_inline_rows(9, "t")
+    lake.upkeep.set_inline_rows(9, "t")
     with duckrun.connect(tmp_path / "lake", format="ducklake") as other:
         other.sql("insert into t values (1001)")
     assert files(lake) == before + 1
     with pytest.raises(InvalidConfig, match="within a transaction"), lake.transaction() as together:
         together.sql("insert into t values (1002)")
-        together.set_inline_rows(0)
+        together.upkeep.set_inline_rows(0)
     with pytest.raises(InvalidConfig, match="a transaction is open"), lake.transaction() as together:
         together.sql("insert into t values (1003)")
-        together.flush()
+        together.upkeep.flush()
     assert ids(lake)[-1] == 1001
 
 
 def test_a_delta_lake_and_a_read_only_one_refuse(lake: Session, tmp_path: Path) -> None:
     with duckrun.connect(tmp_path / "delta") as delta:
         delta.sql("create table t as select 1 as id")
-        for ask in (lambda: delta.flush("t"), lambda: delta.sql("checkpoint"), lambda: delta.table("t").merge_files()):
+        for ask in (
+            lambda: delta.upkeep.flush("t"),
+            lambda: delta.sql("checkpoint"),
+            lambda: delta.table("t").merge_files(),
+        ):
             with pytest.raises(UnsupportedFeature, match="format ducklake"):
                 ask()
         with pytest.raises(UnsupportedFeature):
-            delta.set_inline_rows(3)
+            delta.upkeep.set_inline_rows(3)
     with duckrun.connect(tmp_path / "lake", format="ducklake", read_only=True) as reader:
         for statement in ("checkpoint", "call ducklake_flush_inlined_data()"):
             with pytest.raises(ReadOnlyLake):
                 reader.sql(statement)
         with pytest.raises(DuckrunError):
-            reader.expire([1])
+            reader.upkeep.expire([1])
 
 
 def test_each_is_a_command(lake: Session, capsys: pytest.CaptureFixture[str]) -> None:
@@ -382,6 +386,6 @@ def test_the_history_of_a_table_counts_the_rows_that_lie_in_the_catalog(tmp_path
         s.sql("insert into t values (9)")
         s.sql("insert into t select range from range(20)")
         s.sql("delete from t where id = 9")
-        s.flush()
+        s.upkeep.flush()
         drawn: Any = s.table("t").plot_history().axes[0].lines[0]
         assert list(drawn.get_ydata())[:4] == [3, 4, 24, 22]

@@ -106,7 +106,7 @@ REFUSED: tuple[tuple[str, type[DuckrunError], str], ...] = (
     ("add column s.A int", SchemaMismatch, "'[aA]'"),
     ("drop column m.value.q", InvalidConfig, "last field of its struct"),
     ("rename column id.x to y", SchemaMismatch, "id is .*which has no fields"),
-    ("add column l.x int", SchemaMismatch, "l: what is in array<.*> is called element"),
+    ("add column l.x int", SchemaMismatch, "l is a list.*named by l.element"),
     ("alter column s.a type smallint", SchemaMismatch, "cannot become"),
 )
 

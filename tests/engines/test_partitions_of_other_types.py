@@ -45,7 +45,7 @@ def test_a_partition_column_of_another_type_is_read_at_once(session: Session, ch
     session.sql(f"insert into t select 2, {after}")
     assert [row[0] for row in _rows(session)] == [1, 2]
     assert rows_of(session.sql(f"from t at (version => {first})")) == old
-    if session.lake.format.transacts and way == "create or replace":
+    if session.lake.has_catalog and way == "create or replace":
         return  # another table of that name, whose versions are its own
     session.execute("t", RestoreSpec(first))
     assert _rows(session) == old

@@ -70,7 +70,7 @@ def test_files_that_were_committed_are_refused_whatever_happened_since(table_of_
         WriteSpec("overwrite"),
     ):
         if since is not None:
-            if table.lake.format.transacts and isinstance(since, DeleteSpec):
+            if table.lake.has_catalog and isinstance(since, DeleteSpec):
                 since = DeleteSpec(since.predicate)
             table.execute("main.t", since, of(1) if isinstance(since, WriteSpec) else None)
         rows = rows_of(table.scan("main.t"))

@@ -10,7 +10,8 @@ import pyarrow as pa
 import pytest
 
 from duckrun import Session
-from duckrun.engines.duckdb import alter, change as changes, optimize
+from duckrun.engines.duckdb import alter, optimize
+from duckrun.engines.duckdb.writers import file_tables as changes
 from duckrun.errors import LostRows
 from duckrun.formats.delta.files import LoggedFiles
 from duckrun.values.rows import DeleteInsertSpec, DeleteSpec, MergeSpec, UpdateSpec, WriteSpec

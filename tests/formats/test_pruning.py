@@ -58,7 +58,7 @@ def test_the_parts_of_a_scan_have_the_rows_of_a_plain_filter(table: Session) -> 
         rows = [table.open(part).toArrow() for part in parts]
         found = pa.concat_tables(rows) if rows else ROWS.slice(0, 0)
         assert rows_of(found) == plain(predicate), predicate
-    if not table.lake.format.transacts:
+    if not table.lake.has_catalog:
         assert pruned > 5
 
 

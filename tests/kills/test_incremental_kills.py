@@ -55,8 +55,8 @@ def change(session: Session, rng: random.Random) -> str:
     if statement == "optimize" and is_delta:
         session.execute("raw", OptimizeSpec())
     elif statement == "optimize":
-        session.merge_files("raw")
-        session.rewrite_files("raw", delete_threshold=0.01)
+        session.upkeep.merge_files("raw")
+        session.upkeep.rewrite_files("raw", delete_threshold=0.01)
     elif statement == "overwrite":
         session.execute("raw", WriteSpec("overwrite"), SQL(some))
     else:
@@ -161,10 +161,12 @@ def test_an_incremental_pipeline_that_is_killed_equals_a_full_recompute(
     ordeal = Ordeal(random.Random(SEED), job, *pipelines, full=2.5, longest=5, at_most=6)
     with duckrun.connect(lake) as session:
         session.execute("raw", WriteSpec("error"), RAW)
-        while ordeal.kills < KILLS and (time.monotonic() - started < BUDGET * 0.75 or SOAK):
+        # A slow machine exceeds the budget rather than kill too little.
+        while ordeal.kills < KILLS / 3 or (
+            ordeal.kills < KILLS and (time.monotonic() - started < BUDGET * 0.75 or SOAK)
+        ):
             ordeal.round(session)
     figures(f"{ordeal}, {time.monotonic() - started:.0f} s")
-    assert ordeal.kills >= KILLS / 3, f"{ordeal.kills} kills"
 
 
 def test_an_incremental_pipeline_in_a_ducklake_that_is_killed_equals_a_full_recompute(

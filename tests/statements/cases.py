@@ -892,9 +892,6 @@ def _others() -> Iterator[Case]:
         (*ALL, (4, "x", 1)),
         daily=True,
     )
-    yield Case(
-        s, "PREPARE, EXECUTE, DEALLOCATE", "prepare q as select $1 + $2 as n; execute q(1, 2)", gives=((3,),), rows=ALL
-    )
     yield Case(s, "params=[…] for ? and $1", "select ?", gives=((3,),), rows=ALL, options={"params": [3]})
     yield Case(s, "params={…} for $name", "select $a", gives=((3,),), rows=ALL, options={"params": {"a": 3}})
     yield Case(

@@ -41,3 +41,19 @@ def test_frames_of_windows_and_types_are_what_they_were(duck: Session) -> None:
         "where list_value(1) < list_value(2) and map {1: 2} <> map {1: 3} and struct_pack(a := 1) < row(2)"
     )
     assert rows_of(duck.sql("from t")) == [(1, 3)]
+
+
+@pytest.mark.parametrize("word", ["case", "end", "CASE", "End"])
+def test_a_qualified_column_of_that_name_opens_and_closes_no_case(duck: Session, word: str) -> None:
+    with duckdb.connect() as plain:
+        for change in (
+            f'create table t as select id, id as "{word}", 0 as x from range(5) as r(id)',
+            f"update t set x = t.{word} where t.id > 2",
+            f"update t set x = case when t.{word} = 1 then t. {word} else 5 end where t.id < 3",
+            f'merge into t using (select 2 as "{word}") s on t.id = s.{word} when matched then update set x = s.{word} + 7',
+            f"delete from t where t.{word} = 4 or t.x = 9 and t.id = 3",
+            f"insert into t select t.{word} + 10, t.{word}, t.x from t where t.{word} = 1",
+        ):
+            plain.execute(change)
+            duck.sql(change)
+            assert rows_of(duck.sql("from t")) == rows_of(plain.execute("from t").to_arrow_table()), change

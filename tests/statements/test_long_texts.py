@@ -52,7 +52,6 @@ STATEMENTS = {
     "temp view": "create or replace temp view brief as {}",
     "insert": "insert into main.made {}",
     "explain": "explain {}",
-    "prepare": "prepare p as {}",
 }
 
 
@@ -89,6 +88,17 @@ def test_of_a_long_query_only_the_words_are_read_that_say_what_it_is(monkeypatch
         monkeypatch.setattr(module, "word_of", lambda token: read.append(token) or word_of(token))
     for statement in ("select", "create as", "view"):
         parse(STATEMENTS[statement].format(LONG["columns"](500)))
+    assert len(read) < 300
+
+
+def test_of_a_long_update_only_the_words_outside_of_its_values_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    from duckrun.statements.parse import outline, tokens
+
+    read = []
+    word_of = tokens.word_of
+    for module in (outline, tokens):
+        monkeypatch.setattr(module, "word_of", lambda token: read.append(token) or word_of(token))
+    parse(f"update main.t set a = case {_chain('when a = {i} then {i}', ' ')(500)} else a end where a > 1")
     assert len(read) < 300
 
 
@@ -379,8 +389,8 @@ def test_long_lists_hold_all_of_their_constants_wherever_they_stand(duck: Sessio
     duck.sql(f"create view main.seen as select a in ({numbers}) as i from main.m")
     duck.sql(f"create temp view brief as select a in ({texts}) as i from (select a::varchar as a from main.m)")
     assert {row for name in ("main.seen", "brief") for row in rows_of(duck.sql(f"select i from {name}"))} == {(True,)}
-    duck.sql(f"prepare p as select count(*) as n from main.l where a in ({numbers}) and a > $1")
-    assert rows_of(duck.sql("execute p(100)")) == native.sql("select count(*) from main.l where a > 100").fetchall()
+    counted = duck.sql(f"select count(*) as n from main.l where a in ({numbers}) and a > $1", params=[100])
+    assert rows_of(counted) == native.sql("select count(*) from main.l where a > 100").fetchall()
 
 
 _ITEMS, _ROWS = _chain("{i}", ", ")(150), _chain("({i}, 'it''s {i}')", ",\n")(150)

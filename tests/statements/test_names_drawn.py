@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from random import Random
 from typing import Any
 
@@ -28,6 +28,10 @@ LENIENT = re.compile(r'Ambiguous reference to table "\w+" \(use: .*(?<=[ (])\.\w
 
 OURS = re.compile(r"two columns have the name|of another lake")
 """What this library refuses and DuckDB does not: a table with two columns of one name, a view over two lakes."""
+SHADOWED = re.compile(r"\bt\.t\.\w+")
+"""In a subquery over a table with a struct column t, DuckDB finds the field of an outer table's t. This library raises its binder error."""
+SAME_ALIAS = re.compile(r"\b(\w+) AS \1\b")
+"""A generated name has ``FROM t AS t`` as ``FROM t`` if the query has both."""
 
 
 @pytest.fixture
@@ -49,11 +53,17 @@ def _answer(run: Any) -> tuple[list[str], list[Any]] | Exception:
         result = run()
         if isinstance(result, duckdb.DuckDBPyConnection):
             rows = result.fetchall()
-            return [column[0] for column in result.description or ()], sorted(rows, key=repr)
+            return _names(column[0] for column in result.description or ()), sorted(rows, key=repr)
         table = result.toArrow()
-        return table.schema.names, sorted(zip(*(column.to_pylist() for column in table.columns), strict=True), key=repr)
+        return _names(table.schema.names), sorted(
+            zip(*(column.to_pylist() for column in table.columns), strict=True), key=repr
+        )
     except (DuckrunError, duckdb.Error) as error:
         return error
+
+
+def _names(columns: Iterable[str]) -> list[str]:
+    return [SAME_ALIAS.sub(r"\1", column) for column in columns]
 
 
 def _check(statement: str, ours: Any, expected: Any) -> str:
@@ -61,8 +71,12 @@ def _check(statement: str, ours: Any, expected: Any) -> str:
     if isinstance(expected, Exception):
         assert isinstance(ours, Exception) or LENIENT.search(str(expected)), f"DuckDB refuses {statement}: {expected}"
         return "refused"
-    if isinstance(ours, Exception) and OURS.search(str(ours)):
-        return "refused by us"
+    if isinstance(ours, Exception):
+        is_shadowed = SHADOWED.search(statement) and re.search(
+            "Binder Error: (Referenced table|Cannot extract)", str(ours)
+        )
+        if is_shadowed or OURS.search(str(ours)):
+            return "refused by us"
     assert not isinstance(ours, Exception), f"{statement}: {ours}"
     assert ours == expected, statement
     return "same"

@@ -39,7 +39,14 @@ class TestTwo:
 @pytest.fixture
 def ran(pytester, monkeypatch):
     """The names of the tests that ran, of a file with a text, for a seed."""
-    for name in ("DUCKRUN_TEST_SEED", "DUCKRUN_TEST_ALL", "DUCKRUN_SOAK", "GITHUB_RUN_NUMBER", "PYTEST_ADDOPTS"):
+    for name in (
+        "DUCKRUN_TEST_SEED",
+        "DUCKRUN_TEST_ALL",
+        "DUCKRUN_SOAK",
+        "DUCKRUN_TEST_SHARE",
+        "GITHUB_RUN_NUMBER",
+        "PYTEST_ADDOPTS",
+    ):
         monkeypatch.delenv(name, raising=False)
 
     def run(text: str, *arguments: str, **env: str) -> list[str]:
@@ -86,3 +93,31 @@ def test_tests_of_one_file_take_turns(ran):
 def test_classes_are_drawn_whole(ran):
     drawn = [ran(CLASSES, DUCKRUN_TEST_SEED=str(seed)) for seed in (1, 2)]
     assert sorted(drawn) == [["TestOne::test_a", "TestOne::test_b"], ["TestTwo::test_a", "TestTwo::test_b"]]
+
+
+FIRSTS = """
+import pytest
+
+@pytest.mark.first_of("a")
+@pytest.mark.parametrize("n", range(4))
+def test_a(n): pass
+
+@pytest.mark.drawn(2)
+@pytest.mark.first_of("b")
+@pytest.mark.parametrize("n", range(4))
+def test_b(n): pass
+
+@pytest.mark.first_of("a")
+def test_a_again(): pass
+"""
+
+
+def test_the_first_case_of_each_name_runs_whatever_the_seed(ran):
+    assert [ran(FIRSTS, DUCKRUN_TEST_SEED=str(seed)) for seed in (1, 2)] == [["test_a[0]", "test_b[0]"]] * 2
+    assert len(ran(FIRSTS, DUCKRUN_TEST_ALL="1")) == 9
+
+
+def test_a_share_draws_a_part_of_all_cases(ran):
+    runs = [ran(FIRSTS, DUCKRUN_TEST_SHARE="2", DUCKRUN_TEST_SEED=str(seed)) for seed in range(4)]
+    assert sorted({name for names in runs for name in names}) == sorted(ran(FIRSTS, DUCKRUN_TEST_ALL="1"))
+    assert all(2 <= len(names) <= 5 for names in runs)

@@ -18,7 +18,8 @@ def project(monkeypatch, tmp_path):
     monkeypatch.setattr(suites, "ROOT", tmp_path)
     monkeypatch.setattr(suites, "SUITES", (suites.Suite("kills", 20), suites.Suite("cluster", 20)))
     monkeypatch.setenv("DUCKRUN_TEST_SEED", "7")
-    for name in ("DUCKRUN_SOAK", "DUCKRUN_TEST_ALL"):
+    monkeypatch.setattr(suites, "NIGHTLY", False)
+    for name in ("DUCKRUN_SOAK", "DUCKRUN_TEST_ALL", "DUCKRUN_TEST_SHARE", "CI_BASE"):
         monkeypatch.delenv(name, raising=False)
     # The project's own pytest settings are not this one's.
     monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
@@ -90,3 +91,56 @@ def test_a_suite_that_hangs_is_ended(project, monkeypatch, capfd):
 def test_an_unknown_suite_is_refused_by_name(project, capfd):
     assert suites.main(["chaos"]) == 2
     assert "no suite chaos" in capfd.readouterr().err
+
+
+def test_the_budgets_fit_their_limit():
+    assert sum(suite.budget for suite in suites.SUITES if not suite.nightly) <= suites.BUDGETS
+
+
+def test_each_watched_path_is_there():
+    assert all((suites.ROOT / path).exists() for suite in suites.SUITES for path in suite.watches)
+
+
+@pytest.mark.parametrize(
+    ("changed", "left_out", "parts"),
+    [
+        (None, False, 2),
+        ([], True, 1),
+        (["docs/sql.md", "adapter/duckrun/lake/lake.py"], True, 1),
+        (["docs/sql.md", "adapter/duckrun/engines/spark/write.py"], False, 1),
+    ],
+)
+def test_with_a_base_commit_a_suite_runs_in_full_for_a_change_of_what_it_covers(changed, left_out, parts):
+    cluster = suites.Suite("cluster", 20, share=2, watches=("adapter/duckrun/engines/spark",))
+    assert bool(suites.reason_to_leave_out(cluster, changed)) == left_out
+    assert suites.parts_of(cluster, changed) == parts
+    kills = suites.Suite("kills", 20, share=3)
+    assert (suites.reason_to_leave_out(kills, changed), suites.parts_of(kills, changed)) == (None, 3)
+
+
+def test_a_suite_that_is_left_out_is_listed_with_the_reason(project, monkeypatch, capfd):
+    project("kills/test_one.py", PASSES.format(body="pass"))
+    project("cluster/test_two.py", PASSES.format(body="assert False").replace("kills", "cluster"))
+    monkeypatch.setattr(
+        suites, "SUITES", (suites.Suite("kills", 20), suites.Suite("cluster", 20, watches=("adapter/duckrun",)))
+    )
+    monkeypatch.setattr(suites, "changed_files", lambda base: ["docs/sql.md"])
+    monkeypatch.setenv("CI_BASE", "main")
+    assert suites.main([]) == 0
+    assert "left out: no change in adapter/duckrun" in capfd.readouterr().out
+    assert suites.main(["cluster"]) == 1, "called by name, it runs"
+
+
+def test_the_night_runs_every_suite_with_all_of_its_cases_and_the_time_for_it(project, monkeypatch):
+    monkeypatch.setattr(suites, "NIGHTLY", True)
+    monkeypatch.setattr(suites, "SUITES", (suites.Suite("kills", 20, share=3, nightly=True),))
+    body = "import os; assert os.environ['DUCKRUN_TEST_BUDGET'] == '60' and 'DUCKRUN_TEST_SHARE' not in os.environ"
+    project("kills/test_one.py", PASSES.format(body=body))
+    assert suites.main([]) == 0
+
+
+def test_a_share_reaches_the_tests(project, monkeypatch):
+    monkeypatch.setattr(suites, "SUITES", (suites.Suite("kills", 20, share=3),))
+    body = "import os; assert (os.environ['DUCKRUN_TEST_BUDGET'], os.environ['DUCKRUN_TEST_SHARE']) == ('20', '3')"
+    project("kills/test_one.py", PASSES.format(body=body))
+    assert suites.main([]) == 0

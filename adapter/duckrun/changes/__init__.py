@@ -1,1 +1,4 @@
-"""Change queries: what happened to a table between two versions. The contract is in docs/changes.md."""
+"""Change queries: the changes of a table between two versions.
+
+Contract: docs/changes.md.
+"""

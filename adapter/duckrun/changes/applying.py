@@ -1,9 +1,11 @@
-"""Changes applied to a table that keeps the last state of each key, or all of them: one merge, and the query of its source.
+"""Changes applied to a table by key: one merge, and the SQL of its source.
 
-The queries are DuckDB's SQL over the changes, under a name, and the table, under another; an engine of another dialect has them
-translated. What a history (``scd`` 2) holds of a key is a function of the changes alone, whatever their order and their batches:
-a change of a row begins an interval that ends at the next change, a deletion ends the one before it. A deletion that ends nothing,
-since the rows before it come later, leaves an empty interval, by which it is known when they come.
+The queries are DuckDB's SQL over two names, one for the changes and one for the table. An engine of
+another dialect translates them.
+
+With ``scd`` 2 the intervals of a key depend on the changes alone, not on their order or batches. A
+change of a row begins an interval, which ends at the next change or deletion. If rows arrive late,
+a deletion may end nothing yet. It then leaves an empty interval, which records it for them.
 """
 
 from __future__ import annotations
@@ -23,19 +25,20 @@ from duckrun.values.columns import holds
 from duckrun.values.rows import MergeClause, MergeSpec, WriteSpec
 
 ADDED = (CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP, PAIR)
-"""The columns that change queries and feeds add, which are not the table's."""
+"""Columns that change queries and feeds add to those of the table."""
 
 
 @dataclass(frozen=True)
 class Check:
-    """A query over the changes that finds what cannot be applied; the error of its rows, if there are any."""
+    """Query that finds changes which cannot be applied, and the words of its error."""
 
     query: str
     columns: Sequence[str]
     what: str
+    """Problem of the rows that the query returns."""
 
     def refuse(self, table: object, rows: Sequence[Sequence[object]]) -> None:
-        """Raise SchemaMismatch for the rows that were found: three at most, and behind them how many there are."""
+        """Raise SchemaMismatch for rows of the query, with their number and the first three."""
         if rows:
             shown = repeated_keys(self.columns, rows)
             raise SchemaMismatch(
@@ -44,10 +47,17 @@ class Check:
 
 
 class Applying:
-    """How changes go into a table. ``columns`` are those of the changes, ``target`` the schema of the table, None where it is to be made.
+    """SQL and merge that apply changes to a table.
 
-    Raises InvalidConfig and SchemaMismatch, which name the table, for a key or a sequence that is not there, and for names that mean
-    something else here.
+    Args:
+        table: The table's name, for messages.
+        columns: Columns of the changes.
+        target: Schema of the table; None if it is new.
+
+    Raises:
+        InvalidConfig: A key, a column or the sequence is missing in the changes.
+        SchemaMismatch: A column has the name of an interval column, or the table lacks the columns
+            that order its rows.
     """
 
     def __init__(self, table: object, spec: ApplySpec, columns: Sequence[str], target: pa.Schema | None = None) -> None:
@@ -69,12 +79,13 @@ class Applying:
         self._refuse_other_table()
 
     def _named(self, name: str, what: str) -> str:
-        found = next((given for given in self._given if given.lower() == name.lower()), None)
-        if found is None:
+        column = next((known for known in self._given if known.lower() == name.lower()), None)
+        if column is None:
             raise InvalidConfig(
-                f"Changes of table {self._table}: {what} names {name}, which they do not have; they have {', '.join(self._given)}."
+                f"Changes of table {self._table}: {what} names {name}, which they do not have; they have "
+                f"{', '.join(self._given)}."
             )
-        return found
+        return column
 
     def _to_store(self) -> list[str]:
         spec = self._spec
@@ -90,19 +101,19 @@ class Applying:
         twins = [name for name in self._stored if name.lower() in (VALID_FROM, VALID_TO)]
         if twins:
             raise SchemaMismatch(
-                f"Changes of table {self._table}: their column {twins[0]} has the name of one that a history (scd 2) adds. Rename it, or leave "
-                "it out by columns."
+                f"Changes of table {self._table}: their column {twins[0]} has the name of one that a history (scd 2) "
+                "adds. Rename it, or leave it out by columns."
             )
 
     def _refuse_other_table(self) -> None:
-        """Raise SchemaMismatch for a table that does not say at which point of the sequence its rows are."""
-        own = [] if self._sequence is None else [self._sequence]
-        needed = own if self._spec.scd == 1 else [VALID_FROM, VALID_TO]
+        """Raise SchemaMismatch if the table does not record the sequence of its rows."""
+        sequence = [] if self._sequence is None else [self._sequence]
+        needed = sequence if self._spec.scd == 1 else [VALID_FROM, VALID_TO]
         lacking = [name for name in needed if self._target is not None and self._in_target(name) is None]
         if lacking:
             raise SchemaMismatch(
-                f"Table {self._table} has no column {lacking[0]}, by which scd {self._spec.scd} knows which of its rows are older than a "
-                "change. Apply the changes to a new table, or give it the column."
+                f"Table {self._table} has no column {lacking[0]}, by which scd {self._spec.scd} knows which of its "
+                "rows are older than a change. Apply the changes to a new table, or give it the column."
             )
 
     def _in_target(self, name: str) -> str | None:
@@ -111,21 +122,21 @@ class Applying:
 
     @property
     def stored(self) -> tuple[str, ...]:
-        """The columns that the table gets, those of intervals too."""
+        """Columns that the table gets, including those of intervals."""
         return tuple(self._stored) if self._spec.scd == 1 else (*self._stored, VALID_FROM, VALID_TO)
 
     # -- the changes
 
     def _changes(self, rows: str) -> str:
-        """The changes that count, in the columns to store, with their point of the sequence and whether they delete."""
+        """Select the relevant changes: stored columns, position in the sequence, deletion flag."""
         deletes, where = self._which_delete(rows)
         at = f"0 AS {self._at}" if self._sequence is None else f"given.{_quoted(self._sequence)} AS {self._at}"
         chosen = ", ".join(f"given.{_quoted(name)}" for name in self._stored)
         return f"SELECT {chosen}, {at}, {deletes} AS {self._deletes} FROM {rows} AS given{where}"
 
     def _which_delete(self, rows: str) -> tuple[str, str]:
-        """SQL of whether a change deletes its key, and a WHERE that leaves out those that are none."""
-        kind = next((given for given in self._given if given.lower() == CHANGE_TYPE), None)
+        """Return SQL of the deletion flag, and a WHERE that drops irrelevant changes."""
+        kind = next((column for column in self._given if column.lower() == CHANGE_TYPE), None)
         conditions = []
         deletes = "false"
         if isinstance(self._spec.deletes, str):
@@ -133,7 +144,7 @@ class Applying:
         if kind is not None:
             word = f"given.{_quoted(kind)}"
             if self._spec.deletes is True:
-                # The old image of a row whose key is another one now deletes the old key.
+                # An update may change the key. Its old image then deletes the old key.
                 deletes = f"coalesce({word} IN ('delete', 'update_preimage'), false)"
                 conditions.append(
                     f"({word} IS DISTINCT FROM 'update_preimage' OR NOT EXISTS ({self._image_of(rows, kind)}))"
@@ -144,14 +155,18 @@ class Applying:
         return deletes, f" WHERE {' AND '.join(conditions)}" if conditions else ""
 
     def _image_of(self, rows: str, kind: str) -> str:
-        """The new image of a row with the same key, by the same commit where the changes say it."""
-        version = next((given for given in self._given if given.lower() == COMMIT_VERSION), None)
+        """Select the new image of a row with the same key, from the same commit if known."""
+        version = next((column for column in self._given if column.lower() == COMMIT_VERSION), None)
         same = [*self._keys, *([] if version is None else [version])]
         equal = " AND ".join(f"image.{_quoted(name)} = given.{_quoted(name)}" for name in same)
         return f"SELECT 1 FROM {rows} AS image WHERE image.{_quoted(kind)} = 'update_postimage' AND {equal}"
 
     def checks(self, rows: str) -> tuple[Check, ...]:
-        """What to ask before anything is written. ``rows`` is the name of the changes, as SQL."""
+        """Return the checks to run before the write.
+
+        Args:
+            rows: Name of the changes, as SQL.
+        """
         changes = self._changes(rows)
         keys = ", ".join(map(_quoted, self._keys))
         shown = [*self._keys, self._sequence or "point"]
@@ -166,12 +181,15 @@ class Applying:
         )
         every = f"SELECT *, sum({self._n}) OVER () FROM ({{}}) AS found ORDER BY {point} LIMIT 3"
         of = ", ".join(self._keys)
-        told = "" if self._sequence is None else f" or in the sequence ({self._sequence})"
+        or_sequence = "" if self._sequence is None else f" or in the sequence ({self._sequence})"
         several_of = "of another that differs, and no sequence_by says which is the last"
         if self._sequence is not None:
-            several_of = f"and the point of the sequence ({self._sequence}) of another that differs, so that the last cannot be told"
+            several_of = (
+                f"and the point of the sequence ({self._sequence}) of another that differs, so that the last cannot "
+                "be told"
+            )
         return (
-            Check(every.format(without), shown, f"have a NULL in the key ({of}){told}"),
+            Check(every.format(without), shown, f"have a NULL in the key ({of}){or_sequence}"),
             Check(
                 every.format(several), shown,
                 f"have the key ({of}) {several_of}",
@@ -181,7 +199,7 @@ class Applying:
     # -- the merge
 
     def merge(self) -> MergeSpec:
-        """The merge of the rows of source()."""
+        """Return the merge whose source is ``source()``."""
         spec = self._spec
         keys, act = tuple(self._keys), f"source.{_quoted(self._act)}"
         stored = self.stored
@@ -206,89 +224,108 @@ class Applying:
             )
             keys = (*keys, VALID_FROM)
         return MergeSpec(
-            keys, clauses, within=self._within, schema_mode=spec.schema_mode, app=spec.app, read_version=spec.read_version, existing=spec.existing,
-            commit_metadata=spec.commit_metadata, merge_mode=spec.merge_mode, writer=spec.writer, **spec.layout,
+            keys, clauses, within=self._within, schema_mode=spec.schema_mode, app=spec.app,
+            read_version=spec.read_version, existing=spec.existing, commit_metadata=spec.commit_metadata,
+            merge_mode=spec.merge_mode, writer=spec.writer, **spec.layout,
         )  # fmt: skip
 
     def overwrite(self) -> WriteSpec:
-        """The write of states() in the place of all that the table holds, or of what lies within a part of it."""
+        """Return the write of ``states()`` that replaces the table, or its part ``within``."""
         spec = self._spec
         return WriteSpec(
-            "overwrite" if spec.within is None else "replace", predicate=self._within, app=spec.app, read_version=spec.read_version, existing=spec.existing, commit_metadata=spec.commit_metadata,
+            "overwrite" if spec.within is None else "replace", predicate=self._within, app=spec.app,
+            read_version=spec.read_version, existing=spec.existing, commit_metadata=spec.commit_metadata,
             writer=spec.writer, **spec.layout,
         )  # fmt: skip
 
     def _differs(self, columns: Sequence[str]) -> str:
-        """SQL behind AND, true for a row that is another one than the table's; nothing where that cannot be asked."""
+        """Return a condition, after AND, that is true if a row differs from the table's.
+
+        Empty if the rows cannot be compared: the table lacks a column, or one holds maps.
+        """
         known = {name: self._in_target(name) for name in columns}
         if self._target is None or None in known.values():
             return ""
         fields = [self._target.field(name) for name in known.values()]
         if any(holds(field.type, pa.types.is_map) for field in fields):
             return ""
-        told = " OR ".join(
+        comparisons = " OR ".join(
             f"source.{_quoted(name)} IS DISTINCT FROM target.{_quoted(str(other))}" for name, other in known.items()
         )
-        return f" AND ({told})"
+        return f" AND ({comparisons})"
 
     def source(self, rows: str, table: str | None = None) -> str:
-        """The query whose rows the merge takes: of the changes by their name, and of the table by its own, None where it is to be made."""
+        """Return the query of the merge's source.
+
+        Args:
+            rows: Name of the changes, as SQL.
+            table: Name of the table, as SQL; None if it is new.
+        """
         names = ", ".join(map(_quoted, self._stored))
         within = f"PARTITION BY {', '.join(map(_quoted, self._keys))}"
         changes = self._changes(rows)
         if self._spec.scd == 1:
             last = f"row_number() OVER ({within} ORDER BY {self._at} DESC, {self._deletes}) AS {self._n}"
             act = f"CASE WHEN {self._deletes} THEN 'delete' ELSE 'row' END AS {self._act}"
-            return f"SELECT {names}, {act} FROM (SELECT *, {last} FROM ({changes}) AS changes) AS numbered WHERE {self._n} = 1"
+            return (
+                f"SELECT {names}, {act} FROM (SELECT *, {last} FROM ({changes}) AS changes) AS numbered WHERE "
+                f"{self._n} = 1"
+            )
         once = f"row_number() OVER ({within}, {self._at} ORDER BY {self._deletes}) AS {self._n}"
         new = f"SELECT * FROM (SELECT *, {once} FROM ({changes}) AS changes) AS numbered WHERE {self._n} = 1"
         return self._intervals(self._events(new, table), within)
 
     def states(self, rows: str) -> str:
-        """The query of the rows of a table that is made of the changes."""
+        """Return the query of a new table's rows."""
         names = ", ".join(map(_quoted, self.stored))
         return f"SELECT {names} FROM ({self.source(rows)}) AS applied WHERE {self._act} = 'row'"
 
     def _events(self, new: str, table: str | None) -> str:
-        """What happened to the keys of the changes: the changes themselves, and what the table knows of these keys.
+        """Select the events of the keys: changes, and starts and ends of the table's intervals.
 
-        Each with its rank among those at one point: a change goes over what the table has, a row of it over the end of another.
+        The lowest rank wins among events at one position: a change before the table, and the start
+        of an interval before the end of another.
         """
         names = ", ".join(map(_quoted, self._stored))
-        events = f"SELECT {names}, {self._at}, {self._deletes}, 0 AS {self._rank}, 0 AS {self._was}, CASE WHEN false THEN {self._at} END AS {self._end} FROM given"
+        events = (
+            f"SELECT {names}, {self._at}, {self._deletes}, 0 AS {self._rank}, 0 AS {self._was}, CASE WHEN false THEN "
+            f"{self._at} END AS {self._end} FROM given"
+        )
         if table is None:
             return f"WITH given AS ({new}), events AS ({events})"
-        own = [_quoted(self._in_target(key) or key) for key in self._keys]
+        key_columns = [_quoted(self._in_target(key) or key) for key in self._keys]
         start, end = (_quoted(str(self._in_target(name))) for name in (VALID_FROM, VALID_TO))
-        met = " AND ".join(f"given.{_quoted(key)} = there.{name}" for key, name in zip(self._keys, own, strict=True))
-        kept = ", ".join(f"there.{name}" for name in (*own, start, end))
-        here = f"SELECT {kept} FROM {table} AS there WHERE EXISTS (SELECT 1 FROM given WHERE {met})"
-        columns = dict(zip(self._keys, own, strict=True))
+        met = " AND ".join(
+            f"given.{_quoted(key)} = there.{name}" for key, name in zip(self._keys, key_columns, strict=True)
+        )
+        read = ", ".join(f"there.{name}" for name in (*key_columns, start, end))
+        here = f"SELECT {read} FROM {table} AS there WHERE EXISTS (SELECT 1 FROM given WHERE {met})"
+        columns = dict(zip(self._keys, key_columns, strict=True))
         values = ", ".join(f"{columns.get(name, 'NULL')} AS {_quoted(name)}" for name in self._stored)
         begun = f"SELECT {values}, {start}, coalesce({start} = {end}, false), 1, 1, {end} FROM here"
         ended = f"SELECT {values}, {end}, true, 2, 0, NULL FROM here WHERE {start} < {end}"
         return f"WITH given AS ({new}), here AS ({here}), events AS ({events} UNION ALL {begun} UNION ALL {ended})"
 
     def _intervals(self, events: str, within: str) -> str:
-        """The rows that the table is to have of each point, and what becomes of those that it has."""
+        """Select the table's new intervals, and the action for each present one."""
         at, deletes, was, end = self._at, self._deletes, self._was, self._end
         of_point = f"OVER ({within}, {at}"
         placed = (
-            f"SELECT *, row_number() {of_point} ORDER BY {self._rank}) AS {self._n}, max({was}) {of_point}) AS {self._was}_any, "
-            f"max({end}) {of_point}) AS {self._end}_any FROM events"
+            f"SELECT *, row_number() {of_point} ORDER BY {self._rank}) AS {self._n}, max({was}) {of_point}) AS "
+            f"{self._was}_any, max({end}) {of_point}) AS {self._end}_any FROM events"
         )
-        told = ", ".join(f"{name}" for name in (*map(_quoted, self._stored), at, deletes, self._rank))
+        columns = ", ".join(f"{name}" for name in (*map(_quoted, self._stored), at, deletes, self._rank))
         ordered = (
-            f"SELECT {told}, {was}_any AS {was}, {end}_any AS {end}, lead({at}) OVER ({within} ORDER BY {at}) AS {self._next}, "
-            f"coalesce(lag({deletes}) OVER ({within} ORDER BY {at}), true) AS {self._before} FROM placed WHERE {self._n} = 1"
+            f"SELECT {columns}, {was}_any AS {was}, {end}_any AS {end}, lead({at}) OVER ({within} ORDER BY {at}) AS "
+            f"{self._next}, coalesce(lag({deletes}) OVER ({within} ORDER BY {at}), true) AS {self._before} FROM "
+            f"placed WHERE {self._n} = 1"
         )
         until = f"CASE WHEN {deletes} THEN {at} ELSE {self._next} END"
         act = (
-            f"CASE WHEN {deletes} AND {self._rank} = 0 AND {was} = 1 AND {end} IS DISTINCT FROM {at} THEN {self._erased()} "
-            f"WHEN {deletes} AND NOT {self._before} THEN CASE WHEN {was} = 1 THEN 'gone' END "
-            f"WHEN {self._rank} = 0 AND NOT {deletes} THEN 'row' "
-            f"WHEN {was} = 0 THEN 'row' "
-            f"WHEN {end} IS DISTINCT FROM {until} THEN 'end' END AS {self._act}"
+            f"CASE WHEN {deletes} AND {self._rank} = 0 AND {was} = 1 AND {end} IS DISTINCT FROM {at} THEN "
+            f"{self._erased()} WHEN {deletes} AND NOT {self._before} THEN CASE WHEN {was} = 1 THEN 'gone' END WHEN "
+            f"{self._rank} = 0 AND NOT {deletes} THEN 'row' WHEN {was} = 0 THEN 'row' WHEN {end} IS DISTINCT FROM "
+            f"{until} THEN 'end' END AS {self._act}"
         )
         values = ", ".join(
             _quoted(name)
@@ -297,19 +334,21 @@ class Applying:
             for name in self._stored
         )
         names = ", ".join(map(_quoted, (*self._stored, VALID_FROM, VALID_TO)))
-        found = f"SELECT {values}, {at} AS {VALID_FROM}, {until} AS {VALID_TO}, {act} FROM ordered"
+        states = f"SELECT {values}, {at} AS {VALID_FROM}, {until} AS {VALID_TO}, {act} FROM ordered"
         return (
-            f"{events}, placed AS ({placed}), ordered AS ({ordered}), found AS ({found}) "
+            f"{events}, placed AS ({placed}), ordered AS ({ordered}), found AS ({states}) "
             f"SELECT {names}, {self._act} FROM found WHERE {self._act} IS NOT NULL"
         )
 
     def _erased(self) -> str:
-        """SQL that fails: a deletion at the very point at which the row began that it deletes would leave no interval of it."""
+        """Return SQL that raises for a deletion at the same position as its row."""
+        # Both at one position would leave no interval, and the history would lose the row.
         key = " || ', ' || ".join(f"CAST({_quoted(name)} AS VARCHAR)" for name in self._keys)
         message = (
-            f"'the change that deletes key ' || {key} || ' has the same {str(self._sequence).replace(chr(39), chr(39) * 2)}, ' || CAST({self._at} AS VARCHAR) || "
-            "', as the row that it deletes, so that a history would lose the row. Order the changes by when they were made: full_delta by "
-            "_commit_timestamp or _commit_version'"
+            f"'the change that deletes key ' || {key} || ' has the same "
+            f"{str(self._sequence).replace(chr(39), chr(39) * 2)}, ' || CAST({self._at} AS VARCHAR) || ', as the row "
+            "that it deletes, so that a history would lose the row. Order the changes by when they were made: "
+            "full_delta by _commit_timestamp or _commit_version'"
         )
         return raising(InvalidConfig, message)
 
@@ -318,9 +357,12 @@ def _quoted(name: str) -> str:
     return quote_identifier(name)
 
 
-def unfit_identity(keys: Sequence[str], identity: str, own: Sequence[str]) -> str | None:
-    """Why the rows of a change query cannot be applied by these keys: it told rows apart by something else."""
-    if identity == "key" and {name.lower() for name in own} == {name.lower() for name in keys}:
+def unfit_identity(keys: Sequence[str], identity: str, query_key: Sequence[str]) -> str | None:
+    """Return why changes that use another row identity cannot be applied by these keys.
+
+    None if the identity is the same key.
+    """
+    if identity == "key" and {name.lower() for name in query_key} == {name.lower() for name in keys}:
         return None
-    by = ", ".join(own) if identity == "key" else {"row_id": "the ids of rows", "none": "nothing"}[identity]
+    by = ", ".join(query_key) if identity == "key" else {"row_id": "the ids of rows", "none": "nothing"}[identity]
     return f"they tell rows apart by {by}: ask for them by key={list(keys)!r}"

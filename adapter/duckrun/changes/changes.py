@@ -1,4 +1,4 @@
-"""A change query of one table: its range, its identity, the files that it needs, and the Frame that answers it.
+"""Change query of one table: its range, its row identity, its files and its rows.
 
 Source: docs/changes.md.
 """
@@ -26,7 +26,8 @@ from duckrun.errors import (
     UnsupportedFeature,
     VersionNotReadable,
 )
-from duckrun.formats.format import Format
+from duckrun.formats.format import Format, logs_of, transactions_of
+from duckrun.formats.logs import LogTables
 from duckrun.formats.states import StateReader
 from duckrun.sql.names import columns_of, fresh_name, quote_identifier, transpile
 from duckrun.values.changes import KINDS, Between, ChangeKind, CommitChange, Identity, Source, Step, WeighedRead
@@ -38,10 +39,7 @@ from duckrun.values.stored import schema_of_files
 
 @dataclass(frozen=True)
 class ChangeSpec:
-    """What to ask of a table: the changes of some ``kind`` in the versions (``from_version``, ``to_version``]; -1 is before the first,
-    None for ``to_version`` the newest. ``key`` are the columns by which rows are the same; ``columns`` and ``predicate`` apply before
-    anything is compared. ``commit_version`` adds the version to ``append_only`` and ``upsert``. ``table_id`` is the id of the table that
-    ``from_version`` is of; None if nobody knows.
+    """Ask for changes in the versions (``from_version``, ``to_version``].
 
     Example::
 
@@ -50,14 +48,21 @@ class ChangeSpec:
 
     kind: ChangeKind
     from_version: int | None = None
+    """Last version that the caller has seen; -1 is before the first version."""
     to_version: int | str | None = None
+    """Last version of the range, or a time (ISO 8601); None is the newest version."""
     from_timestamp: str | None = None
     key: tuple[str, ...] = ()
+    """Columns that identify a row; empty for row ids or whole rows."""
     columns: tuple[str, ...] | None = None
+    """Columns to return. They apply before rows are compared; None takes all."""
     predicate: str | None = None
+    """Condition on the rows, which applies before they are compared."""
     commit_version: bool = False
+    """Add the commit's version to ``append_only`` and ``upsert``."""
     dialect: str = "duckdb"
     table_id: str | None = None
+    """Id of the table that ``from_version`` belongs to; None if unknown."""
 
 
 class FilesGone(StorageError):
@@ -65,19 +70,29 @@ class FilesGone(StorageError):
 
 
 class Changes:
-    """A change query, resolved: which versions, which identity, which files. No data file is opened before rows() is called.
+    """A change query with its versions, identity and files resolved.
 
-    Raises InvalidConfig, SchemaMismatch, VersionNotReadable, StorageError and UnsupportedFeature, all before the first row.
+    No data file is opened before ``rows()`` is called.
+
+    Raises:
+        InvalidConfig: The spec is contradictory, or its range is backwards.
+        SchemaMismatch: A column is missing, changed its type, or has the name of an added column.
+        VersionNotReadable: A version of the range is gone, or belongs to another table.
+        StorageError: Data files are gone.
+        UnsupportedFeature: The table's format or a column's type has no such changes.
     """
 
     def __init__(
         self, form: Format, ref: TableRef, spec: ChangeSpec, newest: Snapshot | None = None, *, trial: bool = False
     ) -> None:
-        """``newest`` is the version that the caller reads where the spec names no end. The errors of a ``trial`` are not shown, and
-        need not say which version would work.
+        """Resolve a spec.
+
+        Args:
+            newest: Version that the caller reads if the spec names no end.
+            trial: Skip the search for a version that would work; the error is not shown.
         """
         self._form, self._ref, self._spec = form, ref, spec
-        self._reader = form.state_reader
+        self._reader = None if form.transactions is None else form.transactions.states
         refuse_no_expression(spec.predicate, spec.dialect, f"changes of table {ref}: the predicate")
         if spec.kind not in KINDS:
             raise InvalidConfig(
@@ -85,12 +100,13 @@ class Changes:
             )
         if self._reader is not None and spec.kind == "feed":
             raise UnsupportedFeature(
-                f"table {ref} is a DuckLake table, which has no change feed of Delta's: changes() answers, and table_changes() says what DuckLake "
-                "itself has."
+                f"table {ref} is a DuckLake table, which has no change feed of Delta's: changes() answers, and "
+                "table_changes() says what DuckLake itself has."
             )
         if spec.commit_version and spec.kind not in ("append_only", "upsert"):
             raise InvalidConfig(
-                f"changes of table {ref}: commit_version is for append_only and upsert; min_delta has no versions, and full_delta always has."
+                f"changes of table {ref}: commit_version is for append_only and upsert; min_delta has no versions, "
+                "and full_delta always has."
             )
         self.to = self._last(newest)
         self.from_version = self._first()
@@ -98,11 +114,13 @@ class Changes:
         self._refuse_another_table()
         if self.from_version > self.to_version and spec.to_version is None:
             raise VersionNotReadable(
-                f"changes of table {ref}: there is no version {self.from_version} to begin after; the newest is {self.to_version}. {_ANEW}"
+                f"changes of table {ref}: there is no version {self.from_version} to begin after; the newest is "
+                f"{self.to_version}. {_ANEW}"
             )
         if self.from_version > self.to_version:
             raise InvalidConfig(
-                f"changes of table {ref}: the range goes from version {self.from_version} to {self.to_version}, which is backwards."
+                f"changes of table {ref}: the range goes from version {self.from_version} to {self.to_version}, which "
+                "is backwards."
             )
         self.key = tuple(self._named(name, "key") for name in spec.key)
         self.columns = self._compared()
@@ -119,18 +137,23 @@ class Changes:
                 raise
             raise VersionNotReadable(f"{error} {self._oldest()}") from error
 
+    @property
+    def _logs(self) -> LogTables:
+        return logs_of(self._form)
+
     def _refuse_another_table(self) -> None:
-        """Raise VersionNotReadable if the range is not one of the table that the caller means: its numbers are those of another table."""
+        """Raise VersionNotReadable if the range's version numbers belong to a dropped table."""
         meant = self._spec.table_id
         if meant is None or self._reader is not None or meant == self.to.table_id:
             return
-        # Spark's CREATE OR REPLACE TABLE may change the id within one log, whose versions go on.
+        # Spark's CREATE OR REPLACE TABLE may change the id within one log, whose versions continue.
         at = self.from_version
         if 0 <= at <= self.to.version and self._form.snapshot(self._ref, at).table_id == meant:
             return
         raise VersionNotReadable(
-            f"changes of table {self._ref}: it is another table now than the one that was read up to version {self.from_version} (id {meant}): that was dropped, "
-            f"and this one, with the id {self.to.table_id}, was created in its place. {_ANEW}"
+            f"changes of table {self._ref}: it is another table now than the one that was read up to version "
+            f"{self.from_version} (id {meant}): that was dropped, and this one, with the id {self.to.table_id}, was "
+            f"created in its place. {_ANEW}"
         )
 
     def _last(self, newest: Snapshot | None) -> Snapshot:
@@ -144,7 +167,7 @@ class Changes:
         return newest if newest is not None and to is None else self._form.snapshot(self._ref, to)
 
     def _end(self) -> int:
-        """The version at which the range ends: of a lake any that it had, whether it changed the table or not."""
+        """Return the last version of the range; in a lake it need not have changed the table."""
         to = self._spec.to_version
         if self._reader is None:
             return self.to.version
@@ -157,35 +180,37 @@ class Changes:
         spec = self._spec
         if (spec.from_version is None) == (spec.from_timestamp is None):
             raise InvalidConfig(
-                f"changes of table {self._ref}: give from_version, the last version seen (-1: none), or from_timestamp, and not both."
+                f"changes of table {self._ref}: give from_version, the last version seen (-1: none), or "
+                "from_timestamp, and not both."
             )
         if spec.from_version is not None:
             if spec.from_version < -1:
                 raise InvalidConfig(
-                    f"changes of table {self._ref}: from_version is {spec.from_version}; -1 is before the first version."
+                    f"changes of table {self._ref}: from_version is {spec.from_version}; -1 is before the first "
+                    "version."
                 )
             return spec.from_version
         if self._reader is not None:
             assert spec.from_timestamp is not None
             return self._reader.at_time(self._ref, spec.from_timestamp)
-        found = self._form.snapshot(self._ref, timestamp=spec.from_timestamp).version
+        version = self._form.snapshot(self._ref, timestamp=spec.from_timestamp).version
         if spec.kind != "feed":
-            return found
-        # A feed begins at the first version that is no older.
-        record = self._form.record(self._ref, found)
+            return version
+        # A feed includes the version of the timestamp itself, so step back if one matches exactly.
+        record = self._form.record(self._ref, version)
         exactly = record is not None and record.timestamp == _milliseconds(str(spec.from_timestamp))
-        return found - exactly
+        return version - exactly
 
     # -- columns
 
     def _named(self, name: str, what: str) -> str:
-        found = next((known for known in self.to.schema.names if known.lower() == name.lower()), None)
-        if found is None:
+        column = next((known for known in self.to.schema.names if known.lower() == name.lower()), None)
+        if column is None:
             raise SchemaMismatch(
-                f"changes of table {self._ref}: {what} names the column {name}, which version {self.to.version} does not have; it has "
-                f"{', '.join(self.to.schema.names)}."
+                f"changes of table {self._ref}: {what} names the column {name}, which version {self.to.version} does "
+                f"not have; it has {', '.join(self.to.schema.names)}."
             )
-        return found
+        return column
 
     def _compared(self) -> tuple[str, ...]:
         spec = self._spec
@@ -196,13 +221,14 @@ class Changes:
         columns = tuple(self._named(name, "columns") for name in spec.columns)
         if lacking := [name for name in self.key if name not in columns]:
             raise InvalidConfig(
-                f"changes of table {self._ref}: the key column {lacking[0]} is not among columns; rows are compared by their columns alone."
+                f"changes of table {self._ref}: the key column {lacking[0]} is not among columns; rows are compared "
+                "by their columns alone."
             )
         return columns
 
     @cached_property
     def _read_columns(self) -> tuple[str, ...]:
-        """The compared columns and those of the predicate."""
+        """The returned columns and those of the predicate."""
         if self._predicate is None:
             return self.columns
         used = {name.lower() for _, name in columns_of(self._predicate)}
@@ -225,12 +251,12 @@ class Changes:
         twins = [name for name in self.columns if name.lower() in added]
         if twins:
             raise SchemaMismatch(
-                f"changes of table {self._ref}: its column {twins[0]} has the name of one that {self._spec.kind} adds. Name the others by columns=, "
-                "or rename it."
+                f"changes of table {self._ref}: its column {twins[0]} has the name of one that {self._spec.kind} "
+                "adds. Name the others by columns=, or rename it."
             )
 
     def _refuse_other_types(self) -> None:
-        """A column that had another type within the range, from which not every value is one of the type that it has now."""
+        """Raise SchemaMismatch if a column's older type does not widen to its present type."""
         stored = _in_files(self._form, self.to)
         now = {
             old.name: field
@@ -243,21 +269,24 @@ class Changes:
                 known = now.get(field.name)
                 if known is not None and not _widens(field.type, stored.field(field.name).type):
                     raise SchemaMismatch(
-                        f"changes of table {self._ref}: the column {known.name} was {field.type} at version {snapshot.version} and is {known.type} at "
-                        f"version {self.to.version}, so that its values cannot be compared. Begin at a later version, or leave it out by columns=."
+                        f"changes of table {self._ref}: the column {known.name} was {field.type} at version "
+                        f"{snapshot.version} and is {known.type} at version {self.to.version}, so that its values "
+                        "cannot be compared. Begin at a later version, or leave it out by columns=."
                     )
 
     def _refuse_restored_columns(self) -> None:
-        """Raise SchemaMismatch if a version that is read lacks a column that came back by RESTORE.
+        """Raise SchemaMismatch if a version that is read lacks a column that RESTORE brought back.
 
-        On a table with column mapping its values lie in the files all the time, also of the versions that do not have it.
+        With column mapping, files keep the values of a dropped column, so such a version would show
+        them.
         """
         for snapshot, names in self._lacking_restored:
-            # Sums over the whole range see the two ends of it, and steps see each version.
+            # A sum over the range reads only its two ends; steps read each version.
             if self._by_commits or snapshot.version == self.from_version:
                 raise SchemaMismatch(
-                    f"changes of table {self._ref}: the column {', '.join(names)} was dropped at version {snapshot.version} or before and came back by the "
-                    f"RESTORE of version {self._last_restore}, and the table's files hold its values all the time (delta.columnMapping.mode). Begin at version "
+                    f"changes of table {self._ref}: the column {', '.join(names)} was dropped at version "
+                    f"{snapshot.version} or before and came back by the RESTORE of version {self._last_restore}, and "
+                    "the table's files hold its values all the time (delta.columnMapping.mode). Begin at version "
                     f"{self._last_restore}, or leave it out by columns=."
                 )
 
@@ -267,9 +296,9 @@ class Changes:
 
     @cached_property
     def _lacking_restored(self) -> tuple[tuple[Snapshot, list[str]], ...]:
-        """Versions of the range without a column that came back by RESTORE, each with the names of these columns."""
+        """Versions of the range that lack columns brought back by RESTORE, with these columns."""
         stored = _in_files(self._form, self.to)
-        if self._whole or stored.names == self.to.schema.names and not self._form.stored_columns(self.to.schema):
+        if self._whole or stored.names == self.to.schema.names and not self._logs.stored_columns(self.to.schema):
             return ()
         names = {path: self.to.schema.names[stored.names.index(path[0])] for path, _ in leaves(stored)}
         now = {path for path, name in names.items() if name in self._read_columns}
@@ -281,7 +310,10 @@ class Changes:
         return tuple(lacking)
 
     def _refuse_unreadable(self, reader: StateReader) -> None:
-        """A version of the range that is gone: it says itself which one works."""
+        """Raise VersionNotReadable if the lake has expired a version of the range.
+
+        The error names a version that works.
+        """
         if self._is_empty:
             return
         before = self._before
@@ -292,35 +324,39 @@ class Changes:
         )
 
     def _refuse_without_feed(self) -> None:
-        """A feed that was off somewhere in the range says nothing of that time."""
+        """Raise InvalidConfig if the change feed was off somewhere in the range."""
         if self._spec.kind != "feed" or self.from_version == self.to_version:
             return
         first, last = self.from_version + 1, self.to_version
-        has_feed = {s.version: self._form.has_feed(s) for s in self._definitions if s.version > first}
+        has_feed = {s.version: self._logs.has_feed(s) for s in self._definitions if s.version > first}
         for snapshot in (self._form.snapshot(self._ref, first), self.to):
-            has_feed[snapshot.version] = self._form.has_feed(snapshot)
+            has_feed[snapshot.version] = self._logs.has_feed(snapshot)
         off: list[tuple[int, int]] = []
         for version, following in pairwise([*sorted(has_feed), last + 1]):
             if not has_feed[version]:
                 begun = off.pop()[0] if off and off[-1][1] == version - 1 else version
                 off.append((begun, following - 1))
         if off:
-            told = ", ".join(f"{a}" if a == b else f"{a} to {b}" for a, b in off)
+            ranges = ", ".join(f"{a}" if a == b else f"{a} to {b}" for a, b in off)
             raise InvalidConfig(
-                f"table_changes of table {self._ref}: its change feed was off at version{'' if told.isdigit() else 's'} {told} of the range from {first} "
-                f"to {last}. Ask for changes(), which need no feed, or for a range in which it was on."
+                f"table_changes of table {self._ref}: its change feed was off at "
+                f"version{'' if ranges.isdigit() else 's'} {ranges} of the range from {first} to {last}. Ask for "
+                "changes(), which need no feed, or for a range in which it was on."
             )
 
     # -- the range
 
     @cached_property
     def commits(self) -> tuple[CommitChange, ...]:
-        """What each commit of the range changed, where the log still tells."""
+        """Changes of each commit of the range; raises VersionNotReadable if the log lacks one."""
         return tuple(self._form.commits_between(self._ref, self.from_version, self.to_version))
 
     @cached_property
     def _whole(self) -> bool:
-        """Whether the two states are compared, and not what the commits between changed: from the beginning, or where the log tells no more."""
+        """True if the two ends of the range are compared instead of its commits.
+
+        That is so from the beginning of the table, and if the log has lost the commits.
+        """
         if self._by_commits:
             return False
         if self.from_version == -1 or self._reader is not None:
@@ -336,7 +372,10 @@ class Changes:
 
     @cached_property
     def _definitions(self) -> tuple[Snapshot, ...]:
-        """The versions of the range, its beginning among them, at which the table's definition is another one."""
+        """Snapshots of the range at which the table's definition changes, and its beginning.
+
+        The end of the range is left out.
+        """
         if self._reader is not None:
             return ()
         versions = (
@@ -348,17 +387,19 @@ class Changes:
 
     @cached_property
     def identity(self) -> Identity:
-        """By what rows are the same: the key, else their ids where the table tracks rows at every version of the range."""
+        """Identity of rows: the key, else row ids if the table tracked rows in the whole range."""
         if self.key:
             return "key"
         if self._spec.kind == "feed":
             return "none"
-        tracked = all(self._form.row_id_columns(s) is not None for s in (*self._definitions, self.to))
+        if self._reader is not None:
+            return "row_id"
+        tracked = all(self._logs.row_id_columns(s) is not None for s in (*self._definitions, self.to))
         return "row_id" if tracked else "none"
 
     @property
     def sources(self) -> Mapping[int, Source]:
-        """Where the rows of each commit's change are read; empty where only the two ends are compared."""
+        """Source of each commit's changed rows; empty if only the two ends are compared."""
         return {} if self._whole else {commit.version: self._source(commit) for commit in self.commits}
 
     def _source(self, commit: CommitChange) -> Source:
@@ -370,13 +411,13 @@ class Changes:
 
     @property
     def _before(self) -> int | None:
-        """The version of the lake before the range; None where it has no rows, since the table was not there."""
+        """Version of the lake before the range; None if the table did not exist then."""
         assert self._reader is not None
         return self.from_version if self._reader.has_table(self.to, self.from_version) else None
 
     @property
     def _is_empty(self) -> bool:
-        """Whether nothing can lie between the ends of the range."""
+        """True if the range cannot have changes."""
         assert self._reader is not None
         if self.from_version == self.to_version:
             return True
@@ -384,7 +425,7 @@ class Changes:
 
     @cached_property
     def _between(self) -> tuple[Between, ...]:
-        """The pairs of states whose differences are asked for."""
+        """Pairs of states whose differences are the answer."""
         if self._reader is None or self._is_empty:
             return ()
         if not self._by_commits:
@@ -402,9 +443,11 @@ class Changes:
 
     @cached_property
     def _new_from(self) -> int | None:
-        """The first id that no row had at the beginning, where the rows that came since are just those with this id or a higher one, so
-        that files of before need not be read: no commit brought rows back, moved them or defined the table anew. Else None.
-        Source: Delta protocol, Row Tracking (Fresh Row IDs are above the high water mark).
+        """Lowest row id of the range's new rows; None if ids do not tell new rows.
+
+        Rows with this id or a higher one are exactly the new rows, so older files need not be read.
+        That holds if no commit restored or moved rows or changed the definition. Source: Delta
+        protocol, Row Tracking (fresh row ids are above the high water mark).
         """
         if self._spec.kind != "append_only" or self.identity != "row_id" or self._by_commits or self._whole:
             return None
@@ -412,7 +455,7 @@ class Changes:
             return None
         before = self._form.snapshot(self._ref, self.from_version)
         ends = [0]
-        for each in self._form.state_change(None, before).files:
+        for each in self._logs.state_change(None, before).files:
             if each.first_row_id is None or each.file.rows is None:
                 return None
             ends.append(each.first_row_id + each.file.rows)
@@ -420,24 +463,30 @@ class Changes:
 
     @cached_property
     def steps(self) -> tuple[Step, ...]:
-        """The files to read, with how often their rows count. Raises StorageError where some are gone."""
-        found, gone = self._found()
+        """Files to read, with the multiplicity of their rows.
+
+        Raises:
+            FilesGone: Some of them are gone.
+        """
+        steps, gone = self._found()
         if gone:
             raise FilesGone(
-                f"changes of table {self._ref} from version {self.from_version} to {self.to_version}: {len(gone)} of the data files that they need are "
-                f"gone, such as {gone[0]} (a vacuum removes what no version within the retention has). {self._oldest()}"
+                f"changes of table {self._ref} from version {self.from_version} to {self.to_version}: {len(gone)} of "
+                f"the data files that they need are gone, such as {gone[0]} (a vacuum removes what no version within "
+                f"the retention has). {self._oldest()}"
             )
-        return found
+        return steps
 
     def _found(self) -> tuple[tuple[Step, ...], list[str]]:
-        """The steps, and the files among theirs that are gone."""
-        vectors = partial(self._form.vector_rows, self._ref)
+        """Return the steps, and those of their files that are gone."""
+        vectors = partial(self._logs.vector_rows, self._ref)
         if self._whole:
             before = None if self.from_version == -1 else self._form.snapshot(self._ref, self.from_version)
-            found: tuple[Step, ...] = (step_of([self._form.state_change(before, self.to)], vectors),)
-            return found, self._gone(found)
-        # Not those that only moved rows to other files: their rows sum to zero, and the files need not be read. A compaction of a
-        # version without a column leaves its values out of the new files: with a RESTORE of that column they do not.
+            steps: tuple[Step, ...] = (step_of([self._logs.state_change(before, self.to)], vectors),)
+            return steps, self._gone(steps)
+        # Skip compactions: their rows sum to zero, so the files need not be read. The exception is
+        # a RESTORE of a dropped column. A compaction without that column drops its values, so the
+        # rows do not sum to zero.
         commits = [c if self.identity != "row_id" else replace(c, feed=()) for c in self.commits]
         telling = [
             commit
@@ -449,31 +498,31 @@ class Changes:
         if self._new_from is not None:
             telling = files_that_came(telling)
         groups = [[commit] for commit in telling] if self._by_commits else [telling]
-        found = tuple(step_of(group, vectors) for group in groups)
-        gone = self._gone(found)
+        steps = tuple(step_of(group, vectors) for group in groups)
+        gone = self._gone(steps)
         if gone and not self._by_commits and len(telling) < len(commits):
-            found = (step_of([commit for commit in commits if commit.files or commit.feed], vectors),)
-            gone = self._gone(found)
-        return found, gone
+            steps = (step_of([commit for commit in commits if commit.files or commit.feed], vectors),)
+            gone = self._gone(steps)
+        return steps, gone
 
     def _gone(self, steps: Sequence[Step]) -> list[str]:
         files = {file.file.path: file.file for step in steps for file in step.files}
         files |= {file.path: file for step in steps for file in step.feed}
-        return [file.path for file in self._form.missing_files(self._ref, list(files.values()))]
+        return [file.path for file in self._logs.missing_files(self._ref, list(files.values()))]
 
     def _oldest(self) -> str:
         versions = range(self.from_version + 1, self.to_version)
         if len(versions) <= _FEW:
-            found = next(filter(self._works, versions), None)
-        else:  # what works for a version does for the later ones, but where files came back
+            oldest = next(filter(self._works, versions), None)
+        else:  # if a version works, so do later ones, unless files came back
             place = bisect_left(versions, True, key=self._works)
-            found = versions[place] if place < len(versions) else None
-        if found is None:
+            oldest = versions[place] if place < len(versions) else None
+        if oldest is None:
             return "No later from_version works: read the table whole."
-        return f"The oldest from_version that works is {found}."
+        return f"The oldest from_version that works is {oldest}."
 
     def _works(self, version: int) -> bool:
-        """Whether the same can be asked from a version on."""
+        """True if the same query works from this version."""
         spec = replace(self._spec, from_version=version, from_timestamp=None, to_version=None)
         try:
             return not Changes(self._form, self._ref, spec, self.to, trial=True)._found()[1]
@@ -483,7 +532,7 @@ class Changes:
     # -- the rows
 
     def rows(self, engine: Engine) -> LazyRows:
-        """The answer, lazy, by an engine."""
+        """Return the lazy answer, computed by an engine."""
         schema = pa.schema([f for f in self.to.schema if f.name in self._read_columns])
         stored = [
             s
@@ -496,14 +545,14 @@ class Changes:
         taken = [*self.to.schema.names, *(f.name for f in stored)]
         weight, step = (fresh_name(f"__duckrun_{name}", taken) for name in ("weight", "step"))
         row_id = fresh_name("__duckrun_row_id", taken) if self.identity == "row_id" else None
-        in_files = self._form.row_id_columns(self.to) if row_id else None
+        in_files = self._logs.row_id_columns(self.to) if row_id and self._reader is None else None
         maps = [f.name for f in schema if holds(f.type, pa.types.is_map)]
         same = {name: fresh_name(f"__duckrun_same_{i}", taken) for i, name in enumerate(maps)}
         fed = fresh_name("__duckrun_fed", taken) if self._spec.kind == "feed" else None
         if variants := [name for name in schema.names if name in self.to.variants]:
             raise UnsupportedFeature(
-                f"changes of table {self._ref}: column {variants[0]} is a VARIANT, whose values cannot be compared. Name the columns to read, "
-                "without it."
+                f"changes of table {self._ref}: column {variants[0]} is a VARIANT, whose values cannot be compared. "
+                "Name the columns to read, without it."
             )
         if unfit := [name for name in self.key if name in same]:
             raise UnsupportedFeature(
@@ -553,35 +602,37 @@ def _milliseconds(timestamp: str) -> int:
 
 
 def with_row_ids(form: Format, snapshot: Snapshot, engine: Engine) -> LazyRows:
-    """The rows of a version with two more columns, ``_row_id`` and ``_row_commit_version``: lazy.
+    """Return the lazy rows of a version, with the columns ``_row_id`` and ``_row_commit_version``.
 
-    Raises InvalidConfig for a table that does not track rows, SchemaMismatch for one with a column of such a name.
+    Raises:
+        InvalidConfig: The table does not track rows.
+        SchemaMismatch: The table has a column with one of these names.
     """
     ref, names = snapshot.ref, snapshot.schema.names
-    in_files = form.row_id_columns(snapshot)
-    if in_files is None:
+    in_files = None if form.logs is None else form.logs.row_id_columns(snapshot)
+    if form.logs is not None and in_files is None:
         raise InvalidConfig(f"Table {ref} does not track rows (delta.enableRowTracking), so that they have no ids.")
     if twins := [name for name in names if name.lower() in (ROW_ID, ROW_COMMIT)]:
         raise SchemaMismatch(f"Table {ref} has a column {twins[0]}, the name of one that row_ids adds.")
     weight, step = (fresh_name(f"__duckrun_{name}", names) for name in ("weight", "step"))
-    reader = form.state_reader
     read = WeighedRead(
         ref=ref,
         schema=snapshot.schema,
         stored=_in_files(form, snapshot),
         partition_columns=snapshot.partition_columns,
-        steps=()
-        if reader is not None
-        else [step_of([form.state_change(None, snapshot)], partial(form.vector_rows, ref))],
+        steps=(),
         weight=weight,
         step=step,
         row_id=ROW_ID,
-        stored_row_id=in_files[0],
         row_commit=ROW_COMMIT,
-        stored_row_commit=in_files[1],
         variants=snapshot.variants,
     )
-    if reader is not None:
+    if in_files is not None:
+        logs = logs_of(form)
+        steps = [step_of([logs.state_change(None, snapshot)], partial(logs.vector_rows, ref))]
+        read = replace(read, steps=steps, stored_row_id=in_files[0], stored_row_commit=in_files[1])
+    else:
+        reader = transactions_of(form).states
         states = [reader.whole(snapshot)]
         sql = reader.sql(snapshot, states, weight=weight, step=step, row_id=ROW_ID, row_commit=ROW_COMMIT)
         read = replace(read, states=states, sql=sql)
@@ -590,19 +641,26 @@ def with_row_ids(form: Format, snapshot: Snapshot, engine: Engine) -> LazyRows:
 
 
 ROW_ID, ROW_COMMIT = "_row_id", "_row_commit_version"
-_ANEW = "If it was dropped and created again, begin with from_version -1 and take away what came from the older table (a full refresh)."
+_ANEW = (
+    "If it was dropped and created again, begin with from_version -1 and take away what came from the older table (a "
+    "full refresh)."
+)
 _FEW = 32
-"""So many versions are tried one after the other."""
+"""Up to this many versions are tried one by one."""
 _INTEGERS = ("int8", "int16", "int32", "int64")
 
 
 def _in_files(form: Format, snapshot: Snapshot) -> pa.Schema:
-    """The columns of a version as its files have them."""
-    return schema_of_files(snapshot.schema, form.stored_columns(snapshot.schema))
+    """Return the schema of a version by physical names."""
+    stored = () if form.logs is None else form.logs.stored_columns(snapshot.schema)
+    return schema_of_files(snapshot.schema, stored)
 
 
 def _widens(old: pa.DataType, new: pa.DataType) -> bool:
-    """True if every value of a type is one of another. Source: Delta protocol, Type Widening (Supported Type Changes)."""
+    """True if every value of the old type is a value of the new one.
+
+    Source: Delta protocol, Type Widening (Supported Type Changes).
+    """
     if old == new:
         return True
     a, b = str(old), str(new)

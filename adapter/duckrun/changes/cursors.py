@@ -1,8 +1,9 @@
-"""A consumer's place in its upstreams: offsets are noted before the work, and made valid by the commit of the output.
+"""Cursors of consumers: positions in their upstreams.
 
-The offsets of each number lie in the output's folder, put where none of that number are; the commit of the output carries the
-consumer and the number, as an application transaction. A run that was killed between the two left offsets that the next one takes
-as they are. Two runs that go on from the same number have the same offsets, and one of them lands.
+Offsets are recorded before the work, in the output's folder, under a number that no other file has.
+The commit of the output makes them valid: its application transaction holds the consumer and the
+number. If a run is killed in between, the next run uses the recorded offsets. Two runs that
+continue from the same number get the same offsets, and only one of them commits.
 """
 
 from __future__ import annotations
@@ -28,28 +29,27 @@ from duckrun.values.snapshot import Snapshot, TableRef
 
 @dataclass(frozen=True)
 class Upstream:
-    """A table that a consumer reads the changes of, at the version that this run reads."""
+    """A table whose changes a consumer reads, at the version that this run reads."""
 
     form: Format
     snapshot: Snapshot
     storage: Storage | None = None
-    """Where its consumers are noted; None where nothing may be written."""
+    """Storage that records its consumers; None if it is read-only."""
 
     def range_after(self, from_version: int) -> Range:
+        """Return the range from a version to the version that this run reads."""
         to = max(self.snapshot.version, from_version)
         return Range(from_version, to, self.snapshot.table_id, self.form.fingerprint(self.snapshot.ref, to))
 
 
 @dataclass(frozen=True)
 class Step:
-    """One piece of a consumer's work: what to read of each upstream, and the application transaction of the commit that follows.
-    ``whole``: the upstreams are read from their beginning, and the output's rows make way. ``idle``: nothing has changed. ``due``: nothing
-    has for so long that the cursor is to be moved all the same, before the log forgets it.
-    """
+    """One piece of a consumer's work: the ranges to read, and the commit's transaction."""
 
     offsets: Offsets
     app: CursorTransaction
     due: bool = False
+    """True if the cursor must move without changes, before the log forgets its position."""
 
     @property
     def ranges(self) -> Mapping[str, Range]:
@@ -57,26 +57,36 @@ class Step:
 
     @property
     def whole(self) -> bool:
+        """True if the upstreams are read from the beginning and the output is replaced."""
         return self.offsets.whole
 
     @property
     def idle(self) -> bool:
+        """True if there is nothing to do."""
         return not self.whole and not self.due and all(each.is_empty for each in self.ranges.values())
 
 
 class Cursor:
-    """The cursor of one consumer in the folder of its output. ``consumer`` is its name, the same in each of its runs."""
+    """Cursor of one consumer, in the folder of its output.
+
+    Args:
+        consumer: Name of the consumer, the same in each of its runs.
+    """
 
     def __init__(self, form: Format, storage: Storage, output: TableRef, consumer: str) -> None:
         self._form, self._storage, self._output, self._consumer = form, storage, output, consumer
 
     @property
     def output(self) -> TableRef:
-        """The table whose commits hold how far the consumer has read."""
+        """Table whose commits hold the consumer's position."""
         return self._output
 
     def earlier(self, work: WorkTransaction) -> CommitRecord | None:
-        """The consumer's newest commit, if an older attempt of the same work made it. Raises CommitConflict if a newer one did."""
+        """Return the consumer's newest commit, if an older attempt of the same work made it.
+
+        Raises:
+            CommitConflict: A newer attempt made it.
+        """
         if not self._form.exists(self._output):
             return None
         newest = self._form.snapshot(self._output)
@@ -89,8 +99,8 @@ class Cursor:
             return None
         if record.note.get("attempt_started", 0) > work.started:
             raise CommitConflict(
-                f"Table {self._output}: this attempt of {self._consumer} is superseded: a newer one has committed version {record.version}. "
-                "Nothing was written by this one, and nothing is left to do."
+                f"Table {self._output}: this attempt of {self._consumer} is superseded: a newer one has committed "
+                f"version {record.version}. Nothing was written by this one, and nothing is left to do."
             )
         return record
 
@@ -103,13 +113,19 @@ class Cursor:
         work: WorkTransaction | None = None,
         base: int | None = None,
     ) -> Step:
-        """What the next commit of the consumer is to make of its upstreams; noted, unless nothing has changed, or without ``note``.
+        """Return the consumer's next step, and record its offsets unless there is nothing to do.
 
-        ``work`` says whose the commit is. With ``base``, the version before the newest commit of the consumer, it begins where that
-        one began, and takes it back.
+        Args:
+            full_refresh: Read the upstreams from the beginning.
+            note: False records nothing.
+            work: Work and attempt of the commit.
+            base: Version before the consumer's newest commit. The step starts from there and rolls
+                that commit back.
 
-        Raises VersionNotReadable where only a full refresh can go on: the output no longer says how far the consumer was, or an upstream is
-        not the table, or has not the commits, that it has read.
+        Raises:
+            VersionNotReadable: Only a full refresh can continue. The output no longer tells the
+                consumer's position, or an upstream is another table or lacks commits that were
+                read.
         """
         counter = Counter()
         if self._form.exists(self._output):
@@ -129,7 +145,8 @@ class Cursor:
                 raise self._lost(f"the offsets of commit {counter.holds} are gone ({self._path(counter.holds)})")
         elif counter.highest is None and not full_refresh and self._was_here():
             raise self._lost(
-                "there are offsets, and the table has no commit of the consumer (its entry has expired, or the table was cloned)"
+                "there are offsets, and the table has no commit of the consumer (its entry has expired, or the table "
+                "was cloned)"
             )
         due = before is not None and self._is_due(before, upstreams)
         ranges = self._ranges(before, upstreams)
@@ -142,7 +159,10 @@ class Cursor:
         return step
 
     def _was_here(self) -> bool:
-        """Whether the consumer has committed before, though the table has no number of it: not where a first run was killed."""
+        """True if the consumer has committed before, although the table holds no number of it.
+
+        False if only a killed first run left offsets.
+        """
         if self._read(1) is not None or self._read(0) is None or not self._form.exists(self._output):
             return self._read(1) is not None
         newest = self._form.snapshot(self._output).version
@@ -150,15 +170,15 @@ class Cursor:
         return any(each.app_id == self._consumer for record in records for each in record.transactions)
 
     def _is_due(self, before: Offsets, upstreams: Mapping[str, Upstream]) -> bool:
-        """Whether half of the time has passed since the last commit for which a log is kept, of the upstreams or of the output."""
-        kept = [each.form.log_retention(each.snapshot) for each in upstreams.values()]
-        kept.append(self._form.log_retention(self._form.snapshot(self._output)))
-        return time.time() * 1000 - before.at >= min(kept) / 2
+        """True if half of a log's retention has passed since the consumer's last commit."""
+        retentions = [each.form.log_retention(each.snapshot) for each in upstreams.values()]
+        retentions.append(self._form.log_retention(self._form.snapshot(self._output)))
+        return time.time() * 1000 - before.at >= min(retentions) / 2
 
     def _ranges(self, before: Offsets | None, upstreams: Mapping[str, Upstream]) -> dict[str, Range]:
         if before is None:
             return {name: upstream.range_after(-1) for name, upstream in upstreams.items()}
-        found = {}
+        ranges = {}
         for name, upstream in upstreams.items():
             read = before.ranges.get(name)
             if read is None:
@@ -172,14 +192,16 @@ class Cursor:
                 raise self._lost(
                     f"version {read.to_version} of {name} is another commit now than the one that was read"
                 )
-            found[name] = upstream.range_after(read.to_version)
-        return found
+            ranges[name] = upstream.range_after(read.to_version)
+        return ranges
 
     def _noted(
         self, counter: Counter, ranges: Mapping[str, Range], *, whole: bool, note: bool, due: bool, anew: bool
     ) -> Step:
-        """The offsets of the next number: those that a killed run has left where they go on from the same, but for a full refresh,
-        which reads what there is now.
+        """Record the offsets under the next free number, and return their step.
+
+        If a killed run left offsets that continue from the same position, they are used instead. A
+        full refresh ignores them, since it reads the newest versions.
         """
         number = 0 if counter.highest is None else counter.highest + 1
         while True:
@@ -198,11 +220,11 @@ class Cursor:
             number += 1
 
     def _is_of(self, there: Offsets, ranges: Mapping[str, Range]) -> bool:
-        """Whether offsets that were noted before are of the same tables, and go on from where these do."""
+        """True if recorded offsets start from the same versions of the same tables as these."""
         return all(
-            (own.from_version, own.table_id) == (ranges[name].from_version, ranges[name].table_id)
-            and own.to_version <= ranges[name].to_version
-            for name, own in there.ranges.items()
+            (recorded.from_version, recorded.table_id) == (ranges[name].from_version, ranges[name].table_id)
+            and recorded.to_version <= ranges[name].to_version
+            for name, recorded in there.ranges.items()
         )
 
     def _path(self, number: int) -> str:
@@ -214,14 +236,18 @@ class Cursor:
 
     def _lost(self, why: str) -> VersionNotReadable:
         return VersionNotReadable(
-            f"Table {self._output}: what has changed since the last commit of {self._consumer} cannot be told: {why}. Nothing was written. {_REFRESH}"
+            f"Table {self._output}: what has changed since the last commit of {self._consumer} cannot be told: {why}. "
+            f"Nothing was written. {_REFRESH}"
         )
 
 
 def base_of_rerun(lake: Lake, cursor: Cursor, work: WorkTransaction) -> tuple[int | None, str]:
-    """The version of the output before the commit of an older attempt, and what is to be said of it; None where none is taken back.
+    """Return the output's version before an older attempt's commit, and a note for the log.
 
-    Raises CommitConflict if a newer attempt has committed.
+    The version is None if no commit is rolled back.
+
+    Raises:
+        CommitConflict: A newer attempt has committed.
     """
     earlier = cursor.earlier(work)
     if earlier is None:
@@ -230,18 +256,24 @@ def base_of_rerun(lake: Lake, cursor: Cursor, work: WorkTransaction) -> tuple[in
         base = Transaction(lake, cursor.output).base_instead_of([earlier])
     except NotTakenBack as error:
         return None, (
-            f"An earlier attempt has committed version {earlier.version}, which cannot be taken back: {error.why}. This one goes on from there, "
-            "so that the changes which that one has read are not read again."
+            f"An earlier attempt has committed version {earlier.version}, which cannot be taken back: {error.why}. "
+            "This one goes on from there, so that the changes which that one has read are not read again."
         )
     return (
         base,
-        f"An earlier attempt has committed version {earlier.version}. This one reads the same changes again, and takes it back.",
+        f"An earlier attempt has committed version {earlier.version}. This one reads the same changes again, and "
+        "takes it back.",
     )
 
 
 def consumer_as_before(lake: Lake, newest: Snapshot, consumer: str, work: WorkTransaction) -> Snapshot | None:
-    """What an attempt of a consumer reads of its output: the version before the commit of an older attempt that it takes back, None if that
-    made the table; the newest version if it takes none back. Raises CommitConflict if a newer attempt has committed.
+    """Return the snapshot of its output that an attempt of a consumer reads.
+
+    It is the version before the older attempt's commit that this one rolls back, or None if that
+    commit created the table. Without such a commit it is the newest version.
+
+    Raises:
+        CommitConflict: A newer attempt has committed.
     """
     base, _ = base_of_rerun(lake, Cursor(lake.format, lake.storage, newest.ref, consumer), work)
     if base == NO_TABLE:
@@ -254,8 +286,8 @@ _REFRESH = "Run a full refresh, which reads the upstreams whole and writes the t
 
 @contextmanager
 def asking_for_a_refresh() -> Iterator[None]:
-    """Let the error about a range that can no longer be read say what a consumer does then."""
+    """Add the remedy, a full refresh, to errors about a range that is gone."""
     try:
         yield
     except (FilesGone, VersionNotReadable) as error:
-        raise type(error)(f"{error} Nothing was written. {_REFRESH}") from error
+        raise error.with_message(f"{error} Nothing was written. {_REFRESH}") from error

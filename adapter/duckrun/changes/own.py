@@ -1,7 +1,9 @@
-"""What a DuckLake says itself of its changes: ``snapshots()``, ``table_changes()``, ``table_insertions()`` and ``table_deletions()``, as they are.
+"""DuckLake's own change functions, with their own semantics.
 
-They differ from the four change queries: the first version is included, and in ``table_changes()`` every row of a file that was written
-anew stands as updated. Source: the DuckLake documentation, Data Change Feed.
+These are ``snapshots()``, ``table_changes()``, ``table_insertions()`` and ``table_deletions()``.
+They differ from the four change queries: the first version is included, and ``table_changes()``
+shows every row of a rewritten file as updated. Source: the DuckLake documentation, Data Change
+Feed.
 """
 
 from __future__ import annotations
@@ -20,12 +22,14 @@ from duckrun.values.snapshot import Snapshot, TableRef
 
 FUNCTIONS: tuple[OwnFunction, ...] = ("table_changes", "table_insertions", "table_deletions")
 LAKE_FUNCTIONS: tuple[LakeFunction, ...] = ("snapshots", "current_snapshot", "table_info", "settings", "options")
-"""DuckLake's functions that say something of a lake, and take nothing but its name."""
+"""DuckLake's functions about a whole lake; they take only its name."""
 
 
 @dataclass(frozen=True)
 class OwnQuery:
-    """One of DuckLake's functions, over the versions from ``first`` to ``last`` (None: the newest), both included, or over times (ISO 8601).
+    """Call of one of DuckLake's functions over a range of versions or times (ISO 8601).
+
+    Both ends are included.
 
     Example::
 
@@ -35,19 +39,28 @@ class OwnQuery:
     function: OwnFunction | LakeFunction
     first: int | str | None = None
     last: int | str | None = None
+    """Last version; None is the newest."""
 
 
 def own_rows(form: Format, ref: TableRef, query: OwnQuery, engine: Engine) -> LazyRows:
-    """The rows of a function over a table, or over the lake of one: lazy. Raises UnsupportedFeature for a Delta table,
-    VersionNotReadable, InvalidConfig.
+    """Return the lazy rows of a function over a table, or over the table's lake.
+
+    Raises:
+        UnsupportedFeature: The table is a Delta table.
+        VersionNotReadable: A version of the range has expired.
+        InvalidConfig: The range has no start, or its start is after its end.
     """
-    reader = form.state_reader
-    if reader is None:
+    if form.transactions is None:
         raise UnsupportedFeature(
             f"{query.function}() is DuckLake's, and table {ref} is a {form.name} table: changes() of it answers, and "
             f"{'its history()' if query.function == 'snapshots' else 'table_changes() reads its change feed'}."
         )
-    sql = reader.lake_sql(query.function) if query.function in LAKE_FUNCTIONS else _of_table(form, reader, ref, query)  # type: ignore[arg-type]
+    reader = form.transactions.states
+    sql = (
+        reader.lake_sql(query.function)  # type: ignore[arg-type]
+        if query.function in LAKE_FUNCTIONS
+        else _of_table(form, reader, ref, query)
+    )
     nothing = pa.schema([])
     read = WeighedRead(ref, nothing, nothing, (), (), weight="", step="", sql=sql)
     return engine.weighed(read, lambda rows: f"SELECT * FROM {rows}")
@@ -68,7 +81,8 @@ def _of_table(form: Format, reader: StateReader, ref: TableRef, query: OwnQuery)
     first = max(first, reader.begun(now))
     if last < first:
         raise InvalidConfig(
-            f"{query.function}() of table {ref} ends at version {last}, and the table was made by snapshot {first} of its lake."
+            f"{query.function}() of table {ref} ends at version {last}, and the table was made by snapshot {first} of "
+            "its lake."
         )
     reader.refuse_unreadable(ref, first, last, each=False)
     return reader.own_sql(query.function, reader.again(now, last), first, last)  # type: ignore[arg-type]

@@ -1,6 +1,7 @@
-"""The four answers, as one query over weighed rows: what sums to zero is equal before and after, what is left is compared by identity.
+"""The four change queries, each as one SQL query over rows with multiplicities.
 
-The query is DuckDB's SQL; an engine of another dialect has it translated. Source: docs/changes.md, Definitions.
+Rows that sum to zero are equal before and after. The rest is paired by identity. The query is
+DuckDB's SQL; an engine of another dialect translates it. Source: docs/changes.md, Definitions.
 """
 
 from __future__ import annotations
@@ -18,43 +19,47 @@ COMMIT_VERSION, COMMIT_TIMESTAMP, PAIR = "_commit_version", "_commit_timestamp",
 
 
 def added_columns(kind: ChangeKind, *, commit_version: bool = False) -> tuple[str, ...]:
-    """The columns that an answer has beside those of the table."""
+    """Return the columns that a change query adds to those of the table."""
     if kind == "feed":
         return CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP
     if kind == "full_delta":
         return CHANGE_TYPE, PAIR, COMMIT_VERSION, COMMIT_TIMESTAMP
-    found = () if kind == "append_only" else (CHANGE_TYPE,)
-    return (*found, COMMIT_VERSION) if commit_version else found
+    columns = () if kind == "append_only" else (CHANGE_TYPE,)
+    return (*columns, COMMIT_VERSION) if commit_version else columns
 
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked: of ``columns`` (each with the name of its one spelling, if it has one) of the rows that ``predicate`` (DuckDB's
-    SQL) is true for. ``identity`` are the columns by which rows are the same, empty for none; ``weight``, ``step`` and ``fed`` are the
-    names of the weighed rows' own columns, ``times`` the time of each step, in milliseconds since 1970.
-    """
+    """A change query over rows with multiplicities."""
 
     table: str
     kind: ChangeKind
     columns: Mapping[str, str | None]
+    """Compared columns, with the column of their canonical form (maps only)."""
     identity: Sequence[str]
+    """Columns that identify a row; empty for none."""
     weight: str
+    """Column of the multiplicity."""
     step: str
+    """Column of the step's number."""
     fed: str | None = None
+    """Column of the feed's ``_change_type``; None unless the feed is read."""
     predicate: str | None = None
+    """Condition in DuckDB's SQL; other rows are ignored."""
     commit_version: bool = False
     times: Mapping[int, int | None] | None = None
+    """Time of each step, in ms since 1970."""
     from_nothing: bool = False
-    """Whether the range begins before the first version: each row came, and there is none to compare it with."""
+    """True if the range begins before the first version: every row is an insert."""
 
     @property
     def by_step(self) -> bool:
-        """Whether the steps are told apart, and not summed up."""
+        """True if steps are kept apart instead of summed."""
         return self.kind == "full_delta" or self.commit_version
 
 
 def answer(question: Question, rows: str) -> str:
-    """The query of an answer; ``rows`` is SQL behind FROM."""
+    """Return the SQL of a change query; ``rows`` is the SQL after FROM."""
     return _Answer(question, rows).text()
 
 
@@ -70,65 +75,75 @@ class _Answer:
         self._keys = [quote_identifier(name) for name in question.identity]
         self._hidden = [quote_identifier(name) for name in hidden]
         self._names = [quote_identifier(name) for name in question.columns]
-        # Of a pair, the columns that are not the identity itself.
+        # The identity is the same on both sides of a pair.
         self._compared = [name for name in self._names if name not in self._keys]
 
     def text(self) -> str:
-        asked = self._asked
-        if asked.fed is not None:
-            return self._as_they_are(quote_identifier(asked.fed))
-        if asked.from_nothing:
+        question = self._asked
+        if question.fed is not None:
+            return self._as_they_are(quote_identifier(question.fed))
+        if question.from_nothing:
             return self._all()
         ctes = [f"changed AS ({self._difference()})"]
-        if asked.commit_version:
+        if question.commit_version:
             ctes = [f"stepped AS ({self._difference()})", f"changed AS ({self._summed()})"]
         if not self._keys:
             final = self._copies()
         else:
             ctes += [f"compared AS ({self._paired('changed', self._by)})", f"repeated AS ({self._repeated()})"]
-            if asked.commit_version:
+            if question.commit_version:
                 ctes.append(f"came AS ({self._came()})")
             final = self._by_identity()
         return f"WITH {', '.join(ctes)} {final}"
 
     @property
     def _by(self) -> list[str]:
-        """The step, where the answer tells steps apart."""
+        """The step column, if the query keeps steps apart."""
         return [self._step] if self._asked.kind == "full_delta" else []
 
     def _as_they_are(self, fed: str) -> str:
-        """The rows of the feed, and for commits without one those of the files that came or went; nothing is compared."""
+        """Select the feed's rows without comparing them.
+
+        Commits without a feed give the rows of the files that they added or removed.
+        """
         kind = f"coalesce({fed}, CASE WHEN {quote_identifier(self._asked.weight)} > 0 THEN 'insert' ELSE 'delete' END)"
         columns = [*(f"{name} AS {name}" for name in self._names), f"{kind} AS {CHANGE_TYPE}"]
         return self._in_versions(columns, self._rows, "true", None)
 
     def _all(self) -> str:
-        """Every row, as an insert. Of its keys alone it is asked whether they are those of several."""
-        asked = self._asked
-        where = "" if asked.predicate is None else f" WHERE ({asked.predicate})"
-        told = "" if asked.kind == "append_only" else f", 'insert' AS {CHANGE_TYPE}"
+        """Select every row as an insert; only check that the keys are unique."""
+        question = self._asked
+        where = "" if question.predicate is None else f" WHERE ({question.predicate})"
+        change_type = "" if question.kind == "append_only" else f", 'insert' AS {CHANGE_TYPE}"
         if not self._keys or self._hidden:  # row ids are unique
-            return f"SELECT {', '.join(self._names)}{told} FROM {self._rows}{where}"
+            return f"SELECT {', '.join(self._names)}{change_type} FROM {self._rows}{where}"
         keys = ", ".join(self._keys)
-        counted = f"SELECT {keys}, count(*) AS {self._plus}, 0 AS {self._minus} FROM {self._rows}{where} GROUP BY {keys} HAVING count(*) > 1"
-        kept = f"(SELECT {', '.join(self._names)} FROM {self._rows}{where}) AS kept"
+        counted = (
+            f"SELECT {keys}, count(*) AS {self._plus}, 0 AS {self._minus} FROM {self._rows}{where} GROUP BY {keys} "
+            "HAVING count(*) > 1"
+        )
+        matching = f"(SELECT {', '.join(self._names)} FROM {self._rows}{where}) AS kept"
         columns = ", ".join(f"kept.{name} AS {name}" for name in self._names)
         return (
             f"WITH compared AS ({counted}), repeated AS ({self._repeated()}) "
-            f"SELECT {columns}{told} FROM {kept} CROSS JOIN repeated WHERE {self._checked()}"
+            f"SELECT {columns}{change_type} FROM {matching} CROSS JOIN repeated WHERE {self._checked()}"
         )
 
     # -- the multiset difference
 
     def _difference(self) -> str:
-        """Each row that does not sum to zero, with how often it came (above zero) or went; by steps, where they are told apart."""
-        asked = self._asked
-        by = [self._step] if asked.by_step else []
-        where = "" if asked.predicate is None else f" WHERE ({asked.predicate})"
-        return self._sum_of(f"{self._rows}{where}", quote_identifier(asked.weight), by)
+        """Select each row whose multiplicity is not zero.
+
+        It is positive for inserted rows and negative for deleted ones, per step if steps are kept
+        apart.
+        """
+        question = self._asked
+        by = [self._step] if question.by_step else []
+        where = "" if question.predicate is None else f" WHERE ({question.predicate})"
+        return self._sum_of(f"{self._rows}{where}", quote_identifier(question.weight), by)
 
     def _summed(self) -> str:
-        """The same over all steps."""
+        """Sum the differences over all steps."""
         return self._sum_of("stepped", self._n, [])
 
     def _sum_of(self, source: str, weight: str, by: Sequence[str]) -> str:
@@ -139,14 +154,14 @@ class _Answer:
         same = [each for each in spelled.values() if each] if self._asked.commit_version else []
         groups = [each or name for name, each in spelled.items()] + self._hidden
         return (
-            f"SELECT {', '.join([*columns, *same, *self._hidden, *by])}, CAST(sum({weight}) AS BIGINT) AS {self._n} FROM {source} "
-            f"GROUP BY {', '.join([*groups, *by])} HAVING sum({weight}) <> 0"
+            f"SELECT {', '.join([*columns, *same, *self._hidden, *by])}, CAST(sum({weight}) AS BIGINT) AS {self._n} "
+            f"FROM {source} GROUP BY {', '.join([*groups, *by])} HAVING sum({weight}) <> 0"
         )
 
     # -- with an identity
 
     def _paired(self, source: str, by: Sequence[str]) -> str:
-        """One row for each identity (and step), with the row that went and the row that came."""
+        """Select one row per identity (and step), with the old row and the new row."""
         sides = [
             f"first({name}) FILTER (WHERE {self._n} {sign} 0) AS {prefix}{i}"
             for i, name in enumerate(self._compared)
@@ -162,7 +177,7 @@ class _Answer:
         ]
 
     def _came(self) -> str:
-        """The last step in which each identity came about: from nothing, or for upsert with other values."""
+        """Select the last step that inserted each identity, or for upsert updated it."""
         keys = ", ".join(self._keys)
         counted = f"SELECT {keys}, {self._step}, {', '.join(self._counts())} FROM stepped GROUP BY {keys}, {self._step}"
         only = f" AND {self._minus} = 0" if self._asked.kind == "append_only" else ""
@@ -172,16 +187,15 @@ class _Answer:
         )
 
     def _repeated(self) -> str:
-        """How many keys are those of several rows, and three of them as text. Always one row.
-
-        They are counted in a way that no user's query is. Spark takes a count of no rows for any other one, of the answer's too: a plan that
-        holds itself then, over which it fails (StackOverflowError in SparkPlanInfo, PySpark 4.1).
-        """
+        """Select one row: how many keys repeat, and three of them as text."""
         named = " || ', ' || ".join(
             f"{quote_literal(f'{name} = ')} || coalesce(CAST({key} AS VARCHAR), 'NULL')"
             for name, key in zip(self._asked.identity, self._keys, strict=True)
         )
         where = f"{self._plus} > 1 OR {self._minus} > 1"
+        # sum(CASE ...), since no user's query counts like this. With count(*), Spark reuses the
+        # plan of any other count of no rows, also that of the answer. The plan then contains
+        # itself (StackOverflowError in SparkPlanInfo, PySpark 4.1).
         shown = f"SELECT DISTINCT {named} AS shown FROM compared WHERE {where} ORDER BY shown LIMIT 3"
         return (
             f"SELECT (SELECT coalesce(sum(CASE WHEN {where} THEN 1 END), 0) FROM compared) AS keys, "
@@ -189,45 +203,51 @@ class _Answer:
         )
 
     def _checked(self) -> str:
-        """A condition that fails where keys are those of several rows. Of one row, and beside each: so that none comes out before."""
-        asked = self._asked
-        key = ", ".join(asked.identity)
+        """Return a condition that raises if a key belongs to several rows."""
+        question = self._asked
+        key = ", ".join(question.identity)
         before = quote_literal(
-            f"changes of table {asked.table}: the key ({key}) is not unique among the rows that changed: "
+            f"changes of table {question.table}: the key ({key}) is not unique among the rows that changed: "
         )
         after = quote_literal(" keys are those of several rows, such as ")
-        message = f"{before} || CAST(repeated.keys AS VARCHAR) || {after} || repeated.shown || '. Name a key that is, or none.'"
+        message = (
+            f"{before} || CAST(repeated.keys AS VARCHAR) || {after} || repeated.shown || '. Name a key that is, or "
+            "none.'"
+        )
         return f"CASE WHEN repeated.keys > 0 THEN {raising(InvalidConfig, message)} ELSE 'true' END = 'true'"
 
     def _by_identity(self) -> str:
-        asked, plus, minus, side = self._asked, self._plus, self._minus, self._side
+        question, plus, minus, side = self._asked, self._plus, self._minus, self._side
         values = {name: f"compared.{name}" for name in self._keys}
         values |= {
             name: f"CASE WHEN {side} = 0 THEN __duckrun_pre_{i} ELSE __duckrun_post_{i} END"
             for i, name in enumerate(self._compared)
         }
         columns = [f"{values[name]} AS {name}" for name in self._names]
-        checked = self._checked()
+        checked = self._checked()  # beside each row, so that no row is returned before the check
         pair = f"{plus} > 0 AND {minus} > 0"
         source = f"compared CROSS JOIN repeated CROSS JOIN (VALUES (0), (1)) AS sides({side})"
-        if asked.kind in ("min_delta", "full_delta"):
+        if question.kind in ("min_delta", "full_delta"):
             columns.append(
                 f"CASE WHEN {pair} THEN CASE WHEN {side} = 0 THEN 'update_preimage' ELSE 'update_postimage' END "
                 f"WHEN {side} = 0 THEN 'delete' ELSE 'insert' END AS {CHANGE_TYPE}"
             )
             where = f"{checked} AND (({side} = 0 AND {minus} > 0) OR ({side} = 1 AND {plus} > 0))"
-            if asked.kind == "min_delta":
+            if question.kind == "min_delta":
                 return f"SELECT {', '.join(columns)} FROM {source} WHERE {where}"
-            number = f"dense_rank() OVER (ORDER BY CASE WHEN {pair} THEN 0 ELSE 1 END, {', '.join([self._step, *self._keys])})"
+            number = (
+                f"dense_rank() OVER (ORDER BY CASE WHEN {pair} THEN 0 ELSE 1 END, "
+                f"{', '.join([self._step, *self._keys])})"
+            )
             columns.append(f"CASE WHEN {pair} THEN {number} END AS {PAIR}")
             order = ", ".join([COMMIT_VERSION, *self._keys, side])
             return self._in_versions(columns, source, where, order)
         where = f"{checked} AND {side} = 1 AND {plus} > 0" + (
-            f" AND {minus} = 0" if asked.kind == "append_only" else ""
+            f" AND {minus} = 0" if question.kind == "append_only" else ""
         )
-        if asked.kind == "upsert":
+        if question.kind == "upsert":
             columns.append(f"CASE WHEN {minus} > 0 THEN 'update' ELSE 'insert' END AS {CHANGE_TYPE}")
-        if asked.commit_version:
+        if question.commit_version:
             on = " AND ".join(f"came.{key} IS NOT DISTINCT FROM compared.{key}" for key in self._keys)
             source += f" LEFT JOIN came ON {on}"
             columns.append(f"{_version(f'came.{self._last}')} AS {COMMIT_VERSION}")
@@ -236,26 +256,26 @@ class _Answer:
     # -- with none
 
     def _copies(self) -> str:
-        """As many rows as came or went."""
-        asked, n = self._asked, self._n
+        """Select each row once per insertion or deletion."""
+        question, n = self._asked, self._n
         columns = [f"{name} AS {name}" for name in self._names]
-        if asked.commit_version:
+        if question.commit_version:
             return self._copies_with_last(columns)
         source = f"(SELECT *, unnest(range(abs({n}))) AS {self._copy} FROM changed"
-        if asked.kind in ("min_delta", "full_delta"):
+        if question.kind in ("min_delta", "full_delta"):
             columns.append(f"CASE WHEN {n} > 0 THEN 'insert' ELSE 'delete' END AS {CHANGE_TYPE}")
-            if asked.kind == "min_delta":
+            if question.kind == "min_delta":
                 return f"SELECT {', '.join(columns)} FROM {source}) AS copies"
             columns.append(f"CAST(NULL AS BIGINT) AS {PAIR}")
             return self._in_versions(columns, f"{source}) AS copies", "true", f"{COMMIT_VERSION}, {CHANGE_TYPE}")
-        if asked.kind == "upsert":
+        if question.kind == "upsert":
             columns.append(f"'insert' AS {CHANGE_TYPE}")
         return f"SELECT {', '.join(columns)} FROM {source} WHERE {n} > 0) AS copies"
 
     def _copies_with_last(self, columns: list[str]) -> str:
-        """Of n rows that came and are equal, the steps of the last n that were inserted."""
-        asked, n = self._asked, self._n
-        same = ", ".join(quote_identifier(spelled or name) for name, spelled in asked.columns.items())
+        """Select n equal inserted rows with the steps of the last n inserts."""
+        question, n = self._asked, self._n
+        same = ", ".join(quote_identifier(spelled or name) for name, spelled in question.columns.items())
         total = f"sum({n}) OVER (PARTITION BY {same})"
         later = (
             f"coalesce(sum(greatest({n}, 0)) OVER (PARTITION BY {same} ORDER BY {self._step} DESC "
@@ -263,7 +283,7 @@ class _Answer:
         )
         taken = f"SELECT *, CAST(least({n}, {total} - {later}) AS BIGINT) AS {self._plus} FROM stepped"
         copies = f"SELECT *, unnest(range({self._plus})) AS {self._copy} FROM ({taken}) AS taken WHERE {self._plus} > 0"
-        if asked.kind == "upsert":
+        if question.kind == "upsert":
             columns.append(f"'insert' AS {CHANGE_TYPE}")
         columns.append(f"{_version(self._step)} AS {COMMIT_VERSION}")
         return f"SELECT {', '.join(columns)} FROM ({copies}) AS copies"
@@ -271,17 +291,17 @@ class _Answer:
     # -- versions
 
     def _in_versions(self, columns: Sequence[str], source: str, where: str, order: str | None) -> str:
-        """The rows of each step with its number and time, in the order of the steps."""
+        """Select rows with the version and the time of their step, ordered by step."""
         times = ", ".join(f"({step}, {_moment(ms)})" for step, ms in (self._asked.times or {0: None}).items())
-        own = f"{self._step} AS {COMMIT_VERSION}, moments.moment AS {COMMIT_TIMESTAMP}"
+        version_columns = f"{self._step} AS {COMMIT_VERSION}, moments.moment AS {COMMIT_TIMESTAMP}"
         return (
-            f"SELECT {', '.join(columns)}, {own} FROM {source} JOIN (VALUES {times}) AS moments(number, moment) "
-            f"ON moments.number = {self._step} WHERE {where}" + ("" if order is None else f" ORDER BY {order}")
+            f"SELECT {', '.join(columns)}, {version_columns} FROM {source} JOIN (VALUES {times}) AS moments(number, "
+            f"moment) ON moments.number = {self._step} WHERE {where}" + ("" if order is None else f" ORDER BY {order}")
         )
 
 
 def _version(step: str) -> str:
-    """The version of a step; NULL for what was there before the log's commits."""
+    """Return the version of a step; NULL for rows older than the log's commits."""
     return f"CASE WHEN {step} >= 0 THEN {step} END"
 
 

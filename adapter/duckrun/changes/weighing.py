@@ -1,7 +1,8 @@
-"""The rule over files: which rows of which files can be part of a change, and how often each of them counts.
+"""Multiplicity of rows, computed file by file.
 
-For each file its adds less its removes, for each row of its deletion vectors one less with an add and one more with a remove. Files
-and rows that sum to zero are the same before and after, and are never read.
+A file counts once per add and minus once per remove. A row in its deletion vector counts one less
+with an add, and one more with a remove. Files and rows that sum to zero are equal before and after,
+so they are never read.
 """
 
 from __future__ import annotations
@@ -16,11 +17,14 @@ import numpy as np
 from duckrun.values.changes import CommitChange, Counted, Step, Weighed
 
 Vectors = Callable[[Iterable[Hashable]], Mapping[Hashable, Any]]
-"""Gives the rows that vectors delete, as NumPy's uint64."""
+"""Returns the row numbers that each deletion vector deletes, as NumPy's uint64."""
 
 
 def step_of(commits: Sequence[CommitChange], vectors: Vectors) -> Step:
-    """The files to read for what some commits changed together. One that has a feed says all that it changed by it."""
+    """Return the files to read for the combined changes of some commits.
+
+    The change feed of a commit replaces its data files.
+    """
     counted = [file for commit in commits if not commit.feed for file in commit.files]
     feed = tuple(file for commit in commits for file in commit.feed)
     last = commits[-1]
@@ -28,7 +32,10 @@ def step_of(commits: Sequence[CommitChange], vectors: Vectors) -> Step:
 
 
 def files_that_came(commits: Sequence[CommitChange]) -> list[CommitChange]:
-    """The commits without the files that were there before, or that are no longer there after all of them."""
+    """Return the commits with only those files that are new in the range.
+
+    Files that existed before it, or are gone after it, are left out.
+    """
     sums: Counter[str] = Counter()
     for each in (each for commit in commits for each in commit.files):
         sums[each.file.path] += each.count
@@ -36,7 +43,7 @@ def files_that_came(commits: Sequence[CommitChange]) -> list[CommitChange]:
 
 
 def weighed(counted: Iterable[Counted], vectors: Vectors) -> tuple[Weighed, ...]:
-    """Each file once, with how often its rows count; without those that sum to zero."""
+    """Return each file once with the multiplicity of its rows, without files that sum to zero."""
     sums: dict[tuple[str, Hashable | None], Counted] = {}
     for each in counted:
         key = (each.file.path, each.vector)
@@ -46,24 +53,24 @@ def weighed(counted: Iterable[Counted], vectors: Vectors) -> tuple[Weighed, ...]
     for (path, _), each in sums.items():
         if each.count:
             left.setdefault(path, []).append(each)
-    found = vectors({each.vector for parts in left.values() for each in parts if each.vector is not None})
-    files = (_weighed(parts, found) for parts in left.values())
+    deleted = vectors({each.vector for parts in left.values() for each in parts if each.vector is not None})
+    files = (_weighed(parts, deleted) for parts in left.values())
     return tuple(file for file in files if file.base or len(file.rows))
 
 
 def _fuller(one: Counted, other: Counted) -> Counted:
-    """Of two mentions of a file the one that says more: a commit need not say all of a file that it removes."""
+    """Return the fuller of two mentions of a file; a remove may lack fields."""
     return one if one.file.partition_values or one.first_row_id is not None else other
 
 
-def _weighed(parts: Sequence[Counted], found: Mapping[Hashable, Any]) -> Weighed:
+def _weighed(parts: Sequence[Counted], deleted: Mapping[Hashable, Any]) -> Weighed:
     base = sum(part.count for part in parts)
-    marked = [part for part in parts if part.vector is not None]
-    rows = np.concatenate([found[part.vector] for part in marked]) if marked else np.empty(0, np.uint64)
-    weights = [np.full(len(found[part.vector]), -part.count, np.int64) for part in marked]
+    with_vectors = [part for part in parts if part.vector is not None]
+    rows = np.concatenate([deleted[part.vector] for part in with_vectors]) if with_vectors else np.empty(0, np.uint64)
+    weights = [np.full(len(deleted[part.vector]), -part.count, np.int64) for part in with_vectors]
     numbers, places = np.unique(rows, return_inverse=True)
     sums = np.zeros(len(numbers), np.int64)
     np.add.at(sums, places, np.concatenate(weights) if weights else np.empty(0, np.int64))
-    kept = sums != 0
-    said = next((part for part in parts if part.file.partition_values or part.first_row_id is not None), parts[0])
-    return Weighed(said.file, base, numbers[kept], sums[kept], said.first_row_id, said.row_commit)
+    changed = sums != 0
+    fullest = next((part for part in parts if part.file.partition_values or part.first_row_id is not None), parts[0])
+    return Weighed(fullest.file, base, numbers[changed], sums[changed], fullest.first_row_id, fullest.row_commit)

@@ -1,4 +1,4 @@
-"""A table's size over its versions, and what changed in each, as a figure."""
+"""Figure of a table's size over its versions, and of the rows that each version changed."""
 
 from __future__ import annotations
 
@@ -15,13 +15,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class VersionSize:
-    """Rows, data files and their bytes at one version, and how many rows its commit changed, by change type (insert, update, delete)."""
+    """Size of a table at one version."""
 
     version: int
     rows: int
     files: int
+    """Number of data files."""
     bytes: int
+    """Total size of the data files."""
     changes: Mapping[str, int] = field(default_factory=dict)
+    """Number of rows that the commit changed, by change type (insert, update, delete)."""
 
 
 CHANGE_TYPES = ("insert", "update", "delete")
@@ -29,7 +32,11 @@ _COLOURS = {"insert": "tab:green", "update": "tab:orange", "delete": "tab:red"}
 
 
 def plot(name: str, versions: Sequence[VersionSize]) -> Figure:
-    """Rows, files, bytes, and the rows that changed, by version, one above the other. Raises InvalidConfig where matplotlib is not installed."""
+    """Plot rows, files, bytes and changed rows by version, one above the other.
+
+    Raises:
+        InvalidConfig: matplotlib is not installed.
+    """
     try:
         from matplotlib.figure import Figure
         from matplotlib.ticker import MaxNLocator
@@ -39,7 +46,7 @@ def plot(name: str, versions: Sequence[VersionSize]) -> Figure:
         ) from error
 
     class HistoryFigure(Figure):
-        """A figure that a notebook shows without pyplot, whose figures stay in memory."""
+        """Figure that a notebook displays without pyplot, which would keep figures in memory."""
 
         def _repr_png_(self) -> bytes:
             picture = io.BytesIO()
@@ -67,7 +74,7 @@ def plot(name: str, versions: Sequence[VersionSize]) -> Figure:
 
 
 def _draw_changes(axis: Any, versions: Sequence[VersionSize]) -> None:
-    """Bars of the rows that each version changed: what came and was updated above the line, what went below it."""
+    """Draw the changed rows of each version: inserts and updates above the line, deletes below."""
     numbers = [v.version for v in versions]
     above = [0] * len(versions)
     for kind in CHANGE_TYPES:

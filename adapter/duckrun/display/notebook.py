@@ -1,4 +1,4 @@
-"""What a notebook shows: small HTML tables, every value escaped."""
+"""Output for notebooks: small HTML tables, with every value escaped."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 ROWS = 10
-_WIDEST = 200  # characters of one value
+_WIDEST = 200  # characters per value
 
 
 def is_notebook() -> bool:
@@ -22,12 +22,16 @@ def is_notebook() -> bool:
 
 
 def is_interactive() -> bool:
-    """True where somebody watches: a terminal or a notebook. Progress is shown there only."""
+    """True in a terminal or a notebook. Progress is shown only there."""
     return is_notebook() or (sys.stdout is not None and sys.stdout.isatty())
 
 
 def rows_html(head: pa.Table, rows: int = ROWS) -> str:
-    """The first rows of a table, of which ``head`` holds one more where there are more."""
+    """Return the first rows of a table as HTML.
+
+    Args:
+        head: Up to ``rows`` rows, and one more if the table has more.
+    """
     names = [(field.name, str(field.type)) for field in head.schema]
     shown = [[_text(value) for value in row.values()] for row in head.slice(0, rows).to_pylist()]
     more = f"<p>the first {rows} rows; there are more</p>" if head.num_rows > rows else ""
@@ -35,7 +39,7 @@ def rows_html(head: pa.Table, rows: int = ROWS) -> str:
 
 
 def facts_html(title: str, facts: Mapping[str, Any]) -> str:
-    """A title over a table of facts; those that are None are left out."""
+    """Return a title over a table of facts as HTML, without those that are None."""
     return f"<h4>{escape(title)}</h4>" + _table([], [[k, _text(v)] for k, v in facts.items() if v is not None])
 
 

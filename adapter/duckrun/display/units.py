@@ -1,4 +1,4 @@
-"""Figures in units that people read."""
+"""Numbers in human-readable units."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from pydantic import ByteSize
 
 
 def readable_bytes(count: float, *, decimal: bool = False) -> str:
-    """A number of bytes in a unit that people read; with ``decimal`` in powers of 1000.
+    """Return a number of bytes in a human-readable unit.
+
+    Args:
+        decimal: Use powers of 1000 instead of 1024.
 
     >>> readable_bytes(1536), readable_bytes(3_400_000_000, decimal=True)
     ('1.5 KiB', '3.4 GB')

@@ -1,4 +1,4 @@
-"""What the properties of a table, and a spec, say of data files, on either engine."""
+"""Properties of data files, from a table and a spec, for both engines."""
 
 from __future__ import annotations
 
@@ -9,14 +9,18 @@ from duckrun.values.layout import COMPRESSION, TARGET_FILE_SIZE, Layout
 
 
 def file_properties(spec: object, properties: Mapping[str, str]) -> Mapping[str, str]:
-    """The properties by which the files of a spec are made: what the spec says of its own, else those of the table."""
+    """Properties of the files that a spec writes: the spec's values override the table's."""
     if not isinstance(spec, Layout):
         return properties
-    own = {COMPRESSION: spec.compression, TARGET_FILE_SIZE: spec.target_file_size}
-    return {**properties, **{name: str(value) for name, value in own.items() if value is not None}}
+    overrides = {COMPRESSION: spec.compression, TARGET_FILE_SIZE: spec.target_file_size}
+    return {**properties, **{name: str(value) for name, value in overrides.items() if value is not None}}
 
 
 def file_size(properties: Mapping[str, str]) -> int | None:
-    """Bytes of a file; None where they do not say. Raises InvalidConfig for what is no size."""
-    asked = properties.get(TARGET_FILE_SIZE)
-    return parse_bytes(asked) if asked else None
+    """Target size of a file in bytes; None if the properties set none.
+
+    Raises:
+        InvalidConfig: The value is not a size.
+    """
+    size = properties.get(TARGET_FILE_SIZE)
+    return parse_bytes(size) if size else None

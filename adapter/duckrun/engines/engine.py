@@ -1,4 +1,4 @@
-"""The seam between the lake and what computes: an engine scans and executes, and knows its limits."""
+"""Interface between the lake and the engines: an engine scans, executes, and knows its limits."""
 
 from __future__ import annotations
 
@@ -21,72 +21,93 @@ if TYPE_CHECKING:
     from duckrun.run.transaction import Transaction
     from duckrun.storage.storage import Storage
     from duckrun.values.changes import WeighedRead
-    from duckrun.values.rows import Commit, ReadSpec, RowSpec, StagedFile
+    from duckrun.values.rows import Commit, EngineName, ReadSpec, RowSpec, StagedFile
     from duckrun.values.snapshot import Scan, Snapshot
     from duckrun.values.tables import MaintenanceResult, OptimizeSpec, PurgeSpec, TableSpec
 
 
 @runtime_checkable
 class Engine(Protocol):
-    """DuckDB or Spark, which inherit what is the same for both. Everything above this seam is written once."""
+    """DuckDB or Spark. Code above this interface is written once; shared defaults are inherited."""
 
-    name: str
+    name: EngineName
     temp_names: AnyCase[Reads]
-    """What the rows under the names were computed from that register(), keep() or a frame's createOrReplaceTempView() gave."""
+    """Tables that the temporary names were computed from.
+
+    register(), keep() and a frame's createOrReplaceTempView() define these names.
+    """
     temp_tables: bool
-    """Whether keep() is there."""
+    """True if the engine supports keep()."""
     returns_rows: bool
-    """Whether a write fills what RETURNING asks for."""
+    """True if a write fills the rows of RETURNING."""
     casts_structs_by_name: bool
-    """True if its cast of a struct goes by the names of the fields, and not by their position."""
+    """True if a cast of a struct matches fields by name, not by position."""
     shares_scans: bool
-    """True if a query that names a small table many times is to scan it once, by a common table expression."""
+    """True if a query that often names a small table should scan it once, in a CTE."""
     subqueries_in_changes: bool
-    """Whether the predicates and values of updates, deletes and merges may hold subqueries."""
+    """True if predicates and values of updates, deletes and merges may contain subqueries."""
 
     def scan(self, snapshot: Snapshot, spec: ReadSpec) -> LazyRows:
-        """The rows of one snapshot, pruned by columns and predicate: lazy."""
+        """Rows of one snapshot, lazily, pruned by columns and predicate."""
 
     def open(self, scan: Scan) -> LazyRows:
-        """The rows of the files of a scan, which may come from another process."""
+        """Rows of the files of a scan, which may come from another process."""
 
     def weighed(self, read: WeighedRead, query: Callable[[str], str]) -> LazyRows:
-        """A query, in DuckDB's SQL, over rows of data files with how often each counts: lazy. ``query`` makes it of the name of those
-        rows. Raises StorageError where a file is gone.
+        """Query, lazily, the rows of data files with their multiplicities.
+
+        Args:
+            read: Files, and the multiplicity of their rows.
+            query: Returns the query in DuckDB's SQL for the name of these rows.
+
+        Raises:
+            StorageError: A file no longer exists.
         """
 
     def inlined(self, rows: LazyRows) -> exp.Expr:
-        """Rows of this engine, as they stand in the syntax tree of a query for select()."""
+        """Rows of this engine as a node in the syntax tree of a query for select()."""
 
     def pinned(self, snapshot: Snapshot) -> exp.Expr:
-        """A table at a version, as it stands in the syntax tree of a query for select()."""
+        """A table at one version as a node in the syntax tree of a query for select()."""
 
     def select(self, query: exp.Expr, what: str = "query") -> LazyRows:
-        """A query whose tables are pinned(), in any dialect's tree: lazy. ``what`` begins the message of an error about it."""
+        """Run a query whose tables are pinned(), lazily.
+
+        The tree may be of any dialect.
+
+        ``what`` is the start of error messages.
+        """
 
     def explain(self, query: exp.Expr, *, analyze: bool = False, what: str = "explain") -> str:
-        """How the engine would compute a query; with ``analyze`` it does, and says how long each step took."""
+        """Query plan as text; with ``analyze`` the query runs, and each step has its time."""
 
     def local(self, rows: pa.Table) -> LazyRows:
-        """Rows of this process as rows of the engine."""
+        """Make rows of this process available to the engine."""
 
     def cast(self, value: exp.Expr, kind: str, rows: LazyRows, column: int) -> exp.Expr:
-        """A value in a type of the engine's SQL, the fields of structs by their names. Its own type is that of a column of ``rows``.
+        """Cast a value to a type of the engine's SQL; struct fields match by name.
 
-        Raises SchemaMismatch for a struct that shares no field with the type.
+        Args:
+            value: Expression to cast.
+            kind: Target type in the engine's SQL.
+            rows: Rows that have the expression's current type.
+            column: Position of the column of ``rows`` that has this type.
+
+        Raises:
+            SchemaMismatch: A struct shares no field with the target type.
         """
 
     def column_types(self, snapshot: Snapshot) -> dict[str, str]:
-        """A table's columns with their types, in the engine's SQL."""
+        """Types of a table's columns in the engine's SQL."""
 
     def read_files(self, format: str, path: str, options: Mapping[str, Any]) -> LazyRows:
-        """The rows of ``parquet`` or ``csv`` files, by Spark's options: lazy."""
+        """Rows of ``parquet`` or ``csv`` files, lazily, by Spark's options."""
 
     def reach(self, lake: Lake) -> None:
-        """Take the credentials and the catalog of another lake, so that its tables can be read and written. Again is fine."""
+        """Attach another lake: its credentials and its catalog. A second call does nothing."""
 
     def can_fence(self, storage: Storage) -> bool:
-        """Whether a write can be fenced to the version that it was computed from (``read_version``)."""
+        """True if a write can be fenced to the version it was computed from (``read_version``)."""
 
     def execute(
         self,
@@ -95,8 +116,14 @@ class Engine(Protocol):
         transaction: Transaction,
         driver: Callable[[], Engine] | None = None,
     ) -> Commit | MaintenanceResult:
-        """Carry out one spec as one commit. ``source`` is any value the session accepts, or None. ``driver`` gives the engine of this process, where
-        that applies what another one's workers wrote.
+        """Carry out one spec as one commit.
+
+        Args:
+            spec: The operation.
+            source: Any value that the session accepts, or None.
+            transaction: Transaction of the table.
+            driver: Returns this process's engine, for an engine whose workers leave the commit to
+                it.
         """
 
     # -- a table as a whole: what tables.carry_out() asks for, where rows are needed
@@ -104,51 +131,61 @@ class Engine(Protocol):
     def instead(
         self, spec: TableSpec, snapshot: Snapshot | None, transaction: Transaction
     ) -> Callable[[], Commit] | None:
-        """The engine's own statement for this, where a commit of ours cannot say it; None where one can."""
+        """The engine's own statement for a spec that our commits cannot express; else None."""
         return None
 
     def count_breaking(self, snapshot: Snapshot, alteration: Alteration, condition: str) -> int:
-        """How many rows, as they are after an alteration, a condition in Spark SQL is not true for."""
+        """Number of altered rows that do not satisfy a condition in Spark SQL (false or NULL)."""
 
     def rewritten(
         self, snapshot: Snapshot, alteration: Alteration, transaction: Transaction
     ) -> AbstractContextManager[Sequence[StagedFile]]:
-        """All rows as they are after an alteration, in files that are the table's if the block commits them."""
+        """Yield files with all altered rows; they become the table's if the block commits them."""
 
     def optimize(self, spec: OptimizeSpec | PurgeSpec, snapshot: Snapshot, transaction: Transaction) -> Commit:
-        """Write small files together, or all in z-order, or those with rows marked as deleted: one commit that changes no row."""
+        """Compact small files, z-order all, or purge deleted rows; the commit changes no row."""
 
     # -- values and their names
 
     def schema_of(self, source: Any) -> pa.Schema:
-        """The Arrow schema with which a value would be stored. A stream is not consumed, nothing is computed."""
+        """Arrow schema that a value would be stored as.
+
+        Nothing is computed, and no stream consumed.
+        """
 
     def register(self, name: str, value: Any, reads: Reads = NOTHING) -> None:
-        """Give a Frame or a local table a name that later queries can read; ``reads`` is what it was computed from."""
+        """Name a Frame or a local table, so that later queries can read it.
+
+        ``reads`` are the tables that it was computed from.
+        """
 
     def keep(self, name: str, rows: LazyRows) -> None:
-        """Compute rows and keep them under a name that later queries of this session can read."""
+        """Materialize rows under a name that later queries of this session can read."""
 
     def forget(self, name: str) -> None:
-        """Take away a name that register(), keep() or a frame gave; none is fine."""
+        """Remove a name of register(), keep() or a frame; an unknown name is ignored."""
 
     def is_kept(self, name: str) -> bool:
-        """True for a name that keep() gave, whose rows change_kept() may change."""
+        """True for a name of keep(), whose rows change_kept() may change."""
         return False
 
     def change_kept(self, name: str, statement: str, reads: Reads) -> pa.Table:
-        """Carry out an INSERT, UPDATE or DELETE, in the engine's SQL, of what keep() keeps: the rows of its RETURNING, or their count."""
+        """Run an INSERT, UPDATE or DELETE, in the engine's SQL, on a table of keep().
+
+        Returns:
+            The rows of its RETURNING, or the number of changed rows.
+        """
 
     def has_name(self, name: str) -> bool:
-        """True for a name among temp_names."""
+        """True for a name in temp_names."""
         return name in self.temp_names
 
     def named_reads(self, name: str) -> Reads:
-        """What the rows under such a name were computed from."""
+        """Tables that the rows of a temporary name were computed from."""
         return self.temp_names.get(name, NOTHING)
 
     def reads_of(self, value: Any) -> Reads:
-        """What a value that is to be written was computed from, as far as that can be known: a Frame says it."""
+        """Tables that a value to write was computed from, as far as known; a Frame records them."""
 
     def close(self) -> None:
-        """Give back what the engine holds. A Spark session that was handed in stays open."""
+        """Release the engine's resources. A Spark session that the caller supplied stays open."""

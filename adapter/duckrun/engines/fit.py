@@ -1,4 +1,4 @@
-"""Which rows fit which table: one rule for both engines, whose types are given as neutral kinds."""
+"""Rules that decide which rows fit a table, shared by both engines through neutral type kinds."""
 
 from __future__ import annotations
 
@@ -15,24 +15,32 @@ _WIDER = ("uint8", "uint16", "uint32", "uint64", "int128", "uint128")
 
 @dataclass(frozen=True)
 class Kind:
-    """A type of one engine. ``name`` is ``null``, ``int8`` … ``uint128``, ``float``, ``double``, ``decimal``, ``date``, ``naive``
-    (a timestamp without zone), ``text``, ``list``, ``map``, ``struct``, or the engine's own word for any other type.
-
-    ``spelled`` is the type in the engine's SQL, ``stored`` that of the type as which Delta stores it, ``inner`` the
-    kinds of its parts by their names.
-    """
+    """A type of one engine in neutral terms."""
 
     name: str
+    """``null``, ``int8`` … ``uint128``, ``float``, ``double``, ``decimal``, ``date``, ``naive`` (a
+    timestamp without zone), ``text``, ``list``, ``map``, ``struct``, or the engine's word for
+    another type.
+    """
     spelled: str
+    """The type in the engine's SQL."""
     stored: str = ""
+    """The engine's SQL for the type as which Delta stores it."""
     inner: tuple[tuple[str, Kind], ...] = ()
+    """Kinds of the nested types, by name."""
     precision: int = 0
     scale: int = 0
 
 
 def fits(source: Kind, target: Kind, *, checked: bool = True, partly: bool = False) -> bool:
-    """True if every value of a source type becomes one value of the target type. With ``checked`` a cast of the engine
-    raises where a value has no place; without, only what always has one fits. With ``partly`` structs may lack fields.
+    """True if every value of the source type becomes one value of the target type.
+
+    Args:
+        source: Type of the data.
+        target: Type of the table.
+        checked: True if the engine's cast raises for a value that does not fit. If False, only
+            types whose values always fit are accepted.
+        partly: True if structs may lack fields.
     """
     if source.name == "null" or target.spelled in (source.spelled, source.stored):
         return True
@@ -63,7 +71,7 @@ def fits(source: Kind, target: Kind, *, checked: bool = True, partly: bool = Fal
 
 _NUMBERS = (*_INTEGERS, *_WIDER, "float", "double", "decimal")
 _WRITTEN_ALIKE = (*_INTEGERS, *_WIDER, "decimal", "boolean", "date", "naive")
-"""What every engine writes as the same text."""
+"""Types whose values every engine converts to the same text."""
 _DATE = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _TEXTS = {
     **dict.fromkeys(_INTEGERS, "[+-]?[0-9]+"),
@@ -72,19 +80,20 @@ _TEXTS = {
     "naive": f"{_DATE}[ T][0-9]{{2}}:[0-9]{{2}}:[0-9]{{2}}([.][0-9]{{1,6}})?",
     "boolean": "true|false|TRUE|FALSE|True|False",
 }
-"""Type -> the texts that every engine reads as the same value of it."""
+"""Type -> pattern of the texts that every engine parses as the same value."""
 
 
 def text_pattern(target: Kind) -> str | None:
-    """A regular expression of the texts that are a value of a type; None for a type that no text is cast to."""
+    """Regular expression of the texts that are values of a type; None if no text is cast to it."""
     if target.name == "decimal":
         return f"[+-]?[0-9]+([.][0-9]{{0,{target.scale}}}0*)?"
     return _TEXTS.get(target.name)
 
 
 def castable(source: Kind, target: Kind) -> bool:
-    """True if values of a source type may have a place in the target type without a change of what they say, so that a cast
-    which is checked value by value is the same on every engine: '7' and 7.0 are an integer, 'seven' and 7.5 are none.
+    """True if a value-checked cast gives the same result on every engine.
+
+    Such a cast does not change a value: '7' and 7.0 are integers, 'seven' and 7.5 are not.
     """
     a, b = source.name, target.name
     if a == "text":
@@ -95,9 +104,10 @@ def castable(source: Kind, target: Kind) -> bool:
 
 
 def assignable(source: Kind, target: Kind, *, partly: bool = False) -> bool:
-    """True for types that an INSERT casts: simple ones, and nested ones whose structs have the same fields in any order.
+    """True for types that an INSERT casts.
 
-    With ``partly`` structs may lack fields.
+    These are simple types, and nested types whose structs have the same fields in any order. With
+    ``partly``, structs may lack fields.
     """
     if fits(source, target, partly=partly):
         return True
@@ -112,7 +122,10 @@ def assignable(source: Kind, target: Kind, *, partly: bool = False) -> bool:
 
 
 def columns_in_expressions(spec: MergeSpec, columns: Collection[str]) -> set[str]:
-    """Source columns that an expression of a merge names. It sees their own values, not those cast to the table's types."""
+    """Source columns that an expression of a merge names.
+
+    Such an expression sees the source's values before the cast to the table's types.
+    """
     texts = [text for clause in spec.clauses for text in clause.expressions]
     named = {
         name.lower()
@@ -125,14 +138,15 @@ def columns_in_expressions(spec: MergeSpec, columns: Collection[str]) -> set[str
 
 
 def castable_columns(spec: MergeSpec, columns: Collection[str]) -> set[str]:
-    """Source columns that may have another type than the table's: keys, and those that no expression names."""
+    """Source columns whose type may differ from the table's: keys, and columns in no expression."""
     keys = {key.lower() for key in spec.keys}
     named = columns_in_expressions(spec, columns)
     return {name for name in columns if name.lower() in keys or name not in named}
 
 
 def assigned_columns(spec: MergeSpec, columns: Collection[str]) -> set[str]:
-    """Source columns that are cast as an INSERT casts them. Keys are not: a rounded key would match another row."""
+    """Source columns that are cast as an INSERT casts them."""
+    # Not the keys: a rounded key would match another row.
     keys = {key.lower() for key in spec.keys}
     return {name for name in columns if spec.casts and name.lower() not in keys}
 
@@ -147,31 +161,43 @@ def fit_all(
     cast: Collection[str] = (),
     assigned: Collection[str] = (),
 ) -> tuple[dict[str, str | None], list[str]]:
-    """How each column of a table is filled: target column -> source column (None: NULL), and the columns that are new.
+    """Map each column of a table to the source column that fills it.
 
-    Raises SchemaMismatch that lists the missing, the new and the differently typed columns. ``optional`` columns may
-    be missing; None lets every column be missing once the schema may change. Those in ``cast`` need only be castable;
-    those ``assigned`` only assignable.
+    Args:
+        source: Columns of the data.
+        target: Columns of the table.
+        schema_mode: How columns that the table lacks are treated.
+        checked: As for fits().
+        optional: Columns that the data may lack. With None it may lack any column, once the schema
+            may change.
+        cast: Columns that only need to be castable.
+        assigned: Columns that only need to be assignable.
+
+    Returns:
+        Target column -> source column (None: NULL), and the columns that are new.
+
+    Raises:
+        SchemaMismatch: Columns are missing, new or of other types; the message lists them.
     """
     by_name = {name.lower(): name for name in source}
     may_miss = set(target) if optional is None and schema_mode != "fail" else set(optional or ())
     filled: dict[str, str | None] = {}
     missing, other = [], []
     for name, kind in target.items():
-        found = name if name in source else by_name.get(name.lower())
-        if found is None:
+        source_name = name if name in source else by_name.get(name.lower())
+        if source_name is None:
             if name in may_miss:
                 filled[name] = None
             else:
                 missing.append(name)
         elif (
-            (found in assigned and assignable(source[found], kind, partly=schema_mode != "fail"))
-            or fits(source[found], kind, checked=checked, partly=schema_mode != "fail")
-            or (found in cast and castable(source[found], kind))
+            (source_name in assigned and assignable(source[source_name], kind, partly=schema_mode != "fail"))
+            or fits(source[source_name], kind, checked=checked, partly=schema_mode != "fail")
+            or (source_name in cast and castable(source[source_name], kind))
         ):
-            filled[name] = found
+            filled[name] = source_name
         else:
-            other.append(f"{name} is {kind.spelled} in the table and {source[found].spelled} in the data")
+            other.append(f"{name} is {kind.spelled} in the table and {source[source_name].spelled} in the data")
     lower = {name.lower() for name in target}
     new = [name for name in source if name.lower() not in lower]
     if problem := unfitting_columns(missing, new, other, may_grow=schema_mode != "fail"):

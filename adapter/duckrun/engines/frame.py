@@ -1,4 +1,7 @@
-"""LazyRows: what an engine gives for a query, the same on both engines. A session makes a Frame of it."""
+"""LazyRows: the lazy result of a query, the same for both engines.
+
+A session wraps it in a Frame.
+"""
 
 from __future__ import annotations
 
@@ -22,19 +25,22 @@ if TYPE_CHECKING:
 
 
 def without_arrow_form(column: str, kind: str) -> UnsupportedFeature:
-    """The error about a column that is to be read as Arrow, and cannot."""
+    """Error for a column that is read as Arrow and has no Arrow type."""
     return UnsupportedFeature(
-        f"column {column} has the type {kind.upper()}, which has no Arrow form: cast it in the query, leave it out, or read it as a "
-        "PySpark DataFrame or a DuckDB relation (native)."
+        f"column {column} has the type {kind.upper()}, which has no Arrow form: cast it in the query, leave it out, "
+        "or read it as a PySpark DataFrame or a DuckDB relation (native)."
     )
 
 
 class FrameSource(Protocol):
-    """What an engine gives for one query. Nothing is computed before a method that needs rows is called."""
+    """An engine's side of one query.
+
+    Nothing is computed before a method that needs rows is called.
+    """
 
     @property
     def native(self) -> Any:
-        """The DuckDB relation, or Spark DataFrame."""
+        """The DuckDB relation or Spark DataFrame."""
 
     def schema(self) -> pa.Schema: ...
     def reader(self) -> pa.RecordBatchReader: ...
@@ -47,23 +53,27 @@ class FrameSource(Protocol):
 
 
 class LazyRows:
-    """Rows that are computed when they are asked for, from tables pinned at one version each. Transforms are SQL;
-    ``native`` is the DuckDB relation or Spark DataFrame underneath, for everything else.
+    """Rows that are computed on demand, from tables that are pinned at one version each.
+
+    Transforms are SQL. For everything else, ``native`` is the DuckDB relation or Spark DataFrame
+    underneath.
     """
 
     is_held = False
-    """True for rows that a user holds: names in their query may mean something else by the time that they are written."""
+    """True for rows in a user's hands: names in their query may have changed meaning when they are
+    written.
+    """
 
     def __init__(self, source: FrameSource, engine: str, alias: str | None = None, reads: Reads = NOTHING) -> None:
         self._source = source
         self.engine = engine
         self.alias_name = alias
         self.reads = reads
-        """The tables that the rows are computed from."""
+        """Tables that the rows are computed from."""
 
     @property
     def source(self) -> FrameSource:
-        """The query of an engine."""
+        """The engine's query."""
         return self._source
 
     @property
@@ -73,36 +83,42 @@ class LazyRows:
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns and their Arrow types; nothing is computed."""
+        """Columns and their Arrow types. Nothing is computed."""
         return self.source.schema()
 
     @property
     def columns(self) -> list[str]:
-        """The names of the columns; a column may have a type without an Arrow form."""
+        """Names of the columns, also of those without an Arrow type."""
         return list(self.native.columns)
 
     def reader(self) -> pa.RecordBatchReader:
-        """The rows as a stream of Arrow record batches; memory does not grow with their number."""
+        """Stream the rows as Arrow record batches; memory does not grow with their number."""
         return self.source.reader()
 
     def toArrow(self) -> pa.Table:
-        """All rows as one Arrow table."""
+        """Return all rows as one Arrow table."""
         return self.reader().read_all()
 
     def arrow(self) -> pa.Table:
-        """The same as toArrow()."""
+        """Alias of toArrow()."""
         return self.toArrow()
 
     def toPandas(self) -> pd.DataFrame:
-        """All rows as a pandas DataFrame. Integers with NULLs are float64, or Int64 where that would change a value."""
+        """Return all rows as a pandas DataFrame.
+
+        Integers with NULLs are float64, or Int64 where float64 would change a value.
+        """
         return pandas_frame(self.toArrow())
 
     def df(self) -> pd.DataFrame:
-        """The same as toPandas()."""
+        """Alias of toPandas()."""
         return self.toPandas()
 
     def pl(self, lazy: bool = False) -> pl.DataFrame | pl.LazyFrame:
-        """All rows as a polars DataFrame; with ``lazy`` a LazyFrame whose filters and columns reach the scan."""
+        """Return all rows as a polars DataFrame.
+
+        With ``lazy``, return a LazyFrame that pushes its filters and columns down to the scan.
+        """
         import polars
 
         if lazy:
@@ -112,9 +128,12 @@ class LazyRows:
         return frame
 
     def collect(self) -> list[dict[str, Any]]:
-        """All rows as dictionaries. Of two columns with one name the second has a number behind it: ``x``, ``x_1``.
+        """Return all rows as dictionaries.
 
-        Raises UnsupportedFeature for a date or time that Python does not have, such as infinity.
+        Of two columns with one name, the second gets a number: ``x``, ``x_1``.
+
+        Raises:
+            UnsupportedFeature: A date or time that Python cannot represent, such as infinity.
         """
         rows = self._told_apart()
         try:
@@ -124,8 +143,8 @@ class LazyRows:
             if not names:
                 raise
             raise UnsupportedFeature(
-                f"Column {', '.join(names)} holds infinity, or a date or time outside of the years 1 to 9999, which Python does not have: read the rows by "
-                "toArrow(), or cast the column to VARCHAR."
+                f"Column {', '.join(names)} holds infinity, or a date or time outside of the years 1 to 9999, which "
+                "Python does not have: read the rows by toArrow(), or cast the column to VARCHAR."
             ) from error
 
     def _told_apart(self) -> pa.Table:
@@ -133,15 +152,19 @@ class LazyRows:
         return rows.rename_columns(told_apart(rows.column_names))
 
     def count(self) -> int:
-        """The number of rows."""
+        """Return the number of rows."""
         return self.source.count()
 
     def limit(self, rows: int) -> Self:
-        """The first ``rows`` rows of it."""
+        """The first ``rows`` rows."""
         return self._with(self.source.limit(given(rows, int, "rows", "limit()")))
 
     def renamed(self, columns: Sequence[tuple[Sequence[str], str]]) -> Self:
-        """Some columns, or fields inside of them, under other names, as pairs (path, name), in that order."""
+        """Select columns, or fields of structs, under other names.
+
+        Args:
+            columns: Pairs (path, name), in the order of the result.
+        """
         return self._with(self.source.renamed(columns))
 
     def named(self, names: Sequence[str]) -> Self:
@@ -149,11 +172,11 @@ class LazyRows:
         return self._with(self.source.named(names))
 
     def alias(self, name: str) -> Self:
-        """The same rows, known by a name in the condition and the clauses of a merge."""
+        """The same rows, under a name for the condition and the clauses of a merge."""
         return self._with(self.source, name)
 
     def _with(self, source: FrameSource, alias: str | None = None) -> Self:
-        """Rows of another query, computed from the same tables."""
+        """Rows of another query over the same tables."""
         other = copy.copy(self)
         other._source, other.alias_name = source, alias
         return other
@@ -167,7 +190,7 @@ class LazyRows:
             print(head)  # noqa: T201 - the reason to call show()
 
     def createOrReplaceTempView(self, name: str) -> None:
-        """Give the frame a name that later statements of this session can read."""
+        """Register the frame under a name that later statements of this session can read."""
         self.source.create_view(given(name, str, "name", "createOrReplaceTempView()"), self.reads)
 
     def _repr_html_(self) -> str:
@@ -178,7 +201,7 @@ class LazyRows:
 
 
 def _is_of_python(column: pa.ChunkedArray) -> bool:
-    """True if each value of a column is one of Python's."""
+    """True if Python can represent every value of the column."""
     try:
         column.to_pylist()
     except (OverflowError, ValueError):

@@ -1,24 +1,26 @@
-"""Work on a table as a whole: make it, alter it, restore it, keep it in order. One code for both engines.
+"""Operations on a whole table, shared by both engines: create, alter, restore, maintain.
 
-An engine is asked only for what needs rows: to count those that break a condition, to write files anew, to compact.
+The engine only supplies what needs rows: count violations, rewrite files, compact.
 """
 
 from __future__ import annotations
 
 import logging
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, NoReturn
 
 from duckrun.engines.engine import Engine
 from duckrun.errors import CommitConflict, DuckrunError, SchemaMismatch, UnsupportedFeature
 from duckrun.formats.commits import NewCommit
+from duckrun.formats.format import logs_of
 from duckrun.run.consumers import stranded
 from duckrun.run.lake_upkeep import maintain
 from duckrun.run.transaction import Transaction
-from duckrun.values.rows import Commit, WriterName, counted_rows
+from duckrun.values.rows import Commit, counted_rows
 from duckrun.values.snapshot import Snapshot
 from duckrun.values.tables import (
     AlterSpec,
@@ -37,18 +39,29 @@ from duckrun.values.upkeep import MergeFilesSpec, RewriteSpec
 
 log = logging.getLogger(__name__)
 
+LogSpec = VacuumSpec | CheckpointSpec | CleanupLogSpec
+
 REWRITTEN = "the table was written anew in one commit: Parquet files know their columns by name and type"
 
 
 def carry_out(engine: Engine, spec: TableSpec, transaction: Transaction) -> Commit | MaintenanceResult:
-    """Carry out one spec. Raises CommitConflict, TableNotFound, SchemaMismatch, InvalidConfig, UnsupportedFeature; the table is
-    then as it was.
+    """Carry out one spec on a table.
+
+    If it fails, the table is unchanged.
+
+    Raises:
+        CommitConflict: The table exists already, or another writer interfered.
+        TableNotFound: There is no such table.
+        SchemaMismatch: Existing rows break the new definition.
+        InvalidConfig: The spec is invalid for this table.
+        UnsupportedFeature: The format or the engine does not support the operation.
     """
-    return TableJob(engine, transaction).run(spec)
+    job = LakeTableJob if transaction.lake.format.logs is None else LogTableJob
+    return job(engine, transaction).run(spec)
 
 
-class TableJob:
-    """One spec on one table."""
+class TableJob(ABC):
+    """One spec applied to one table."""
 
     def __init__(self, engine: Engine, transaction: Transaction) -> None:
         self.engine = engine
@@ -69,7 +82,7 @@ class TableJob:
                 case ConvertSpec():
                     return self._convert(spec)
                 case OptimizeSpec() | PurgeSpec():
-                    return self._of_lake(spec) if self.form.transacts else self._optimize(spec)
+                    return self._optimize(spec)
                 case VacuumSpec() | CheckpointSpec() | CleanupLogSpec():
                     return self._keep(spec)
 
@@ -80,22 +93,20 @@ class TableJob:
         except DuckrunError as error:
             if str(self.ref) in str(error):
                 raise
-            raise type(error)(
+            raise error.with_message(
                 f"{mode} on table {self.ref}: {str(error).rstrip('.')}. The table is as it was."
             ) from error
 
     def _committed(self, spec: TableSpec, attempt: Callable[[Snapshot | None], Commit]) -> Commit:
         def attempted(snapshot: Snapshot | None) -> Commit:
-            if self.form.transacts and snapshot is not None:
-                # What a write begins from is looked at in its transaction, which there is none of where nothing is left to do.
-                snapshot = self.lake.snapshot(self.ref)
-            own = self.engine.instead(spec, snapshot, self.transaction)
-            return attempt(snapshot) if own is None else own()
+            engine_statement = self.engine.instead(spec, snapshot, self.transaction)
+            return attempt(snapshot) if engine_statement is None else engine_statement()
 
         return self.transaction.run(attempted, mode=spec.mode, engine=self.engine.name, rerun=lambda: "again")
 
     def _there(self, snapshot: Snapshot | None) -> Snapshot:
-        return self.lake.snapshot(self.ref) if snapshot is None else snapshot  # raises TableNotFound, with near names
+        # raises TableNotFound, with near names
+        return self.lake.snapshot(self.ref) if snapshot is None else snapshot
 
     # -- what a table is
 
@@ -111,7 +122,6 @@ class TableJob:
         return self.transaction.commit(snapshot, new)
 
     def _alter(self, spec: AlterSpec, snapshot: Snapshot) -> Commit:
-        self.form.refuse_unknown_features(snapshot)
         alteration = self.form.altered(snapshot, spec)
         if not alteration.changed:
             return self.transaction.nothing(snapshot, "the table is so already")
@@ -130,39 +140,48 @@ class TableJob:
         version = self.lake.snapshot(self.ref, spec.version, spec.timestamp).version
         if version == snapshot.version:
             return self.transaction.nothing(snapshot, "the table is at that version")
-        writer: WriterName = "ducklake" if self.form.transacts else "staged"
-        note = self.transaction.note(reason=f"restored to version {version}", writer=writer)
+        note = self.transaction.note(reason=f"restored to version {version}", writer=self.form.writer)
         new = self.form.restore(snapshot, version, note, self.transaction.app)
-        if (
-            self.form.transacts and self.form.record(self.ref, new) is None
-        ):  # the lake has noted it, and nothing differed
+        # There is no record if the restored version has the same rows and columns.
+        if self.form.record(self.ref, new) is None:
             return self.transaction.nothing(snapshot, f"version {version} has the same rows and columns")
-        return self.transaction.committed(new, writer=writer)
+        return self.transaction.committed(new, writer=self.form.writer)
+
+    # -- the parts of a role
+
+    @abstractmethod
+    def _convert(self, spec: ConvertSpec) -> Commit:
+        """Make a folder of Parquet files a table."""
+
+    @abstractmethod
+    def _optimize(self, spec: OptimizeSpec | PurgeSpec) -> MaintenanceResult:
+        """Rewrite files without changing rows."""
+
+    @abstractmethod
+    def _keep(self, spec: LogSpec) -> MaintenanceResult:
+        """Maintain the table's log and old files."""
+
+
+class LogTableJob(TableJob):
+    """One spec applied to a table with its own log."""
+
+    def __init__(self, engine: Engine, transaction: Transaction) -> None:
+        super().__init__(engine, transaction)
+        self.logs = logs_of(self.form)
+
+    def _alter(self, spec: AlterSpec, snapshot: Snapshot) -> Commit:
+        self.logs.refuse_unknown_features(snapshot)
+        return super()._alter(spec, snapshot)
 
     def _convert(self, spec: ConvertSpec) -> Commit:
         reason = "the Parquet files stay as they are"
 
         def attempt(snapshot: Snapshot | None) -> Commit:
             note = self.transaction.note(reason=reason, writer="delta_rs")
-            self.form.convert(self.ref, spec, note, self.transaction.app)
+            self.logs.convert(self.ref, spec, note, self.transaction.app)
             return self.transaction.committed(0, writer="delta_rs", reason=reason)
 
         return self.transaction.run(attempt, mode=spec.mode, engine=self.engine.name, over_files=True)
-
-    # -- keeping it in order
-
-    def _of_lake(self, spec: OptimizeSpec | PurgeSpec) -> MaintenanceResult:
-        """OPTIMIZE and purge in DuckLake's words: merge, and rewrite of every file with deleted rows; either flushes first."""
-        if spec.predicate is not None:
-            raise UnsupportedFeature("WHERE goes with OPTIMIZE of Delta tables; DuckLake chooses the files itself")
-        if isinstance(spec, OptimizeSpec) and spec.z_order_by:
-            raise UnsupportedFeature("DuckLake has no z-order: sort_by keeps rows that are near in the same files")
-        if isinstance(spec, OptimizeSpec) and spec.target_file_size is not None:
-            raise UnsupportedFeature(
-                "the size of a DuckLake table's files is a property of it: target_file_size in a write"
-            )
-        asked = MergeFilesSpec() if isinstance(spec, OptimizeSpec) else RewriteSpec(0.0)
-        return replace(maintain(self.lake, asked, self.ref), mode=spec.mode)
 
     def _optimize(self, spec: OptimizeSpec | PurgeSpec) -> MaintenanceResult:
         before: list[Snapshot] = []
@@ -174,22 +193,22 @@ class TableJob:
 
         commit = self.transaction.run(attempt, mode=spec.mode, engine=self.engine.name, rerun=lambda: "again")
         after = self.lake.snapshot(self.ref, commit.version)
-        made = commit.version if commit.writer != "none" else None
-        record = None if made is None else self.form.record(self.ref, made)
+        version = commit.version if commit.writer != "none" else None
+        record = None if version is None else self.form.record(self.ref, version)
         added, removed = (record.added, record.removed) if record else ((), ())
         return self._result(
             spec,
             before[0] if before else None,
             after,
             commit.seconds,
-            version=made,
+            version=version,
             files_added=len(added),
             files_removed=len(removed),
             bytes_added=sum(file.size for file in added),
             bytes_removed=sum(file.size for file in removed),
         )
 
-    def _keep(self, spec: VacuumSpec | CheckpointSpec | CleanupLogSpec) -> MaintenanceResult:
+    def _keep(self, spec: LogSpec) -> MaintenanceResult:
         started = time.perf_counter()
         removed: tuple[str, ...] = ()
         dry_run = isinstance(spec, VacuumSpec) and spec.dry_run
@@ -197,22 +216,22 @@ class TableJob:
             before = self.lake.snapshot(self.ref)
             match spec:
                 case VacuumSpec():
-                    removed = self.form.vacuum(before, spec)
+                    removed = self.logs.vacuum(before, spec)
                 case CheckpointSpec():
-                    self.form.checkpoint(before)
+                    self.logs.checkpoint(before)
                 case CleanupLogSpec():
-                    removed = self.form.cleanup_log(before)
+                    removed = self.logs.cleanup_log(before)
             after = self.lake.snapshot(self.ref)
-        made = None if after.version == before.version else after.version
+        version = None if after.version == before.version else after.version
         seconds = round(time.perf_counter() - started, 3)
         warnings = stranded(self.lake, after, removed, dry_run=dry_run)
         for each in warnings:
             log.warning("%s", each)
-        said = {"version": made, "removed": removed, "dry_run": dry_run, "warnings": warnings}
-        return self._result(spec, before, after, seconds, **said)
+        result_fields = {"version": version, "removed": removed, "dry_run": dry_run, "warnings": warnings}
+        return self._result(spec, before, after, seconds, **result_fields)
 
     def _result(
-        self, spec: TableSpec, before: Snapshot | None, after: Snapshot, seconds: float, **said: Any
+        self, spec: TableSpec, before: Snapshot | None, after: Snapshot, seconds: float, **fields: Any
     ) -> MaintenanceResult:
         then, now = before.files() if before else None, after.files()
         return MaintenanceResult(
@@ -224,5 +243,50 @@ class TableJob:
             bytes_before=None if then is None else sum(file.size for file in then),
             bytes_after=sum(file.size for file in now),
             seconds=seconds,
-            **said,
+            **fields,
         )
+
+
+class LakeTableJob(TableJob):
+    """One spec applied to a table of a lake with a catalog."""
+
+    def _committed(self, spec: TableSpec, attempt: Callable[[Snapshot | None], Commit]) -> Commit:
+        # A write checks its snapshot within its transaction. An operation without work opens none,
+        # so it reads the newest snapshot here.
+        return super()._committed(
+            spec, lambda snapshot: attempt(None if snapshot is None else self.lake.snapshot(self.ref))
+        )
+
+    def _convert(self, spec: ConvertSpec) -> Commit:
+        raise UnsupportedFeature(
+            f"{self.ref.location} cannot be converted in place to a DuckLake table: CREATE TABLE … AS SELECT * "
+            "FROM read_parquet(…)."
+        )
+
+    def _optimize(self, spec: OptimizeSpec | PurgeSpec) -> MaintenanceResult:
+        """Run OPTIMIZE or purge in a DuckLake: merge files, or rewrite files with deleted rows.
+
+        Both flush inlined rows first.
+        """
+        if spec.predicate is not None:
+            raise UnsupportedFeature("WHERE goes with OPTIMIZE of Delta tables; DuckLake chooses the files itself")
+        if isinstance(spec, OptimizeSpec) and spec.z_order_by:
+            raise UnsupportedFeature("DuckLake has no z-order: sort_by keeps rows that are near in the same files")
+        if isinstance(spec, OptimizeSpec) and spec.target_file_size is not None:
+            raise UnsupportedFeature(
+                "the size of a DuckLake table's files is a property of it: target_file_size in a write"
+            )
+        upkeep_spec = MergeFilesSpec() if isinstance(spec, OptimizeSpec) else RewriteSpec(0.0)
+        return replace(maintain(self.lake, upkeep_spec, self.ref), mode=spec.mode)
+
+    def _keep(self, spec: LogSpec) -> NoReturn:
+        ref = self.lake.snapshot(self.ref).ref
+        match spec:
+            case VacuumSpec():
+                why = f"VACUUM is Delta's; table {ref} is a DuckLake table: expire snapshots of its lake (expire), "
+                why += "then cleanup."
+            case CheckpointSpec():
+                why = f"Table {ref} has no log of its own to checkpoint: its lake has one, s.upkeep.checkpoint()."
+            case CleanupLogSpec():
+                why = f"Table {ref} has no log: expire snapshots of its lake (expire)."
+        raise UnsupportedFeature(why)

@@ -1,4 +1,4 @@
-"""What a commit is to do, and what one did: values of no format's files and of no engine."""
+"""Requests and records of commits, independent of file formats and engines."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from duckrun.values.snapshot import Snapshot, TableRef
 from duckrun.values.tables import TableSpec
 
 WORDS = "metadata"
-"""The key, in the note of a commit, of the caller's own words (Spec.commit_metadata)."""
+"""Key of the caller's own metadata (Spec.commit_metadata) in the note of a commit."""
 
 RowCounts = tuple[int | None, int | None, int | None]
-"""Rows inserted, updated and deleted; None where a count is not known."""
+"""Numbers of rows inserted, updated and deleted; None for an unknown count."""
 
 
 class CommitTaken(Exception):
-    """The version that a commit wanted was taken by another writer."""
+    """Another writer took the version that this commit wanted."""
 
 
 class Behind(CommitTaken):
-    """What a commit was to begin from was not the newest version; nothing was computed from it yet."""
+    """The snapshot was stale before any work was done: retry at once, without a pause."""
 
 
 class WentAhead(CommitTaken):
-    """A commit that this one needs before it was made by itself, as ``version``, and this one is to begin again from there."""
+    """A preparatory commit was made at ``version``; restart from it."""
 
     def __init__(self, what: str, version: int) -> None:
         super().__init__(what)
@@ -37,57 +37,59 @@ class WentAhead(CommitTaken):
 
 @dataclass(frozen=True)
 class Marked:
-    """Rows of one data file that a commit deletes and leaves in the file: their numbers in it, from 0, as NumPy's uint64."""
+    """Rows of one data file that a commit deletes without rewriting the file."""
 
     file: ScanFile
     rows: Any
+    """Row numbers in the file, from 0, as NumPy's uint64."""
 
 
 @dataclass(frozen=True)
 class NewCommit:
-    """What a commit is to say.
-
-    ``spec`` is what was asked for; None where only descriptions change. ``definition`` is the table's new one; None leaves it as
-    it is. ``anew``: it makes another table in the place of one. ``removes`` are files of the version before, ``marks`` those of
-    which only some rows go, none of them deleted before. ``rows`` are held
-    against the files: a commit whose rows do not add up is not made. ``data_change``: rows come or go, where False only moves
-    them to other files. ``blind``: nothing of the table was read for it. ``pruned`` is how many files of the version before were not opened to
-    look for its rows, None where none were looked for. ``feed`` are the files of the change feed, which then say all that it changed.
-    """
+    """Request for a commit."""
 
     spec: RowSpec | TableSpec | None
+    """The user's spec; None if only descriptions change."""
     definition: TableDefinition | None = None
+    """New definition of the table; None keeps the current one."""
     adds: Sequence[StagedFile] = ()
     removes: Sequence[ScanFile] = ()
+    """Files of the previous version that the commit removes."""
     rows: RowCounts = (0, 0, 0)
+    """Expected row counts. A commit whose files do not match them is refused."""
     writer: WriterName = "none"
     reason: str = ""
     anew: bool = False
+    """True if the commit replaces a table with another one."""
     data_change: bool = True
+    """False if the commit only moves rows to other files."""
     blind: bool = False
+    """True if the write read nothing from the table."""
     marks: Sequence[Marked] = ()
+    """Partial deletes. No row in them was deleted before."""
     pruned: int | None = None
+    """Number of files that the search for rows skipped; None without a search."""
     feed: Sequence[StagedFile] = ()
+    """Files of the change feed. If there are any, they describe the whole change."""
     work: Any = None
-    """The transaction of the format's own in which the rows were written already, where it ``transacts``."""
+    """Transaction of a TransactionalLake that already wrote the rows."""
 
 
 @dataclass(frozen=True)
 class FileChange:
-    """One file that a commit added or removed. ``name`` is the file as the log spells it; ``size`` is in bytes, 0 where the log
-    has none.
-    """
+    """One file that a commit added or removed."""
 
     name: str
+    """File name as the log spells it."""
     size: int = 0
+    """Size in bytes; 0 if the log has none."""
     partition_values: Mapping[str, str | None] | None = None
     changes_rows: bool = True
 
 
 @dataclass(frozen=True)
 class CommitRecord:
-    """What one commit changed, as the log has it. ``timestamp`` is in milliseconds since 1970, by the clock of who committed;
-    ``note`` is what the engine wrote into it of its own, empty for other writers."""
+    """Changes of one commit, as the log records them."""
 
     version: int
     operation: str
@@ -97,23 +99,32 @@ class CommitRecord:
     changes_metadata: bool
     rows: RowCounts
     timestamp: int | None
+    """Milliseconds since 1970, by the committer's clock."""
     note: Mapping[str, Any]
+    """Metadata written by this engine; empty for commits of other writers."""
 
     @property
     def changes_rows(self) -> bool:
-        """Whether rows came or went; False where the same rows lie in other files, or only the definition changed."""
+        """True if rows were added or removed.
+
+        False for a commit that only moves rows or changes the definition.
+        """
         return any(file.changes_rows for file in (*self.added, *self.removed))
 
     @property
     def added_paths(self) -> set[str]:
-        """The paths of the files that the commit added, decoded as ScanFile.path is."""
+        """Paths of the files that the commit added, decoded like ``ScanFile.path``."""
         return {unquote(file.name) for file in self.added}
 
     def as_commit(
         self, ref: TableRef, *, mode: str = "unknown", engine: str = "unknown", writer: str = "none", reason: str = ""
     ) -> Commit:
-        """The Commit that whoever made it got; what it did not note of itself is as given here."""
+        """Return the Commit as its writer received it.
+
+        The arguments are defaults for values that the writer did not record.
+        """
         counts = zip(("rows_inserted", "rows_updated", "rows_deleted"), self.rows, strict=True)
+        # A commit that adds a deletion vector removes and adds the same file.
         marked = {file.name for file in self.added} & {file.name for file in self.removed}
         return Commit(
             table=str(ref),
@@ -128,31 +139,35 @@ class CommitRecord:
             files_marked=len(marked),
             files_pruned=self.note.get("files_pruned"),
             bytes_added=sum(file.size for file in self.added if file.name not in marked),
-            retracted=Retracted(**said) if (said := self.note.get("retracted")) else None,
+            retracted=Retracted(**retracted) if (retracted := self.note.get("retracted")) else None,
             **{name: self.note.get(name, count) for name, count in counts},
         )
 
 
 @dataclass(frozen=True)
 class TakenBack:
-    """What a commit takes back beside what it adds: ``records`` are the commits of an older attempt, oldest first.
-
-    ``newest`` is the table as it is. With ``base`` it is that version which the write begins from; ``anew`` says that there was no
-    table. Otherwise the rows go that ``records`` added: of Delta those of ``files``.
-    """
+    """Older attempt of a write that a new commit undoes."""
 
     records: Sequence[CommitRecord]
+    """Commits of the older attempt, oldest first."""
     newest: Snapshot
+    """Current snapshot of the table."""
     base: Snapshot | None = None
+    """Version that the write restarts from.
+
+    Without one, exactly the rows of ``records`` are removed.
+    """
     anew: bool = False
+    """True if the older attempt created the table."""
     files: Sequence[ScanFile] = ()
+    """Delta files whose rows are removed."""
 
     @property
     def version(self) -> int:
-        """The newest version that is taken back."""
+        """Newest version that is undone."""
         return self.records[-1].version
 
     @property
     def by_rows(self) -> bool:
-        """True if exactly the rows go that were added."""
+        """True if exactly the added rows are removed."""
         return self.base is None and not self.anew

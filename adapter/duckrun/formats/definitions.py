@@ -1,10 +1,13 @@
-"""What a table is apart from its rows, and how that changes: what every format's definition has."""
+"""Table definitions, which are everything but the rows, and alterations of them.
+
+Common to all formats.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from duckrun.errors import SchemaMismatch
@@ -15,10 +18,10 @@ if TYPE_CHECKING:
 
 
 class TableDefinition(Protocol):
-    """Columns, partitions, properties and constraints of a table.
+    """Columns, partitioning, properties and constraints of a table.
 
-    ``fields`` are the columns as ``name``, ``type``, ``nullable`` and ``metadata``, with types as Spark's JSON has them;
-    ``checks`` maps the name of a constraint to its condition in Spark SQL.
+    ``fields`` are dicts with ``name``, ``type``, ``nullable`` and ``metadata``. Types are spelled
+    as in Spark's JSON. ``checks`` maps a constraint name to its condition in Spark SQL.
     """
 
     @property
@@ -46,19 +49,25 @@ class TableDefinition(Protocol):
     def variants(self) -> frozenset[str]: ...
 
     def column(self, name: str) -> dict[str, Any]:
-        """A column by its name in any case. Raises SchemaMismatch."""
+        """Return a column by its name, ignoring case.
+
+        Raises:
+            SchemaMismatch: The table has no such column.
+        """
 
 
 @dataclass(frozen=True)
 class OfColumns:
-    """What every definition answers from its columns and its properties alone."""
+    """Members of a definition that depend only on its columns and properties."""
 
     fields: tuple[dict[str, Any], ...]
 
-    if TYPE_CHECKING:
+    properties: Mapping[str, str] = field(default_factory=dict, kw_only=True)
+    description: str | None = field(default=None, kw_only=True)
 
-        @property
-        def properties(self) -> Mapping[str, str]: ...
+    def users_of(self, path: Sequence[str]) -> list[str]:
+        """Return the uses of a column or field that prevent its removal, in words."""
+        raise NotImplementedError
 
     @property
     def names(self) -> list[str]:
@@ -73,18 +82,28 @@ class OfColumns:
         return sort_order(self.properties)
 
     def column(self, name: str) -> dict[str, Any]:
-        """A column by its name in any case. Raises SchemaMismatch."""
-        for found in self.fields:
-            if found["name"].lower() == name.lower():
-                return found
-        raise SchemaMismatch(f"there is no column {name!r}; the columns are {', '.join(self.names)}")
+        """Return a column by its name, ignoring case.
+
+        Raises:
+            SchemaMismatch: The table has no such column.
+        """
+        for column in self.fields:
+            if column["name"].lower() == name.lower():
+                return column
+        raise self.no_column(name)
+
+    def no_column(self, name: str) -> SchemaMismatch:
+        """Return the error that the table has no column of a name."""
+        return SchemaMismatch(f"there is no column {name!r}; the columns are {', '.join(self.names)}")
 
     def with_column(self, name: str, /, **changes: Any) -> Self:
+        """Return the definition with keys of one column replaced."""
         old = self.column(name)
         return replace(self, fields=tuple({**f, **changes} if f is old else f for f in self.fields))
 
 
 def refuse_known(name: str, names: Iterable[str]) -> None:
+    """Raise SchemaMismatch if a column name is empty or already used, ignoring case."""
     if not name:
         raise SchemaMismatch("a column has no name")
     for known in names:
@@ -96,14 +115,14 @@ def refuse_known(name: str, names: Iterable[str]) -> None:
 
 @dataclass(frozen=True)
 class Alteration:
-    """A definition after some changes. ``columns`` says how the columns are filled: new name -> old one, or None; those in
-    ``grown`` have structs with new fields, which are NULL where a file has none of them.
-    """
+    """Definition of a table before and after some changes."""
 
     before: TableDefinition
     after: TableDefinition
     columns: Mapping[str, str | None]
+    """Source of each column: new name -> old name, or None for a new column."""
     grown: frozenset[str] = frozenset()
+    """Columns whose structs gained fields. These are NULL for rows of files that lack them."""
 
     @property
     def changed(self) -> bool:
@@ -111,7 +130,7 @@ class Alteration:
 
     @property
     def rewrites(self) -> bool:
-        """True if the data files do not hold the rows in their new form: Parquet files know columns by name and type."""
+        """True if the data files must be rewritten: Parquet files know columns by name and type."""
         if set(self.before.names) - set(self.columns.values()):
             return True
         return any(
@@ -121,14 +140,14 @@ class Alteration:
         )
 
     def tests(self) -> list[tuple[str, str]]:
-        """What must hold of every row of the table, as (condition in Spark SQL, what it means)."""
-        found = []
+        """Conditions that every row must meet, as (condition in Spark SQL, meaning)."""
+        tests = []
         for column in self.after.fields:
             old = self.columns[column["name"]]
             if not column["nullable"] and (old is None or self.before.column(old)["nullable"]):
                 name = "`" + column["name"].replace("`", "``") + "`"
-                found.append((f"{name} IS NOT NULL", f"column {column['name']} is to be NOT NULL"))
+                tests.append((f"{name} IS NOT NULL", f"column {column['name']} is to be NOT NULL"))
         for name, condition in self.after.checks.items():
             if self.before.checks.get(name) != condition:
-                found.append((condition, f"the constraint {name} is {condition}"))
-        return found
+                tests.append((condition, f"the constraint {name} is {condition}"))
+        return tests

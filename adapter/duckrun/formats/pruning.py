@@ -1,4 +1,4 @@
-"""Which data files a predicate can find rows in, by their partition values and by the bounds of their columns."""
+"""File pruning: data files that can match a predicate, by partition values and column bounds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ from duckrun.values.rows import ReadSpec, ScanFile
 from duckrun.values.snapshot import Snapshot
 
 Bounds = Callable[[str], pa.Table | None]
-"""Gives the bounds of a column in each file: ``name``, ``low`` and ``high``, NULL where they are not known; None for a column without."""
+"""Function from a column name to its bounds per file: ``name``, ``low`` and ``high``.
+
+Unknown bounds are NULL. The result is None for a column without bounds.
+"""
 
 _COMPARISONS: dict[type[exp.Expr], str] = {
     exp.EQ: "{low} <= {value} AND {high} >= {value}",
@@ -28,44 +31,50 @@ _COMPARISONS: dict[type[exp.Expr], str] = {
 }
 _FLIPPED: dict[type[exp.Expr], type[exp.Expr]] = {exp.LT: exp.GT, exp.LTE: exp.GTE, exp.GT: exp.LT, exp.GTE: exp.LTE}
 _PLAIN: tuple[type, ...] = (
-    exp.And, exp.Or, exp.Not, exp.Paren, exp.Column, exp.Identifier, exp.Literal, exp.Boolean, exp.Null, exp.Neg, exp.In, exp.Between,
-    exp.Is, exp.NEQ, *_COMPARISONS,
+    exp.And, exp.Or, exp.Not, exp.Paren, exp.Column, exp.Identifier, exp.Literal, exp.Boolean, exp.Null, exp.Neg,
+    exp.In, exp.Between, exp.Is, exp.NEQ, *_COMPARISONS,
 )  # fmt: skip
-"""Parts of a condition that mean the same wherever they are computed."""
+"""Expression types with the same meaning in every engine."""
 
 
 @dataclass(frozen=True)
 class Matching:
-    """The files that may hold rows for a predicate, and what is left of it to filter these by; None where all of their rows match."""
+    """Files that may match a predicate."""
 
     files: tuple[ScanFile, ...]
     residual: str | None
+    """Part of the predicate that must still filter the rows; None if all rows match."""
 
 
 def matching(snapshot: Snapshot, files: Sequence[ScanFile], spec: ReadSpec, bounds: Bounds) -> Matching:
-    """The files of a snapshot that may hold rows for which a spec's predicate is true. No data file is opened."""
+    """Return the files of a snapshot that may match the predicate of a spec.
+
+    Opens no data file.
+    """
     if spec.predicate is None:
         return Matching(tuple(files), None)
     if spec.dialect != "duckdb":
+        # The translation only prunes files. The engine evaluates the original predicate.
         in_duckdb = replace(spec, predicate=transpile(spec.predicate, spec.dialect, "duckdb"), dialect="duckdb")
         return Matching(matching(snapshot, files, in_duckdb, bounds).files, spec.predicate)
     predicate = spec.predicate
     try:
         tree = tree_in(predicate, "duckdb")
     except (SqlglotError, RecursionError):
+        # sqlglot cannot parse everything that DuckDB can: read all files.
         return Matching(tuple(files), predicate)
     pruner = _Pruner(snapshot, files, bounds)
     parts = list(_conjuncts(tree))
     tests = [(part, pruner.exact(part), pruner.possible(part)) for part in parts]
     decided = {id(part) for part, exact, _ in tests if exact is not None}
     conditions = [possible for _, _, possible in tests if possible is not None]
-    kept = pruner.files_where(conditions) if conditions else tuple(files)
-    if kept is None:
+    matches = pruner.files_where(conditions) if conditions else tuple(files)
+    if matches is None:
         return Matching(tuple(files), predicate)
     left = [part for part in parts if id(part) not in decided]
     if len(left) == len(parts):
-        return Matching(kept, predicate)
-    return Matching(kept, " AND ".join(f"({part.sql(dialect='duckdb')})" for part in left) or None)
+        return Matching(matches, predicate)
+    return Matching(matches, " AND ".join(f"({part.sql(dialect='duckdb')})" for part in left) or None)
 
 
 def _conjuncts(tree: exp.Expr) -> Sequence[exp.Expr]:
@@ -83,7 +92,7 @@ def _conjuncts(tree: exp.Expr) -> Sequence[exp.Expr]:
 
 @dataclass
 class _Pruner:
-    """Conditions over one row per file, of a table whose columns are its partition values and the bounds of others."""
+    """SQL conditions over one row per file, whose columns are partition values and bounds."""
 
     snapshot: Snapshot
     files: Sequence[ScanFile]
@@ -92,7 +101,7 @@ class _Pruner:
     _known: dict[str, bool] = field(default_factory=dict)
 
     def exact(self, node: exp.Expr) -> str | None:
-        """SQL that is true for just the files all of whose rows match; None where partition values do not decide."""
+        """SQL for files whose rows all match; None if partition values do not decide."""
         names = {column.name for column in node.find_all(exp.Column)}
         if not names or not all(isinstance(part, _PLAIN) for part in node.walk()):
             return None
@@ -101,10 +110,11 @@ class _Pruner:
         renamed = node.transform(
             lambda each: _named(f"p {each.name.lower()}") if isinstance(each, exp.Column) else each
         )
+        # A predicate that is NULL does not match.
         return f"coalesce(({renamed.sql(dialect='duckdb')}), false)"
 
     def possible(self, node: exp.Expr) -> str | None:
-        """SQL that is true for the files that may hold a row which matches; None where that is every file."""
+        """SQL for files that may have a matching row; None if every file may."""
         if (exact := self.exact(node)) is not None:
             return exact
         if isinstance(node, exp.Paren):
@@ -128,22 +138,23 @@ class _Pruner:
         return None
 
     def files_where(self, conditions: Sequence[str]) -> tuple[ScanFile, ...] | None:
-        """The files for which all conditions are true; None where they cannot be computed."""
+        """Return the files that meet all conditions; None if the conditions fail to evaluate."""
         rows = pa.table({"file": pa.array(range(len(self.files)), pa.int64()), **self.columns})
         name = quote_identifier("duckrun files")
         with _instance().cursor() as cursor:
             cursor.register("duckrun files", rows)
             try:
-                asked = " AND ".join(f"({condition})" for condition in conditions)
-                kept = cursor.execute(f"SELECT file FROM {name} WHERE {asked} ORDER BY file").fetchall()
-            except duckdb.Error:  # a value that does not fit the column's type: the read says so
+                predicate = " AND ".join(f"({condition})" for condition in conditions)
+                numbers = cursor.execute(f"SELECT file FROM {name} WHERE {predicate} ORDER BY file").fetchall()
+            except duckdb.Error:
+                # A literal does not fit the column's type. The read itself reports it.
                 return None
             finally:
                 cursor.unregister("duckrun files")
-        return tuple(self.files[number] for (number,) in kept)
+        return tuple(self.files[number] for (number,) in numbers)
 
     def _test(self, kind: type[exp.Expr], column: exp.Expr, value: exp.Expr) -> str | None:
-        """SQL that is false for files whose bounds leave out every row for which a comparison is true."""
+        """SQL that is false for files whose bounds exclude every match of a comparison."""
         if not isinstance(column, exp.Column) or column.table or not self._bounded(column.name):
             return None
         if not self._comparable(self._type(column.name), value):
@@ -158,7 +169,7 @@ class _Pruner:
 
     @staticmethod
     def _comparable(kind: pa.DataType | None, value: exp.Expr) -> bool:
-        """True for a literal that is compared in the order of the column's type."""
+        """True for a literal that compares in the order of the column's type."""
         number = value.this if isinstance(value, exp.Neg) else value
         if not isinstance(number, exp.Literal) or kind is None:
             return False
@@ -167,7 +178,10 @@ class _Pruner:
         return number.is_string and (pa.types.is_date(kind) or pa.types.is_string(kind))
 
     def _partition(self, name: str) -> bool:
-        """True for a partition column of which every file has a value; its values are then among the columns."""
+        """True for a partition column with a value in every file.
+
+        Adds the values to ``columns``.
+        """
         key = f"p {name.lower()}"
         if key in self._known:
             return self._known[key]
@@ -181,23 +195,23 @@ class _Pruner:
             texts = pa.array([file.partition_values[str(column)] for file in self.files], pa.string())
             try:
                 self.columns[key] = texts.cast(kind)
-            except pa.ArrowInvalid:  # spelled as another writer does
+            except pa.ArrowInvalid:  # Another writer spells the values differently.
                 self._known[key] = False
         return self._known[key]
 
     def _bounded(self, name: str) -> bool:
-        """True for a column with bounds, which are then among the columns."""
+        """True for a column with bounds. Adds the bounds to ``columns``."""
         key = f"low {name.lower()}"
         if key in self._known:
             return self._known[key]
         column = next((f.name for f in self.snapshot.stored_schema if f.name.lower() == name.lower()), None)
-        found = None if column is None or column in self.snapshot.partition_columns else self.bounds(column)
-        self._known[key] = found is not None
-        if found is not None:
-            places = {name: place for place, name in enumerate(found.column("name").to_pylist())}
+        bounds = None if column is None or column in self.snapshot.partition_columns else self.bounds(column)
+        self._known[key] = bounds is not None
+        if bounds is not None:
+            places = {name: place for place, name in enumerate(bounds.column("name").to_pylist())}
             at = pa.array([places.get(str(file.spelled)) for file in self.files], pa.int64())
             for end in ("low", "high"):
-                self.columns[f"{end} {name.lower()}"] = found.column(end).combine_chunks().take(at)
+                self.columns[f"{end} {name.lower()}"] = bounds.column(end).combine_chunks().take(at)
         return self._known[key]
 
 
@@ -211,8 +225,8 @@ def _instance() -> duckdb.DuckDBPyConnection:
 
 
 def without_bounds(snapshot: Snapshot, spec: ReadSpec) -> Matching:
-    """The same for a format that keeps no bounds of its own to prune by: partition values alone."""
+    """Match files by partition values alone, for a format without bounds of its own."""
     beside: Sequence[ScanFile] = () if snapshot.list_beside is None else snapshot.list_beside(snapshot)
-    found = matching(snapshot, snapshot.files(), spec, lambda column: None)
-    # Rows beside the files are of any partition.
-    return Matching((*found.files, *beside), spec.predicate if beside else found.residual)
+    matches = matching(snapshot, snapshot.files(), spec, lambda column: None)
+    # Rows outside of the data files may belong to any partition.
+    return Matching((*matches.files, *beside), spec.predicate if beside else matches.residual)

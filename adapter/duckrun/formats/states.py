@@ -1,4 +1,4 @@
-"""What reads the states of a lake's tables for change queries, where files and commits alone do not say what changed."""
+"""Reader of historic table states, for formats whose files and commits do not tell what changed."""
 
 from __future__ import annotations
 
@@ -10,39 +10,68 @@ from duckrun.values.snapshot import Snapshot, TableRef
 
 
 class StateReader(Protocol):
-    """The states of a lake's tables, for a format whose files alone do not say what a table held: it reads the rows of each itself."""
+    """Reader of a table's rows at any version of its lake.
+
+    A format provides one if data files alone do not define a table's rows. Change queries then
+    compare states instead of files.
+    """
 
     def begun(self, snapshot: Snapshot) -> int:
-        """The first version of the lake that has the table; before it there is none, which is no error."""
+        """Return the first version of the lake that has the table.
+
+        Earlier versions are not an error.
+        """
 
     def has_table(self, snapshot: Snapshot, version: int) -> bool:
-        """True if the table, or another one in its place, is there at a version of the lake."""
+        """True if a version of the lake has the table, or another table of the same name."""
 
     def first(self, snapshot: Snapshot, after: int) -> int:
-        """The first version behind one that has the table, or another one in its place."""
+        """Return the first version after ``after`` that has the table or another of its name."""
 
     def again(self, snapshot: Snapshot, version: int) -> Snapshot:
-        """The same table at another version of the lake, whatever its name was then. Raises VersionNotReadable."""
+        """Return the same table at another version of the lake, whatever its name was then.
+
+        Raises:
+            VersionNotReadable: The version has expired or does not exist yet.
+        """
 
     def read_at(self, snapshot: Snapshot) -> int:
-        """The version of the lake at which a snapshot was read; its own may be an older one, which reads the same."""
+        """Return the lake version at which a snapshot was read.
+
+        The snapshot's own version may be older. Both have the same rows.
+        """
 
     def at_time(self, ref: TableRef, timestamp: str) -> int:
-        """The newest version of the lake at or before a time (ISO 8601), whether it has the table or not."""
+        """Return the newest lake version at or before a time (ISO 8601).
+
+        The version need not have the table.
+        """
 
     def since_time(self, ref: TableRef, timestamp: str) -> int:
-        """The first version of the lake that is no older than a time (ISO 8601)."""
+        """Return the first lake version at or after a time (ISO 8601)."""
 
     def refuse_unreadable(self, ref: TableRef, after: int, to: int, *, each: bool) -> None:
-        """Raise VersionNotReadable, with the oldest beginning that works, where a version that a range needs is gone: its ends, or
-        ``each`` one in it.
+        """Raise VersionNotReadable if a version that a range needs has expired.
+
+        The error names the oldest start that works.
+
+        Args:
+            each: Require every version of the range, not only its two ends.
         """
 
     def rows(self, steps: Sequence[Between], to: Snapshot, columns: Sequence[str]) -> Sequence[StateRows]:
-        """What to read so that the rows of each step sum up to its difference, in the columns and types of ``to``. No data file is opened."""
+        """Plan the reads whose signed rows add up to the difference of each step.
+
+        Opens no data file.
+
+        Args:
+            steps: Ranges of versions to compare.
+            to: Snapshot that defines the names and types of the columns.
+            columns: Columns to read.
+        """
 
     def whole(self, snapshot: Snapshot) -> StateRows:
-        """All rows of a version, each of which counts once."""
+        """Plan a read of all rows of a version, each with multiplicity 1."""
 
     def sql(
         self,
@@ -54,12 +83,20 @@ class StateReader(Protocol):
         row_id: str | None = None,
         row_commit: str | None = None,
     ) -> str | None:
-        """The rows as DuckDB's SQL behind FROM, with how often each counts, in which step, and if asked its id and the version that wrote it;
-        None where there is nothing to read.
+        """Return a FROM clause of DuckDB SQL that reads planned rows; None without a plan.
+
+        Args:
+            weight: Name of the column for the multiplicity of a row: 1 for added, -1 for removed.
+            step: Name of the column for the number of the step.
+            row_id: Name of the column for the row id; None omits it.
+            row_commit: Name of the column for the version that wrote the row; None omits it.
         """
 
     def own_sql(self, function: OwnFunction, to: Snapshot, first: int, last: int) -> str:
-        """What the format itself says changed in a table, both versions included, as DuckDB's SQL behind FROM."""
+        """Return a FROM clause of DuckDB SQL that calls a change function of the format itself.
+
+        Both ends of the range are included.
+        """
 
     def lake_sql(self, function: LakeFunction) -> str:
-        """What the format itself says of the lake, as DuckDB's SQL behind FROM."""
+        """Return a FROM clause of DuckDB SQL that calls a lake-wide function of the format."""

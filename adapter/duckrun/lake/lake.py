@@ -1,4 +1,4 @@
-"""A lake: a root folder, its schemas and tables, found by listing; and the definition files beside them."""
+"""A lake: a root folder, its schemas and tables, found by listing, and their definition files."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ from duckrun.values.snapshot import Snapshot, TableRef
 __all__ = ["Lake", "LocationDefinition", "TableRef", "ViewDefinition"]
 
 INFORMATION = "information_schema"
-"""The schema of every lake that says what is in it. No folder has that name."""
+"""The schema of every lake that lists its contents. No folder has this name."""
 
 
 @dataclass(frozen=True)
 class ViewDefinition:
-    """A persisted view: its SQL and dialect, its columns as (name, type), and the tables it reads.
-
-    ``catalog`` is the database name under which the SQL may name this lake's own tables.
-    """
+    """A persisted view: its SQL and the columns and tables behind it."""
 
     sql: str
     dialect: str = "duckdb"
     columns: tuple[tuple[str, str], ...] = ()
+    """Pairs of name and type."""
     reads: tuple[str, ...] = ()
+    """Tables that the view reads."""
     catalog: str | None = None
+    """Database name under which the SQL may name this lake's own tables."""
     comment: str | None = None
     column_comments: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
 class LocationDefinition:
-    """A table whose folder is not ``<root>/<schema>/<name>``."""
+    """A table with a folder other than ``<root>/<schema>/<name>``."""
 
     location: str
 
@@ -54,7 +54,7 @@ NameDefinition = ViewDefinition | LocationDefinition
 
 
 class Lake:
-    """Names to tables, for one root and one set of credentials.
+    """Names and tables of one root, with one set of credentials.
 
     Example::
 
@@ -82,34 +82,42 @@ class Lake:
         self._spellings: dict[tuple[str, str], tuple[str, str]] = {}
         self.in_transaction = False
         self.waits_for: str | None = None
-        """The lake of a transaction that is open in the session, in which nothing is written to this one."""
+        """Lake of the session's open transaction, which blocks writes to this one."""
         self.format: Format = format_of(self.storage, form, read_only=read_only)
+
+    has_catalog = False
+    """True if a catalog stores the names, views and macros, and tables have no folders to open."""
 
     @property
     def address(self) -> str:
-        """Where tables are looked up, without a password: the root, or the catalog of a lake that has one."""
+        """Place of the table names, without a password: the root, or the address of a catalog."""
         return self.root
 
     @property
     def for_one_process(self) -> bool:
-        """Whether only one process at a time may have the lake open."""
+        """True if only one process at a time may open the lake."""
         return False
 
     def __repr__(self) -> str:
         return f"Lake({self.root!r})"
 
     def close(self) -> None:
-        """Let go of what was opened to answer questions about the lake; the next question opens it again."""
+        """Close resources for metadata; the next use reopens them."""
 
     # -- names
 
     def resolve(self, schema: str, name: str) -> TableRef:
-        """The table of a name, whether it exists or not. Raises InvalidConfig for a name that leaves the root."""
+        """Return the ref of a name, existing or not.
+
+        Raises InvalidConfig for a name that leaves the root.
+        """
         return self.find(schema, name)[0]
 
     def find(self, schema: str, name: str) -> tuple[TableRef, NameDefinition | None]:
-        """The table of a name, whether it exists or not, and its definition file, which says whether it is a view. Raises
-        InvalidConfig for a name that leaves the root.
+        """Return the ref of a name, existing or not, and its definition file, which tells a view.
+
+        Raises:
+            InvalidConfig: The name leaves the root.
         """
         self.check_name(schema)
         self.check_name(name)
@@ -117,10 +125,13 @@ class Lake:
         return self._ref(schema, name, definition), definition
 
     def look_up(self, schema: str, name: str) -> tuple[TableRef, NameDefinition | None]:
-        """The table of a name in any letter case, whether it exists or not, and its definition file.
+        """Return the ref of a name in any case, existing or not, and its definition file.
 
-        The exact spelling wins. Names are listed only where the exact one has nothing, and how the lake spells a name is kept. A new
-        table gets the schema that is there. Raises InvalidConfig for a spelling that several names differ from in case only.
+        The exact spelling wins. Names are listed only if the exact one is missing, and the lake's
+        spelling is cached. A new table gets the spelling of an existing schema.
+
+        Raises:
+            InvalidConfig: Several names differ from the given one only in case.
         """
         ref, definition = self.find(*self._spellings.get((schema, name), (schema, name)))
         if definition is not None or self.exists(ref):
@@ -135,22 +146,29 @@ class Lake:
         return self.find(*spelled)
 
     def spelled_schema(self, name: str) -> str:
-        """A schema as the lake spells it; one that is not there as it is given. Raises InvalidConfig for several that differ in case only."""
+        """Return a schema as the lake spells it; a missing one unchanged.
+
+        Raises:
+            InvalidConfig: Several schemas differ from the given one only in case.
+        """
         like = [each for each in self.schemas() if each.lower() == name.lower()]
         if not like and self.default_schema.lower() == name.lower():
             return self.default_schema
         return _only(name, like, f"Lake {self.root} has several schemas", str)
 
     def known(self, schema: str, name: str) -> TableRef | None:
-        """The table of a name that was there when this lake last looked, where looking again costs more than it is worth."""
+        """Return the cached ref of a table, for lakes where looking it up again is expensive."""
         return None
 
     def newest(self, schema: str, name: str) -> Snapshot | None:
-        """The newest snapshot of a table, where reading it costs no more than to look the name up; None where that has to be done."""
+        """Return a table's newest snapshot, if that is as cheap as looking up its name.
+
+        Else None.
+        """
         return None
 
     def parse(self, dotted: str) -> TableRef:
-        """The table of ``name`` (in the default schema) or ``schema.name``."""
+        """Return the ref of ``name`` (in the default schema) or ``schema.name``."""
         parts = dotted.split(".")
         if len(parts) > 2:
             raise InvalidConfig(
@@ -159,31 +177,37 @@ class Lake:
         return self.resolve(parts[0] if len(parts) == 2 else self.default_schema, parts[-1])
 
     def at(self, location: str | os.PathLike[str], *, schema: str | None = None, name: str | None = None) -> TableRef:
-        """The table in a folder, wherever it is."""
+        """Return the ref of a table in any folder."""
         root = normalise_root(location)
         refuse_location(f"The location of table {schema or self.default_schema}.{name or '(unnamed)'}", root)
         return TableRef(schema or self.default_schema, name or root.rsplit("/", 1)[-1], root, catalog=self.name)
 
     def output_at(self, location: str) -> TableRef | None:
-        """The table that a consumer of changes writes, by its location; None where it is in a lake whose catalog this one does not know."""
+        """Return the table that a consumer of changes writes, by location.
+
+        None if it belongs to a lake with another catalog.
+        """
         return self.at(location)
 
     def within(self, location: str) -> tuple[TableRef, NameDefinition | None] | None:
-        """The table of this lake whose folder, by its name, is at a location, and its definition file; None for any other location."""
+        """Return the table whose name maps to a location, and its definition file.
+
+        None if there is none.
+        """
         inside = location.removeprefix(f"{self.root}/").split("/")
         names = [name for folder in inside if (name := name_of(folder)) is not None]
         return self.find(*names) if len(inside) == len(names) == 2 and location.startswith(f"{self.root}/") else None
 
     def folder(self, schema: str, name: str = "") -> str:
-        """The folder of a schema or of one of its tables, as a path below the root."""
+        """Return the folder of a schema or table, as a path below the root."""
         return "/".join(filter(None, (folder_of(schema), folder_of(name))))
 
     def is_name(self, *names: str) -> bool:
-        """True if each can name a schema or table."""
+        """True if all names are valid for schemas and tables."""
         return all(self._why_no_name(name) is None for name in names)
 
     def check_name(self, name: str) -> None:
-        """Raise InvalidConfig for what can name neither a schema nor a table."""
+        """Raise InvalidConfig for a name that is invalid for schemas and tables."""
         why = self._why_no_name(name)
         if why is not None:
             raise InvalidConfig(f"{name!r} cannot name a schema or table of lake {self.root}: it {why}.")
@@ -199,30 +223,37 @@ class Lake:
     # -- discovery
 
     def schemas(self) -> list[str]:
-        """The folders below the root, but for those in which nothing is left but the locks of dropped tables."""
-        found = self._named(self.storage.list_names("")[0])
-        return [name for name in found if not self._is_left(name)] if self.storage.is_local else found
+        """Return the folders below the root, except those with only locks of dropped tables."""
+        names = self._named(self.storage.list_names("")[0])
+        return [name for name in names if not self._is_left(name)] if self.storage.is_local else names
 
     def _is_left(self, schema: str) -> bool:
-        """True for the folder of a dropped schema. A lock file stays, since another process may be waiting for it."""
+        """True for the folder of a dropped schema.
+
+        A lock file stays, since a process may wait for it.
+        """
         inside = f"{self.folder(schema)}/{RESERVED}"
         if self.storage.list_names(self.folder(schema)) != ([RESERVED], []):
             return False
         return self.storage.list_names(inside) == (["locks"], [])
 
     def schema_named(self, name: str) -> str | None:
-        """A schema by its name in any case, as the lake spells it; None for one that is not there. The default one always is."""
+        """Return a schema in any case, as the lake spells it; None if missing.
+
+        The default one exists.
+        """
         spelled = self.spelled_schema(name)
         return spelled if spelled in {*self.schemas(), self.default_schema} else None
 
     def _named(self, folders: Iterable[str]) -> list[str]:
-        """The names of folders; what somebody else put there under a name that is none is no schema or table."""
+        """Return the names of folders; foreign folders without a valid name are skipped."""
         return sorted(name for folder in folders if (name := name_of(folder)) is not None)
 
     def tables(self, schema: str) -> list[str]:
-        """The tables of a schema: folders whose log holds a commit, and definitions with a location of their own.
+        """Return the tables of a schema: folders whose log has a commit, and location definitions.
 
-        One listing for the names, then the first key of each log, in parallel; no log is opened.
+        One listing gives the names. Then the first key of each log is read, in parallel. No log is
+        opened.
         """
         folders = self._named(self.storage.list_names(self.folder(schema))[0])
         return self._present(schema, folders, self._definitions(schema))
@@ -231,25 +262,25 @@ class Lake:
         located = {n for n, d in defined.items() if isinstance(d, LocationDefinition)}
         candidates = sorted(({*folders} - {*defined}) | located)
         with ThreadPoolExecutor(max_workers=16) as pool:
-            found = pool.map(lambda name: self.format.exists(self._ref(schema, name, defined.get(name))), candidates)
-            return [name for name, exists in zip(candidates, found, strict=True) if exists]
+            existing = pool.map(lambda name: self.format.exists(self._ref(schema, name, defined.get(name))), candidates)
+            return [name for name, exists in zip(candidates, existing, strict=True) if exists]
 
     def named_like(self, schema: str, name: str) -> list[tuple[str, str]]:
-        """The tables and views whose names differ from a name in case only."""
-        schemas = [found for found in self.schemas() if found.lower() == schema.lower()]
-        return [(found, same) for found in schemas for same in self._like(found, name)]
+        """Return the tables and views that match a name in any case."""
+        schemas = [spelled for spelled in self.schemas() if spelled.lower() == schema.lower()]
+        return [(spelled, same) for spelled in schemas for same in self._like(spelled, name)]
 
     def _like(self, schema: str, name: str) -> list[str]:
         defined = self._definitions(schema, name)
-        found = self._named(self.storage.list_names(self.folder(schema))[0])
-        return [*self._present(schema, (n for n in found if n.lower() == name.lower()), defined), *_views(defined)]
+        names = self._named(self.storage.list_names(self.folder(schema))[0])
+        return [*self._present(schema, (n for n in names if n.lower() == name.lower()), defined), *_views(defined)]
 
     def macros(self) -> Mapping[tuple[str, str], Macro]:
-        """The macros of the lake by their schema and name; none where no catalog keeps any."""
+        """Return the macros of the lake by schema and name; empty if no catalog stores any."""
         return {}
 
     def put_macro(self, macro: Macro) -> None:
-        """Make a macro, or put it in the place of one. Raises UnsupportedFeature where no catalog keeps any."""
+        """Create or replace a macro. Raises UnsupportedFeature if no catalog stores any."""
         raise UnsupportedFeature(f"Lake {self.root} of format {self.format.name} keeps no macros, as {macro} is one.")
 
     def drop_macro(self, schema: TableRef, name: str) -> None:
@@ -259,7 +290,7 @@ class Lake:
         )
 
     def views(self, schema: str) -> list[str]:
-        """The persisted views of a schema."""
+        """Return the persisted views of a schema."""
         return _views(self._definitions(schema))
 
     def _ref(self, schema: str, name: str, definition: NameDefinition | None) -> TableRef:
@@ -268,11 +299,16 @@ class Lake:
         return TableRef(schema, name, f"{self.root}/{self.folder(schema, name)}", catalog=self.name)
 
     def exists(self, ref: TableRef) -> bool:
-        """True if there is a table (not a view) of that name."""
+        """True if a table (not a view) of that name exists."""
         return self.format.exists(ref)
 
     def snapshot(self, ref: TableRef, version: int | None = None, timestamp: str | None = None) -> Snapshot:
-        """A table at a version, at a time, or now. Raises TableNotFound with the nearest names, VersionNotReadable."""
+        """Return a table at a version, at a time, or now.
+
+        Raises:
+            TableNotFound: No such table; the message has the nearest names.
+            VersionNotReadable: The table has no such version or time.
+        """
         try:
             return self.format.snapshot(ref, version, timestamp)
         except TableNotFound as error:
@@ -280,7 +316,7 @@ class Lake:
             raise TableNotFound(f"{error}{self.nearest(ref)}") from None
 
     def nearest(self, ref: TableRef) -> str:
-        """A sentence with the names that the one asked for may have meant."""
+        """Return a sentence with the nearest names."""
         names = [
             str(TableRef(schema, name, "", catalog=self.name))
             for schema in self.schemas()
@@ -291,7 +327,7 @@ class Lake:
             return f" Did you mean {', '.join(close)}?"
         return f" Lake {self.root} holds {', '.join(names[:10]) or 'no tables yet'}."
 
-    # -- schemas as such (see schemas.py, which checks first)
+    # -- schemas without checks (schemas.py checks first)
 
     make_schema = schema_folders.make
     remove_schema = schema_folders.remove
@@ -300,7 +336,7 @@ class Lake:
     # -- definition files
 
     def definition(self, ref: TableRef) -> NameDefinition | None:
-        """The definition file of a name: a view, a table with a location of its own, or None."""
+        """Return the definition of a name: a view, or a table with its own location; else None."""
         return self._read_definition(ref.schema, ref.name)
 
     def put_definition(self, ref: TableRef, definition: NameDefinition) -> None:
@@ -315,7 +351,7 @@ class Lake:
         self.storage.put(self._definition_path(ref.schema, ref.name), body.encode())
 
     def remove_definition(self, ref: TableRef) -> None:
-        """Remove a definition; none is fine."""
+        """Remove a definition; a missing one is no error."""
         if self._read_definition(ref.schema, ref.name) is not None:
             self.ensure_writable(ref)
             self.storage.remove(self._definition_path(ref.schema, ref.name))
@@ -326,8 +362,8 @@ class Lake:
     def _definitions(self, schema: str, like: str | None = None) -> dict[str, NameDefinition]:
         files = self.storage.list_names(f"{self.folder(schema)}/{RESERVED}")[1]
         names = self._named(f.removesuffix(".json") for f in files if f.endswith(".json"))
-        found = {n: self._read_definition(schema, n) for n in names if like is None or n.lower() == like.lower()}
-        return {name: definition for name, definition in found.items() if definition is not None}
+        definitions = {n: self._read_definition(schema, n) for n in names if like is None or n.lower() == like.lower()}
+        return {name: definition for name, definition in definitions.items() if definition is not None}
 
     def _read_definition(self, schema: str, name: str) -> NameDefinition | None:
         path = self._definition_path(schema, name)
@@ -349,43 +385,49 @@ class Lake:
     # -- writing
 
     def ensure_writable(self, ref: TableRef) -> None:
-        """Raise ReadOnlyLake or StorageError before any work is done."""
+        """Raise ReadOnlyLake, UnsupportedFeature or StorageError before any work."""
         if self.read_only:
             raise ReadOnlyLake(f"Lake {self.root} is open read-only; table {ref} was not changed.")
         if self.waits_for is not None:
             raise UnsupportedFeature(
-                f"{ref} is of lake {self.root}, and the transaction that is open is of lake {self.waits_for}: no commit spans two lakes. Write to it before or "
+                f"{ref} is of lake {self.root}, and the transaction that is open is of lake "
+                f"{self.waits_for}: no commit spans two lakes. Write to it before or "
                 "after. Nothing was written."
             )
         self.storage.check_writable(ref.location)
 
     def refuse_other_format(self) -> None:
-        """Raise StorageError for a root whose tables are not of this lake's format."""
+        """Raise StorageError if the root holds tables of another format."""
         for sign in (DUCKLAKE_MARK, "catalog.sqlite"):
             folder, _, name = sign.rpartition("/")
             if name in self.storage.list_names(folder)[1]:
                 raise StorageError(
-                    f"{self.root} is the root of a DuckLake ({sign} lies in it), and was opened as a lake of Delta tables: open it with format: ducklake, or choose "
+                    f"{self.root} is the root of a DuckLake ({sign} lies in it), and was opened as a "
+                    "lake of Delta tables: open it with format: ducklake, or choose "
                     "another root. Nothing was written."
                 )
 
     def drop_table(self, ref: TableRef) -> None:
-        """Remove a table's folder. A reader sees the whole table or none; a table that is not there is fine."""
+        """Remove a table's folder, atomically for readers; a missing table is no error."""
         self.ensure_writable(ref)
         self.format.drop(ref)
 
     def drop(self, ref: TableRef) -> None:
-        """Drop a table or a view by its name; what is not there is fine."""
+        """Drop a table or a view by name; a missing one is no error."""
         if not isinstance(self.definition(ref), ViewDefinition):
             self.drop_table(ref)
         self.remove_definition(ref)
 
     def rename(self, ref: TableRef, new: TableRef) -> None:
-        """Give a table or view another name in this lake. A reader finds it whole under one name or the other.
+        """Rename a table or view within this lake. Readers see it whole under one of the names.
 
-        A table's folder is moved in one rename, under the locks of both names. What a definition names (a view, a table with a location of
-        its own) has both names for a moment; where a kill comes then, the same rename ends it. Raises InvalidConfig for a name that
-        is taken, UnsupportedFeature for a folder on an object store, which has no rename.
+        One rename moves a table's folder, under the locks of both names. A view, or a table with
+        its own location, briefly has both names. After a kill in that moment, the same rename
+        completes the work.
+
+        Raises:
+            InvalidConfig: The new name is taken.
+            UnsupportedFeature: The folder is on an object store, which has no rename.
         """
         self.ensure_writable(ref)
         self.ensure_writable(new)
@@ -411,7 +453,7 @@ class Lake:
             self.remove_definition(ref)
 
     def readers(self, ref: TableRef) -> list[str]:
-        """The persisted views that read a table or view, as ``schema.name``."""
+        """Return the persisted views that read a table or view, as ``schema.name``."""
         name = f"{ref.schema}.{ref.name}".lower()
         return [
             f"{schema}.{view}"
@@ -421,18 +463,19 @@ class Lake:
         ]
 
     def schema_ref(self, schema: str) -> TableRef:
-        """A schema's own folder, as a place that ensure_writable() knows."""
+        """Return the ref of a schema's own folder, for ensure_writable()."""
         return TableRef(schema, "", f"{self.root}/{self.folder(schema)}", catalog=self.name)
 
 
 def _only(name: str, like: Sequence[str], several: str, shown: Callable[[str], str]) -> str:
-    """The one of some names that differ from a name in case only: its exact spelling, else the only one; the name itself without any."""
+    """Return the exact spelling of a name, else its only match in any case, else the name."""
     if name in like or not like:
         return name
     if len(like) == 1:
         return like[0]
     raise InvalidConfig(
-        f"{several} that {name!r} may mean, which differ in letter case only: {', '.join(map(shown, sorted(like)))}. Write the exact one."
+        f"{several} that {name!r} may mean, which differ in letter case only: "
+        f"{', '.join(map(shown, sorted(like)))}. Write the exact one."
     )
 
 

@@ -1,4 +1,4 @@
-"""The lakes of a session: its own and those attached by name, and which of them a name or a path belongs to."""
+"""Lakes of a session: its own and the attached ones, and the lake of a name or path."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from duckrun.values.nearest import did_you_mean, nearest
 from duckrun.values.snapshot import Snapshot, TableRef
 
 OWN_CATALOGS = ("lake", "memory")
-"""Catalogs by which a statement may name the session's own lake."""
+"""Catalogs that name the session's own lake in statements."""
 
 _RESERVED = {*OWN_CATALOGS, "system", "temp", "main", "delta", "parquet", "csv", "json", "spark_catalog"}
 
 
 def refuse_name(name: str) -> None:
-    """Raise InvalidConfig for a name that no lake can have."""
+    """Raise InvalidConfig for a name that no lake may have."""
     if not name or name.startswith("_") or "." in name or name.lower() in _RESERVED:
         raise InvalidConfig(
             f"{name!r} cannot name a lake: a name is not empty, has no dots, does not start with an underscore, and "
@@ -33,13 +33,13 @@ def refuse_name(name: str) -> None:
 
 @dataclass(frozen=True)
 class Located:
-    """What a name stands for: a table of a lake, there or not, or a persisted ``view``."""
+    """The table or view of a name, existing or not, and its lake."""
 
     lake: Lake
     ref: TableRef
     definition: NameDefinition | None = None
     newest: Snapshot | None = None
-    """The newest snapshot of the table, where looking up its name has read it."""
+    """Newest snapshot of the table, if the lookup has read it."""
 
     @property
     def view(self) -> ViewDefinition | None:
@@ -47,7 +47,10 @@ class Located:
 
 
 class Lakes:
-    """Names to (lake, table), over all lakes of a session. Names of lakes are the same in any case, as SQL's are."""
+    """Lookup of lakes and tables by name, over all lakes of a session.
+
+    Lake names ignore case, as in SQL.
+    """
 
     def __init__(self, own: Lake, attached: Iterable[Lake] = ()) -> None:
         self.own = own
@@ -56,7 +59,7 @@ class Lakes:
         """Where a name lies that says neither lake nor schema."""
 
     def __iter__(self) -> Iterator[Lake]:
-        """The session's own lake, then the attached ones, as they were attached."""
+        """Iterate over the session's own lake and then the attached ones, in order."""
         return iter((self.own, *self._attached.values()))
 
     # -- attaching
@@ -70,16 +73,21 @@ class Lakes:
         storage_options: Mapping[str, Any] | None,
         form: LakeFormat = DELTA_LAKE,
     ) -> Lake:
-        """Add a lake. Raises InvalidConfig for a name that is taken, by a lake, a schema or an engine."""
+        """Attach a lake.
+
+        Raises InvalidConfig for a name that a lake, schema or engine already has.
+        """
         key = name.lower()
         if key in self._attached:
             raise InvalidConfig(
-                f"A lake is attached as {name!r} already, {self._attached[key].root}; detach it, or choose another name."
+                f"A lake is attached as {name!r} already, {self._attached[key].root}; detach it, or "
+                "choose another name."
             )
         refuse_name(name)
         if key in {schema.lower() for schema in (*self.own.schemas(), self.own.default_schema)}:
             raise InvalidConfig(
-                f"{name!r} is a schema of lake {self.own.root}, so {name}.x would mean two things; attach {os.fspath(root)} "
+                f"{name!r} is a schema of lake {self.own.root}, so {name}.x would mean two things; "
+                f"attach {os.fspath(root)} "
                 "by another name."
             )
         lake = open_lake(
@@ -94,7 +102,7 @@ class Lakes:
         return lake
 
     def detach(self, name: str) -> Lake:
-        """Remove an attached lake from the session; its tables stay as they are. Raises InvalidConfig."""
+        """Detach a lake; its tables stay unchanged. Raises InvalidConfig."""
         if name.lower() not in self._attached:
             raise InvalidConfig(f"No lake is attached as {name!r}{self._attached_names(name)}.")
         if self._attached[name.lower()] is self.lake:
@@ -111,40 +119,49 @@ class Lakes:
     # -- names and paths
 
     def using(self, lake: Lake, schema: str) -> Lakes:
-        """The same lakes, those that are attached later too, where a name that says neither lies in this one's schema."""
+        """Return the same lakes, also future ones, with another default lake and schema."""
         other = copy(self)
         other.lake, other.schema = lake, schema
         return other
 
     def schema_of(self, parts: Sequence[str]) -> tuple[Lake, str]:
-        """The lake and the schema, whether it is there or not, of ``schema`` or ``lake.schema``."""
+        """Return the lake and schema, existing or not, of ``schema`` or ``lake.schema``."""
         return (self.named(parts[0], ".".join(parts)) if len(parts) > 1 else self.lake), parts[-1]
 
     def place(self, parts: Sequence[str]) -> tuple[Lake, str]:
-        """The lake and the schema of ``schema``, ``lake`` (its default one) or ``lake.schema``. Raises TableNotFound with the nearest."""
+        """Return the lake and schema of ``schema``, ``lake`` (its default one) or ``lake.schema``.
+
+        Raises:
+            TableNotFound: No such schema; the message has the nearest names.
+        """
         name = ".".join(parts)
         if len(parts) == 1 and self.lake.schema_named(name) is None and self.is_lake(name):
             lake = self.named(name, name)
             return lake, lake.default_schema
-        lake, asked = self.schema_of(parts)
-        schema = lake.schema_named(asked)
+        lake, wanted = self.schema_of(parts)
+        schema = lake.schema_named(wanted)
         if schema is None:
             lakes = [str(each.name) for each in self if each.name is not None] if len(parts) == 1 else []
             known = [*lake.schemas(), lake.default_schema]
             listed = f" Lake {lake.root} has {', '.join(sorted({*known}))}."
-            raise TableNotFound(f"There is no schema {name}.{did_you_mean(asked, [*known, *lakes], listed)}")
+            raise TableNotFound(f"There is no schema {name}.{did_you_mean(wanted, [*known, *lakes], listed)}")
         return lake, schema
 
     def is_lake(self, name: str) -> bool:
-        """True for a name by which a statement may name a lake."""
+        """True if a statement may use the name for a lake."""
         return name.lower() in (*OWN_CATALOGS, *self._attached)
 
     def locate(self, name: str | Sequence[str], *, to_write: bool = False) -> Located:
-        """The lake and the table of a name, whether it exists or not: ``name``, ``schema.name`` or ``lake.schema.name``,
-        as one string or as its parts. A table or view whose name differs in case only is found, if it is the only one.
+        """Return the lake and table of a name, existing or not, in any case.
 
-        One definition is read, and one log listed; with ``to_write``, of a table that is known, none. Raises InvalidConfig for a name of another form, TableNotFound for a lake that
-        is not attached.
+        Args:
+            name: ``name``, ``schema.name`` or ``lake.schema.name``, as one string or as its parts.
+            to_write: Skip the lookup for a cached table. Otherwise one definition is read and one
+                log listed.
+
+        Raises:
+            InvalidConfig: The name has another form.
+            TableNotFound: The lake is not attached.
         """
         parts = name.split(".") if isinstance(name, str) else [part for part in name if part]
         if not 1 <= len(parts) <= 3 or not all(parts):
@@ -159,26 +176,28 @@ class Lakes:
         return _spelled(lake, schema, table)
 
     def catalogs(self, name: str) -> tuple[str, ...]:
-        """The catalogs that name the same lake as this one; of "", those that name the lake of bare names."""
+        """Return the catalogs of the same lake as this one; for "", those of the default lake."""
         lake = self.lake if not name else self.own if name.lower() in OWN_CATALOGS else None
         if lake is None:
             return (name,)
         return OWN_CATALOGS if lake is self.own else (str(lake.name),)
 
-    def named(self, catalog: str, asked: str) -> Lake:
-        """The lake that a catalog names. Raises TableNotFound."""
+    def named(self, catalog: str, qualified: str) -> Lake:
+        """Return the lake of a catalog. Raises TableNotFound."""
         if catalog.lower() in OWN_CATALOGS:
             return self.own
-        found = self._attached.get(catalog.lower())
-        if found is None:
+        lake = self._attached.get(catalog.lower())
+        if lake is None:
             raise TableNotFound(
-                f"There is no lake {catalog!r} in this session ({asked}){self._attached_names(catalog)}."
+                f"There is no lake {catalog!r} in this session ({qualified}){self._attached_names(catalog)}."
             )
-        return found
+        return lake
 
     def at(self, path: str | os.PathLike[str]) -> Located:
-        """The lake and the table of a folder, wherever it is. A folder in a lake belongs to that lake, which says whether
-        it may be written; any other is reached with the credentials of the session's own lake where they fit.
+        """Return the lake and table of a folder.
+
+        A folder in a lake belongs to that lake, which decides whether it is writable. Another
+        folder uses the credentials of the session's own lake, where they fit.
         """
         location = normalise_root(path)
         around = [lake for lake in self if f"{location}/".startswith(f"{lake.root}/")]
@@ -194,7 +213,7 @@ class Lakes:
         return Located(lake, lake.at(location)) if within is None else Located(lake, *within)
 
     def of(self, ref: TableRef) -> Lake:
-        """The lake that a table belongs to, which has the credentials for its location."""
+        """Return the lake of a table, which has the credentials for its location."""
         if ref.catalog is not None:
             return self.named(ref.catalog, str(ref))
         if ref.format == self.own.format.name == DUCKLAKE:
@@ -202,8 +221,10 @@ class Lakes:
         return self._alone(ref.location, ref.schema)
 
     def _alone(self, location: str, schema: str | None = None) -> Lake:
-        """The lake for a Delta table in a folder of its own: the session's, whose credentials reach it, or one of that folder alone, which is
-        read-only in the root of a DuckLake that is.
+        """Return the lake for a Delta table in a standalone folder.
+
+        This is the session's lake if its credentials fit, else a lake for the folder alone. The
+        latter is read-only inside the root of a read-only DuckLake.
         """
         closed = any(
             lake.read_only and lake.format.name == DUCKLAKE and f"{location}/".startswith(f"{lake.root}/")
@@ -217,19 +238,24 @@ class Lakes:
         alone.waits_for = next((lake.root for lake in self if lake.in_transaction), None)
         return alone
 
-    # -- what a session asks of whichever lake a table is in
+    # -- operations on the lake of a table
 
     def snapshot(self, ref: TableRef, version: int | None = None, timestamp: str | None = None) -> Snapshot:
-        """A table at a version, at a time, or now. Raises TableNotFound, VersionNotReadable."""
+        """Return a table at a version, at a time, or now.
+
+        Raises TableNotFound, VersionNotReadable.
+        """
         return self.of(ref).snapshot(ref, version, timestamp)
 
     def names(self, without: Collection[tuple[str | None, str, str]] = ()) -> list[str]:
-        """The tables and views of all lakes, by names that find them: ``schema.name``, and ``lake.schema.name`` of attached lakes. Those
-        ``without`` are left out, by the name of their lake, their schema and their name.
+        """Return the tables and views of all lakes, as ``schema.name`` or ``lake.schema.name``.
+
+        Args:
+            without: Tables to leave out, as triples of lake, schema and name.
         """
-        own = None if self.lake is self.own else OWN_CATALOGS[0]
+        default_name = None if self.lake is self.own else OWN_CATALOGS[0]
         return [
-            str(TableRef(schema, name, "", catalog=lake.name or own))
+            str(TableRef(schema, name, "", catalog=lake.name or default_name))
             for lake in self
             for schema in lake.schemas()
             for name in sorted({*lake.tables(schema), *lake.views(schema)})
@@ -238,9 +264,7 @@ class Lakes:
 
 
 def _spelled(lake: Lake, schema: str, name: str) -> Located:
-    """What a name stands for, in the case in which the lake has it. The lists of names are read only where the name as it is given
-    has nothing.
-    """
+    """Look up a name in the lake's spelling; names are listed only if the exact one is missing."""
     newest = lake.newest(schema, name)
     if newest is not None:
         return Located(lake, newest.ref, newest=newest)

@@ -1,4 +1,4 @@
-"""Schemas that are folders: made by a file where they have no table, and gone with the last of what is in them."""
+"""Schemas as folders: a marker file creates an empty one, and the last removal deletes it."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _LOCKS = "locks"
 
 
 def make(lake: Lake, schema: str) -> None:
-    """Make a schema that has no tables yet; one that is there is fine."""
+    """Create a schema without tables; an existing one is no error."""
     lake.storage.put(f"{lake.folder(schema)}/{RESERVED}/{_MADE}", b"")
 
 
 def others(lake: Lake, schema: str, tables: Set[str]) -> Iterator[str]:
-    """What lies in the folder of a schema and is none of its ``tables``, no view, and no file of ours."""
+    """Yield the contents of a schema's folder that are no table, view or internal file."""
     top = lake.folder(schema)
     folders, files = lake.storage.list_names(top)
     yield from files
@@ -42,7 +42,10 @@ def others(lake: Lake, schema: str, tables: Set[str]) -> Iterator[str]:
 
 
 def remove(lake: Lake, schema: str) -> None:
-    """Remove what is left of a schema without tables and views. Other files stay, and keep it, as does a table that came meanwhile."""
+    """Remove the rest of a schema without tables and views.
+
+    Other files stay and keep the schema. So does a table that was created meanwhile.
+    """
     top = lake.schema_ref(schema).location
     lake.storage.remove(f"{lake.folder(schema)}/{RESERVED}/{_MADE}")
     if lake.storage.is_local:
@@ -54,12 +57,12 @@ def remove(lake: Lake, schema: str) -> None:
 
 
 def _empty(lake: Lake, schema: str) -> list[Path]:
-    """The folders in that of a schema; a table that was never made may have left one."""
+    """Return the folders inside a schema's folder; an abandoned first write may have left one."""
     top = lake.folder(schema)
     return [Path(lake.root, top, folder) for folder in lake.storage.list_names(top)[0]]
 
 
 def _of_a_first_write(path: str) -> bool:
-    """True for a data file of a table that is being made, or was not in the end."""
+    """True for a data file of a table's first write, running or abandoned."""
     name = path.rpartition("/")[2]
     return name.startswith("part-") and name.endswith(".parquet")

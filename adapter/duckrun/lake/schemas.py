@@ -1,4 +1,4 @@
-"""Schemas as such: made before they have a table, and dropped with what is in them."""
+"""Creation of empty schemas, and dropping of schemas with their contents."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from duckrun.values.snapshot import TableRef
 
 
 def create_schema(lake: Lake, schema: str) -> None:
-    """Make a schema that has no tables yet; one that is there is fine. Raises InvalidConfig for a name that is none."""
+    """Create a schema without tables; an existing one is no error.
+
+    Raises InvalidConfig for a bad name.
+    """
     lake.check_name(schema)
     if schema.lower() == INFORMATION:
         raise InvalidConfig(f"{schema} is the schema that lists what is in a lake; choose another name.")
@@ -17,8 +20,10 @@ def create_schema(lake: Lake, schema: str) -> None:
 
 
 def droppable(lake: Lake, schema: str, *, cascade: bool) -> list[TableRef]:
-    """The tables and views that go with a schema. Raises InvalidConfig where there are any and it is not to ``cascade``, and for
-    other files in its folder, which are nobody's to remove.
+    """Return the tables and views to drop with a schema.
+
+    Raises:
+        InvalidConfig: There are some and ``cascade`` is False, or the folder has files of others.
     """
     lake.check_name(schema)
     top = lake.schema_ref(schema)
@@ -34,15 +39,17 @@ def droppable(lake: Lake, schema: str, *, cascade: bool) -> list[TableRef]:
     if others:
         raise InvalidConfig(
             f"Schema {schema} was not dropped: {top.location} holds {', '.join(others[:3])}"
-            f"{f' and {len(others) - 3} more' if len(others) > 3 else ''}, which is no table or view of this lake. Nothing was "
+            f"{f' and {len(others) - 3} more' if len(others) > 3 else ''}, which is no table or view "
+            "of this lake. Nothing was "
             "dropped; move it, or drop the tables one by one."
         )
     return [lake.resolve(schema, name) for name in names]
 
 
 def drop_schema(lake: Lake, schema: str) -> bool:
-    """Remove what is left of a schema without tables and views; whether it is gone. Other files stay, and keep it, as does a
-    table that came meanwhile.
+    """Remove the rest of a schema without tables and views; True if it is gone.
+
+    Other files stay and keep the schema. So does a table that was created meanwhile.
     """
     lake.check_name(schema)
     lake.ensure_writable(lake.schema_ref(schema))

@@ -1,7 +1,8 @@
-"""Files that become a DuckLake's where they lie: what may be adopted, and in which order, so that a kill loses nothing.
+"""Adoption of files by a DuckLake without a copy: checks, and steps that survive a kill.
 
-A Delta table's log is set aside before the files are the lake's, and put away after: until then nobody sees the table, and
-its data lies where it lay. Whoever adopts next settles what a kill has left: back, where the lake does not know the files, else away.
+A Delta table's log is hidden before the lake owns the files, and put away after. In between nobody
+sees the table, and its data stays in place. The next adoption settles a kill: the log comes back if
+the lake lacks the files, and is put away otherwise.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from urllib.parse import unquote
 import duckdb
 
 from duckrun.errors import InvalidConfig, SchemaMismatch, StorageError, UnsupportedFeature
-from duckrun.formats.lakes import TableLogs, WholeLake
+from duckrun.formats.format import logs_of, transactions_of
 from duckrun.lake.lake import Lake
 from duckrun.moving.delta import TableToMove
 from duckrun.sql.names import fresh_name, quote_identifier, quote_literal
@@ -31,47 +32,59 @@ _NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
 def refuse_table(moving: TableToMove, target: Lake, source: Lake) -> list[str]:
-    """The paths of a Delta table's files, for a DuckLake to adopt. Raises UnsupportedFeature for a table whose files alone are not its rows."""
+    """Return the paths of a Delta table's files for a DuckLake to adopt.
+
+    Raises:
+        UnsupportedFeature: The table's files alone are not its rows.
+    """
     snapshot, ref = moving.snapshot, moving.snapshot.ref
     why = None
     files = list(snapshot.files())
     if not source.storage.is_local or not target.storage.is_local:
         why = "its log lies in an object store, which has no rename of a folder"
-    elif whole_of(target).encrypted:
+    elif transactions_of(target.format).encrypted:
         why = f"lake {target.root} is encrypted, and its files are not"
     elif snapshot.properties.get("delta.columnMapping.mode", "none") != "none":
         why = "its files have other names of columns (column mapping)"
     elif any(file.deletion_vector for file in files):
-        why = "rows of its files are only marked as deleted (deletion vectors): purge it first, REORG TABLE … APPLY (PURGE)"
+        why = (
+            "rows of its files are only marked as deleted (deletion vectors): "
+            "purge it first, REORG TABLE … APPLY (PURGE)"
+        )
     elif far := next((file for file in files if is_absolute(file.path)), None):
         why = f"its log names a file that lies elsewhere, {far.path}"
     elif odd := next((file for file in files if not _is_hive(file.path, snapshot, file.partition_values)), None):
         why = f"the folders of its file {odd.path} do not say the partition {dict(odd.partition_values)}"
     if why is not None:
         raise UnsupportedFeature(
-            f"Table {ref} at {ref.location} cannot be adopted: {why}. Move it by copy (without adopt). Nothing was moved."
+            f"Table {ref} at {ref.location} cannot be adopted: {why}. Move it by copy (without adopt). Nothing was "
+            "moved."
         )
     return [f"{ref.location}/{file.path}" for file in files]
 
 
 def _is_hive(path: str, snapshot: Snapshot, values: Mapping[str, str | None]) -> bool:
     parts = [part.partition("=") for part in path.split("/")[:-1]]
-    said = {unquote(name): unquote(value) for name, equals, value in parts if equals}
+    folders = {unquote(name): unquote(value) for name, equals, value in parts if equals}
     if not snapshot.partition_columns:
-        return not said
-    return said == {name: _NULL if value is None else value for name, value in values.items()}
+        return not folders
+    return folders == {name: _NULL if value is None else value for name, value in values.items()}
 
 
 def refuse_files(session: Session, target: Lake, ref: TableRef, paths: Sequence[str]) -> None:
-    """Raise InvalidConfig for files that a table of the lake has already, or that are given twice; SchemaMismatch for ones whose times are
-    INT96, or whose bounds leave out a NaN.
+    """Raise if a DuckLake table cannot adopt these files.
+
+    Raises:
+        InvalidConfig: A file already belongs to a table of the lake, or is listed twice.
+        SchemaMismatch: A file has INT96 times, or bounds that leave out a NaN.
+        StorageError: A file cannot be read.
     """
     if not paths:
         return
     twice = sorted({path for path in paths if paths.count(path) > 1}) if len(set(paths)) < len(paths) else []
     if twice:
         raise InvalidConfig(f"Table {ref}: the file {twice[0]} is given twice. Nothing was adopted.")
-    owners = whole_of(target).owners_of(paths)
+    owners = transactions_of(target.format).owners_of(paths)
     for path, owner in owners.items():
         whose = "this table" if owner == f"{ref.schema}.{ref.name}" else f"table {owner}"
         raise InvalidConfig(f"Table {ref}: the file {path} is {whose}'s already. Nothing was adopted.")
@@ -85,16 +98,16 @@ def refuse_files(session: Session, target: Lake, ref: TableRef, paths: Sequence[
         raise StorageError(f"Table {ref}: {str(error).splitlines()[0]} Nothing was adopted.") from error
     if old is not None:
         raise SchemaMismatch(
-            f"Table {ref}: column {old[1]} of the file {old[0]} has times as INT96, which Parquet has given up; write it anew with "
-            "TIMESTAMP_MICROS, or move by copy. Nothing was adopted."
+            f"Table {ref}: column {old[1]} of the file {old[0]} has times as INT96, which Parquet has given up; write "
+            "it anew with TIMESTAMP_MICROS, or move by copy. Nothing was adopted."
         )
     _refuse_nan(cursor, ref, listed)
 
 
 def _refuse_nan(cursor: duckdb.DuckDBPyConnection, ref: TableRef, listed: str) -> None:
-    """Raise SchemaMismatch for a file with a NaN in a column that it has bounds of: Parquet's leave NaN out, and DuckLake, to which NaN is above
-    every number, would not find its row by ``x > 1``.
-    """
+    """Raise SchemaMismatch for a file with NaN in a column that it has bounds for."""
+    # Parquet bounds leave out NaN. DuckLake orders NaN above every number, and would miss its row
+    # with ``x > 1``.
     options = "union_by_name => true, hive_partitioning => false"
     try:
         rows = cursor.sql(f"SELECT * FROM read_parquet([{listed}], {options})")
@@ -102,25 +115,27 @@ def _refuse_nan(cursor: duckdb.DuckDBPyConnection, ref: TableRef, listed: str) -
         if not floats:
             return
         place = fresh_name("filename", rows.columns)
-        held = ", ".join(f"coalesce(bool_or(isnan({quote_identifier(*path)})), false)" for path in floats)
-        found = cursor.execute(
-            f"SELECT {quote_identifier(place)}, {held} FROM read_parquet([{listed}], {options}, filename => {quote_literal(place)}) GROUP BY 1"
+        has_nan = ", ".join(f"coalesce(bool_or(isnan({quote_identifier(*path)})), false)" for path in floats)
+        rows_by_file = cursor.execute(
+            f"SELECT {quote_identifier(place)}, {has_nan} FROM read_parquet([{listed}], {options}, filename => "
+            f"{quote_literal(place)}) GROUP BY 1"
         ).fetchall()
     except duckdb.Error as error:
         raise SchemaMismatch(f"Table {ref}: {str(error).splitlines()[0]} Nothing was adopted.") from error
     bounds = "SELECT count(*) FROM parquet_metadata(?) WHERE path_in_schema = ? AND stats_max_value IS NOT NULL"
-    for file, *has in found:
+    for file, *has in rows_by_file:
         for path in compress(floats, has):
             known = cursor.execute(bounds, [file, ", ".join(path)]).fetchone()
             if known is not None and known[0]:
                 raise SchemaMismatch(
-                    f"Table {ref}: column {'.'.join(path)} of the file {file} holds NaN, which the file's bounds leave out as Parquet has it; "
-                    "DuckLake would not find it. Move by copy (without adopt). Nothing was adopted."
+                    f"Table {ref}: column {'.'.join(path)} of the file {file} holds NaN, which the file's bounds leave "
+                    "out as Parquet has it; DuckLake would not find it. Move by copy (without adopt). Nothing was "
+                    "adopted."
                 )
 
 
 def _floats(kind: Any, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """The columns of floats, and those inside of structs, by their names on the way."""
+    """Yield the paths of float columns, also inside structs."""
     if kind.id in ("float", "double"):
         yield path
     elif kind.id == "struct":
@@ -129,46 +144,38 @@ def _floats(kind: Any, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
 
 
 def refuse_nulls(session: Session, ref: TableRef, paths: Sequence[str], strict: Sequence[str]) -> None:
-    """Raise SchemaMismatch for files with a NULL in a column that may have none."""
+    """Raise SchemaMismatch if a column in ``strict`` has a NULL in some file."""
     if not strict or not paths:
         return
     cursor = session.engine_of("duckdb").connection.cursor()  # type: ignore[attr-defined]
     listed = ", ".join(quote_literal(path) for path in paths)
     wrong = " OR ".join(f"{quote_identifier(name)} IS NULL" for name in strict)
     try:
-        found = cursor.execute(
+        count = cursor.execute(
             f"SELECT count(*) FROM read_parquet([{listed}], union_by_name => true) WHERE {wrong}"
         ).fetchone()
     except duckdb.Error as error:
         raise SchemaMismatch(f"Table {ref}: {str(error).splitlines()[0]} Nothing was adopted.") from error
-    if found is not None and found[0]:
+    if count is not None and count[0]:
         raise SchemaMismatch(
-            f"Table {ref}: {found[0]} rows of these files have a NULL in {', '.join(strict)}, which is NOT NULL. Nothing was adopted."
+            f"Table {ref}: {count[0]} rows of these files have a NULL in {', '.join(strict)}, which is NOT NULL. "
+            "Nothing was adopted."
         )
 
 
 def delta_table_around(path: str) -> Path | None:
-    """The folder of the Delta table that a file lies in; None where it lies in none."""
+    """Return the folder of the Delta table around a file; None if there is none."""
     return next((folder for folder in Path(path).parents if (folder / "_delta_log").is_dir()), None)
-
-
-def whole_of(target: Lake) -> WholeLake:
-    """The DuckLake that takes the files."""
-    assert target.format.whole is not None, "a lake of format ducklake"
-    return target.format.whole
-
-
-def logs_of(source: Lake) -> TableLogs:
-    """The logs of a Delta lake's tables."""
-    assert source.format.logs is not None, "a lake of format delta"
-    return source.format.logs
 
 
 @contextmanager
 def set_aside(source: Lake, target: Lake, refs: Sequence[TableRef]) -> Iterator[None]:
-    """Meanwhile no Delta reader sees these tables; afterwards neither, but where the block did not make them the target's."""
+    """Hide tables from Delta readers during a block.
+
+    Afterwards they come back only if the block did not make them tables of the target.
+    """
     whose = json.dumps({"lake": target.root, "catalog": target.address})
-    logs = logs_of(source)
+    logs = logs_of(source.format)
     with ExitStack() as locks:
         for ref in sorted(refs, key=lambda ref: ref.location):
             locks.enter_context(source.format.locked(ref))
@@ -182,17 +189,19 @@ def set_aside(source: Lake, target: Lake, refs: Sequence[TableRef]) -> Iterator[
 
 
 def settle(source: Lake, target: Lake, ref: TableRef) -> None:
-    """Bring back the log of a table that was set aside, or put it away for good where the target has its files. Raises StorageError where another lake
-    has set it aside.
+    """Bring back a hidden log, or put it away for good if the target has the table's files.
+
+    Raises:
+        StorageError: Another lake hid the log.
     """
-    logs = logs_of(source)
-    said = logs.whose(ref)
-    if said is None:
+    logs = logs_of(source.format)
+    owner = logs.whose(ref)
+    if owner is None:
         return
-    whose = json.loads(said)
+    whose = json.loads(owner)
     if whose != {"lake": target.root, "catalog": target.address}:
         raise StorageError(
-            f"The log of {ref.location} was set aside by an adoption into lake {whose['lake']} ({whose['catalog']}), which was ended in between: "
-            "adopt it there once more."
+            f"The log of {ref.location} was set aside by an adoption into lake {whose['lake']} ({whose['catalog']}), "
+            "which was ended in between: adopt it there once more."
         )
-    logs.bring_back(ref, away=bool(whole_of(target).owners_below(ref.location)))
+    logs.bring_back(ref, away=bool(transactions_of(target.format).owners_below(ref.location)))

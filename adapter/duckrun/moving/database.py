@@ -20,17 +20,23 @@ from duckrun.values.rows import TableConstraints, WriteSpec
 
 @dataclass(frozen=True)
 class DatabaseTable:
-    """A table of the file: its query, the write that makes it, and what of it does not fit."""
+    """Table of a database file."""
 
     name: str
     query: str
     spec: WriteSpec
+    """Write that creates the table in the target."""
     left_out: tuple[str, ...]
+    """Features of the table that the target lacks, for messages."""
 
 
 @contextmanager
 def attached(connection: duckdb.DuckDBPyConnection, path: str) -> Iterator[str]:
-    """The name, not quoted, under which an instance has a database file, read-only. Raises StorageError."""
+    """Attach a database file read-only for a block; yield its name, unquoted.
+
+    Raises:
+        StorageError: There is no such file, or it cannot be opened.
+    """
     file = Path(path).expanduser()
     if not file.is_file():
         raise StorageError(f"There is no DuckDB database {path}. Nothing was moved.")
@@ -40,7 +46,8 @@ def attached(connection: duckdb.DuckDBPyConnection, path: str) -> Iterator[str]:
         cursor.execute(f"ATTACH {quote_literal(file.resolve().as_posix())} AS {quote_identifier(name)} (READ_ONLY)")
     except duckdb.Error as error:
         raise StorageError(
-            f"{path} cannot be opened as a DuckDB database: {str(error).splitlines()[0]} Close who has it open; nothing was moved."
+            f"{path} cannot be opened as a DuckDB database: {str(error).splitlines()[0]} Close who has it open; "
+            "nothing was moved."
         ) from error
     try:
         yield name
@@ -51,15 +58,19 @@ def attached(connection: duckdb.DuckDBPyConnection, path: str) -> Iterator[str]:
 def tables_of(
     connection: duckdb.DuckDBPyConnection, database: str, path: str, wanted: Sequence[str] | None, to: Format
 ) -> list[DatabaseTable]:
-    """The tables to move to a format. Raises TableNotFound for one that is not there, UnsupportedFeature, which names each column that this cannot
-    store: before anything is written.
+    """Return the tables to move to a format. Nothing is written before these checks.
+
+    Raises:
+        TableNotFound: A wanted table is missing.
+        UnsupportedFeature: The format cannot store some columns; the message names them all.
     """
     cursor = connection.cursor()
-    found = cursor.execute(
-        "SELECT schema_name, table_name, comment FROM duckdb_tables() WHERE database_name = ? AND NOT internal AND NOT temporary ORDER BY ALL",
+    rows = cursor.execute(
+        "SELECT schema_name, table_name, comment FROM duckdb_tables() WHERE database_name = ? AND NOT internal AND "
+        "NOT temporary ORDER BY ALL",
         [database],
     ).fetchall()
-    there = {f"{schema}.{name}": (schema, name, comment) for schema, name, comment in found}
+    there = {f"{schema}.{name}": (schema, name, comment) for schema, name, comment in rows}
     names = list(there) if wanted is None else [name if "." in name else f"main.{name}" for name in wanted]
     for name in names:
         if name not in there:
@@ -68,13 +79,14 @@ def tables_of(
     tables = [_table(cursor, database, *there[name], to, unfit) for name in names]
     if unfit:
         raise UnsupportedFeature(
-            f"{path} cannot be moved as it is: {'; '.join(unfit)}. Cast these columns there, or name the other tables by tables=. Nothing was moved."
+            f"{path} cannot be moved as it is: {'; '.join(unfit)}. Cast these columns there, or name the other tables "
+            "by tables=. Nothing was moved."
         )
     return tables
 
 
 def others_of(connection: duckdb.DuckDBPyConnection, database: str) -> list[str]:
-    """What a database has beside tables, in words: none of it is moved."""
+    """Return the database objects beside tables, for messages. None of them is moved."""
     cursor = connection.cursor()
     of = "WHERE database_name = ? AND NOT internal"
     kinds = (
@@ -106,20 +118,22 @@ def _table(
         [database, schema, name],
     ).fetchall()
     source = quote_identifier(database, schema, name)
+    # A relation has the types as objects; duckdb_columns() only has them as text.
     types = dict(zip(*(lambda r: (r.columns, r.types))(cursor.sql(f"SELECT * FROM {source}")), strict=True))
     left_out = fitting(shown, types, to, unfit)
     strict = tuple(c[0] for c in columns if not c[2])
     comments = {c[0]: c[3] for c in columns if c[3] is not None}
-    made = cursor.execute(
-        "SELECT constraint_type, constraint_text FROM duckdb_constraints() WHERE database_name = ? AND schema_name = ? AND table_name = ? "
-        "AND constraint_type <> 'NOT NULL' ORDER BY ALL",
+    constraints = cursor.execute(
+        "SELECT constraint_type, constraint_text FROM duckdb_constraints() WHERE database_name = ? AND schema_name = "
+        "? AND table_name = ? AND constraint_type <> 'NOT NULL' ORDER BY ALL",
         [database, schema, name],
     ).fetchall()
     indexes = cursor.execute(
-        "SELECT index_name FROM duckdb_indexes() WHERE database_name = ? AND schema_name = ? AND table_name = ? ORDER BY 1",
+        "SELECT index_name FROM duckdb_indexes() WHERE database_name = ? AND schema_name = ? AND table_name = ? "
+        "ORDER BY 1",
         [database, schema, name],
     ).fetchall()
-    left_out += [f"constraint {text}" for _, text in made]
+    left_out += [f"constraint {text}" for _, text in constraints]
     left_out += [f"index {index}" for (index,) in indexes]
     left_out += [f"column {c[0]} has a default: {c[4]}" for c in columns if c[4] is not None]
     spec = WriteSpec("error", description=comment, column_comments=comments, constraints=TableConstraints(strict))

@@ -1,4 +1,4 @@
-"""Tables of a DuckLake copied to a Delta lake, with their last versions."""
+"""Copies of DuckLake tables to a Delta lake, with their last versions."""
 
 from __future__ import annotations
 
@@ -18,12 +18,18 @@ if TYPE_CHECKING:
     from duckrun.session import Session
 
 SNAPSHOT = "ducklake_snapshot"
-"""What a commit of a copied version says of where it comes from."""
+"""Commit metadata: DuckLake snapshot that a copied version comes from."""
 
 
 def export(source: Session, target: Session, refs: Sequence[TableRef], versions: int) -> list[Moved]:
-    """Copy tables; each of their last versions is a commit. Raises CommitConflict where a table is there already, UnsupportedFeature for columns that Delta
-    cannot store: before anything is written. The tables that an error leaves unfinished are dropped.
+    """Copy tables; each of their last versions becomes a commit.
+
+    All checks happen before anything is written. After an error, all tables that this call created
+    are dropped.
+
+    Raises:
+        CommitConflict: The target has a table already.
+        UnsupportedFeature: Delta cannot store some columns.
     """
     plans = [(ref, _versions(source, ref, versions)) for ref in refs]
     unfit: list[str] = []
@@ -34,43 +40,48 @@ def export(source: Session, target: Session, refs: Sequence[TableRef], versions:
             raise CommitConflict(f"Table {there} is in lake {target.lake.root} already. Nothing was moved.")
         for snapshot in snapshots:
             types = snapshot.sql_types or {}
-            left_out[ref] = fitting(str(ref), types, target.lake.format, unfit) + _lost(snapshot)
+            lost = fitting(str(ref), types, target.lake.format, unfit) + _lost(snapshot)
+            left_out[ref] = list(dict.fromkeys([*left_out.get(ref, ()), *lost]))
     if unfit:
         raise UnsupportedFeature(
-            f"Lake {source.lake.root} cannot be moved as it is: {'; '.join(dict.fromkeys(unfit))}. Cast these columns, or name the other tables by "
-            "tables=. Nothing was moved."
+            f"Lake {source.lake.root} cannot be moved as it is: {'; '.join(dict.fromkeys(unfit))}. Cast these columns, "
+            "or name the other tables by tables=. Nothing was moved."
         )
-    made: list[TableRef] = []
+    created: list[TableRef] = []
     try:
         done = []
         for ref, snapshots in plans:
             there = target.lake.look_up(ref.schema, ref.name)[0]
-            made.append(there)
             for number, snapshot in enumerate(snapshots):
                 reader = source.table(ref).toDF(version=snapshot.version).reader()
                 target.execute(there, _spec(snapshot, first=number == 0), reader)
+                if number == 0:  # not before: another writer's table of that name must not be dropped
+                    created.append(there)
             rows = target.table(there).toDF().count()
             done.append(Moved(f"{ref.schema}.{ref.name}", rows, len(snapshots), left_out=tuple(left_out[ref])))
         return done
     except BaseException:
-        for there in made:
+        for there in created:
             target.lake.drop(there)
         raise
 
 
 def _versions(source: Session, ref: TableRef, count: int) -> list[Snapshot]:
-    """The last versions of a table that changed its rows or its columns, oldest first; those that only moved rows to other files are none."""
+    """Return the last versions that changed a table's rows or columns, oldest first.
+
+    Versions that only moved rows to other files do not count.
+    """
     form = source.lakes.of(ref).format
-    found: list[Snapshot] = []
+    snapshots: list[Snapshot] = []
     for record in form.records_back(ref, source.lakes.snapshot(ref).version):
-        if len(found) == count:
+        if len(snapshots) == count:
             break
         if record.changes_rows or record.changes_metadata:
             try:
-                found.insert(0, source.lakes.snapshot(ref, record.version))
-            except DuckrunError:  # of before the table had its name
+                snapshots.insert(0, source.lakes.snapshot(ref, record.version))
+            except DuckrunError:  # the version is older than the table's name
                 break
-    return found or [source.lakes.snapshot(ref)]
+    return snapshots or [source.lakes.snapshot(ref)]
 
 
 def _spec(snapshot: Snapshot, *, first: bool) -> WriteSpec:

@@ -1,4 +1,4 @@
-"""Types of columns on their way from one format to another."""
+"""Column types on their way from one format to another."""
 
 from __future__ import annotations
 
@@ -14,8 +14,12 @@ from duckrun.values.lake_format import DUCKLAKE
 
 
 def fitting(table: str, types: Mapping[str, Any], to: Format, unfit: list[str]) -> list[str]:
-    """Which columns have another type in the target, in words. What it cannot store at all is added to ``unfit``."""
-    found = []
+    """Return columns whose type changes in the target, for messages.
+
+    Args:
+        unfit: Gets a message for each column that the target cannot store.
+    """
+    changed = []
     for column, kind in types.items():
         kind = duckdb.type(kind) if isinstance(kind, str) else kind
         if to.name == DUCKLAKE and column.lower() == "rowid":
@@ -27,5 +31,5 @@ def fitting(table: str, types: Mapping[str, Any], to: Format, unfit: list[str]) 
             unfit.append(f"table {table}: {error}")
             continue
         if str(duckdb.type(stored)) != str(kind):
-            found.append(f"column {column} is {stored} there, not {kind}")
-    return found
+            changed.append(f"column {column} is {stored} there, not {kind}")
+    return changed

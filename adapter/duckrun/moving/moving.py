@@ -1,4 +1,4 @@
-"""Moving tables from one lake or database to another: what a Session does."""
+"""Moves of tables between a session's lake and other lakes or databases."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from duckrun.engines.duckdb.source import SqlOnCursor
 from duckrun.errors import CommitConflict, InvalidConfig, StorageError, UnsupportedFeature
+from duckrun.formats.format import logs_of, transactions_of
 from duckrun.moving import adopting, database, exporting
 from duckrun.moving.delta import TableToMove
 from duckrun.moving.kinds import fitting
-from duckrun.sessions.writing import Writing
 from duckrun.values.moved import Moved
 from duckrun.values.options import given, names_in
 from duckrun.values.snapshot import TableRef
@@ -25,8 +25,11 @@ _DATABASE = (".duckdb", ".db", ".ddb")
 _MOTHERDUCK = re.compile(r"(md|motherduck):", re.IGNORECASE)
 
 
-class Moving(Writing):
-    """The part of a Session that moves tables between lakes."""
+class Moving:
+    """Moves of tables into and out of a session's lake: ``s.moving``."""
+
+    def __init__(self, session: Session) -> None:
+        self._session, self._lake = session, session.lake
 
     def import_from(
         self,
@@ -36,28 +39,45 @@ class Moving(Writing):
         adopt: bool = False,
         storage_options: Mapping[str, Any] | None = None,
     ) -> list[Moved]:
-        """Copy tables into this DuckLake, as one snapshot: of the Delta lake at a root, or of a DuckDB database file (``duckdb:<file>``, or a path that ends
-        in .duckdb or .db). None for ``tables`` is all of them; views stay behind.
+        """Copy or adopt tables of a Delta lake or a DuckDB database, as one snapshot.
 
-        With ``adopt`` the files of a Delta lake become this lake's where they lie, with no copy: its cleanup() removes them one day, so the Delta logs
-        are put away in the same call, and no Delta reader sees these tables any more. What does not fit is in ``left_out``, and an
-        entry without a table names what a database has beside tables, which stays behind.
+        If it fails, both sides are unchanged.
 
-        Raises UnsupportedFeature for what cannot be stored or adopted, and for MotherDuck; CommitConflict for a table that is here already, TableNotFound,
-        StorageError. Then both sides are as they were. Example: ``s.import_from("old_lake/", ["sales.orders"])``.
+        Args:
+            source: Root of a Delta lake, or a DuckDB database file (``duckdb:<file>``, or a path
+                that ends in .duckdb, .db or .ddb).
+            tables: Names of tables; None: all of them. Views stay behind.
+            adopt: Make the Delta lake's files this lake's without a copy. This lake's cleanup()
+                will remove them one day, so the Delta logs are put away, and Delta readers no
+                longer see the tables.
+            storage_options: Options to open the Delta lake.
+
+        Returns:
+            One entry per table. ``left_out`` lists what does not fit. An entry without a table
+            lists database objects beside tables, which stay behind.
+
+        Raises:
+            UnsupportedFeature: Something cannot be stored or adopted, or the source is MotherDuck.
+            CommitConflict: This lake has a table already.
+            TableNotFound: The source lacks a table.
+            StorageError: The source cannot be read.
+
+        Example:
+            ``s.import_from("old_lake/", ["sales.orders"])``
         """
-        self.ensure_open()
-        if not self.lake.format.transacts:
+        self._session.ensure_open()
+        if self._lake.format.transactions is None:
             raise UnsupportedFeature(
-                f"Lake {self.lake.root} is of format {self.lake.format.name}: import_from() fills a lake of format ducklake. To leave one, export_to()."
+                f"Lake {self._lake.root} is of format {self._lake.format.name}: import_from() fills a lake of format "
+                "ducklake. To leave one, export_to()."
             )
-        self.lake.ensure_writable(self.lake.schema_ref(self.lake.default_schema))
+        self._lake.ensure_writable(self._lake.schema_ref(self._lake.default_schema))
         text = os.fspath(given(source, (str, os.PathLike), "source", "import_from()"))
         names = None if tables is None else names_in([tables], "tables", "import_from()")
         if _MOTHERDUCK.match(text):
             raise UnsupportedFeature(
-                f"{text.partition(':')[0]}: MotherDuck's databases and catalogs cannot be reached from here. There, COPY its tables to Parquet or to a DuckDB file, "
-                "and import that. Nothing was moved."
+                f"{text.partition(':')[0]}: MotherDuck's databases and catalogs cannot be reached from here. There, "
+                "COPY its tables to Parquet or to a DuckDB file, and import that. Nothing was moved."
             )
         of_database = text.lower().startswith("duckdb:") or Path(text).suffix.lower() in _DATABASE
         if of_database:
@@ -73,10 +93,12 @@ class Moving(Writing):
     ) -> list[Moved]:
         from duckrun.session import connect
 
+        # An adoption hides the source's logs, which is a write.
         with connect(root, storage_options=options, read_only=not adopt) as source:
             if adopt:
-                for ref in adopting.logs_of(source.lake).all_aside():
-                    adopting.settle(source.lake, self.lake, ref)
+                # Logs that a killed adoption has hidden come back, so that their tables are listed.
+                for ref in logs_of(source.lake.format).all_aside():
+                    adopting.settle(source.lake, self._lake, ref)
             known = [name for name in source.tables() if names is not None or not _is_view(source, name)]
             if names is None and not known:
                 raise StorageError(f"There is no Delta table in {root}. Nothing was moved.")
@@ -88,95 +110,100 @@ class Moving(Writing):
                 types = source.engine.column_types(snapshot)
                 each = TableToMove(snapshot, f"{ref.schema}.{ref.name}", types)
                 moving.append(each)
-                left_out[each.name] = tuple(fitting(each.name, types, self.lake.format, unfit)) + each.left_out()
+                left_out[each.name] = tuple(fitting(each.name, types, self._lake.format, unfit)) + each.left_out()
             if unfit:
                 raise UnsupportedFeature(f"{root} cannot be moved as it is: {'; '.join(unfit)}. Nothing was moved.")
             self._refuse_there([each.name for each in moving])
             if adopt:
                 return self._adopt(source, moving, left_out)
             done = []
-            with self.transaction(self.lake.name):
+            with self._session.transaction(self._lake.name):
                 for each in moving:
                     reader = source.table(each.snapshot.ref).toDF(version=each.snapshot.version).reader()
-                    commit = self.execute(self.lake.parse(each.name), each.write_spec(), reader)
+                    commit = self._session.execute(self._lake.parse(each.name), each.write_spec(), reader)
                     done.append(Moved(each.name, commit.rows_inserted or 0, left_out=left_out[each.name]))
             return done
 
     def _adopt(
         self, source: Session, moving: Sequence[TableToMove], left_out: Mapping[str, tuple[str, ...]]
     ) -> list[Moved]:
-        paths = {each.name: adopting.refuse_table(each, self.lake, source.lake) for each in moving}
-        refs = {each.name: self.lake.parse(each.name) for each in moving}
+        paths = {each.name: adopting.refuse_table(each, self._lake, source.lake) for each in moving}
+        refs = {each.name: self._lake.parse(each.name) for each in moving}
         for each in moving:
-            adopting.refuse_files(self._session(), self.lake, refs[each.name], paths[each.name])
+            adopting.refuse_files(self._session, self._lake, refs[each.name], paths[each.name])
         counts = {
             each.name: source.table(each.snapshot.ref).toDF(version=each.snapshot.version).count() for each in moving
         }
-        aside = adopting.set_aside(source.lake, self.lake, [each.snapshot.ref for each in moving])
-        with aside, self.transaction(self.lake.name):
+        aside = adopting.set_aside(source.lake, self._lake, [each.snapshot.ref for each in moving])
+        with aside, self._session.transaction(self._lake.name):
             for each in moving:
                 ref = refs[each.name]
-                self.execute(ref, each.create_spec())
+                self._session.execute(ref, each.create_spec())
                 if paths[each.name]:
-                    adopting.whole_of(self.lake).add_files(
+                    transactions_of(self._lake.format).add_files(
                         ref, paths[each.name], hive=bool(each.snapshot.partition_columns)
                     )
-                found = (
-                    self.embedded.cursor()
-                    .execute(f"SELECT count(*) FROM {self.lake.format.snapshot(ref).scan_sql()}")
+                count = (
+                    self._session.embedded.cursor()
+                    .execute(f"SELECT count(*) FROM {self._lake.format.snapshot(ref).scan_sql()}")
                     .fetchone()
                 )
-                if found is None or found[0] != counts[each.name]:
+                if count is None or count[0] != counts[each.name]:
                     raise StorageError(
-                        f"Table {each.name} has {counts[each.name]} rows, and its files {found and found[0]} to a DuckLake: move it by copy. Nothing was moved."
+                        f"Table {each.name} has {counts[each.name]} rows, and its files {count and count[0]} to a "
+                        "DuckLake: move it by copy. Nothing was moved."
                     )
         return [Moved(each.name, counts[each.name], adopted=True, left_out=left_out[each.name]) for each in moving]
 
     def _import_database(self, path: str, names: Sequence[str] | None) -> list[Moved]:
-        connection = self.embedded.connection
+        connection = self._session.embedded.connection
         with database.attached(connection, path) as name:
-            tables = database.tables_of(connection, name, path, names, self.lake.format)
+            tables = database.tables_of(connection, name, path, names, self._lake.format)
             self._refuse_there([table.name for table in tables])
             others = database.others_of(connection, name) if names is None else []
             done = []
-            with self.transaction(self.lake.name):
+            with self._session.transaction(self._lake.name):
                 for table in tables:
-                    rows = SqlOnCursor(self.embedded.cursor(), table.query)
-                    commit = self.execute(self.lake.parse(table.name), table.spec, rows)
+                    rows = SqlOnCursor(self._session.embedded.cursor(), table.query)
+                    commit = self._session.execute(self._lake.parse(table.name), table.spec, rows)
                     done.append(Moved(table.name, commit.rows_inserted or 0, left_out=table.left_out))
             return done + ([Moved("", 0, 0, left_out=tuple(others))] if others else [])
 
     def _refuse_there(self, names: Sequence[str]) -> None:
-        """Raise for tables that the lake has, or cannot tell apart: a DuckLake's names ignore letter case."""
+        """Raise for tables that the lake has, or whose names it cannot tell apart by case."""
         known: dict[str, str] = {}
         for name in names:
             other = known.setdefault(name.lower(), name)
             if other != name:
                 raise UnsupportedFeature(
-                    f"{other} and {name} differ in letter case only, which lake {self.lake.root} does not tell apart: name one of them by tables=. Nothing was "
-                    "moved."
+                    f"{other} and {name} differ in letter case only, which lake {self._lake.root} does not tell apart: "
+                    "name one of them by tables=. Nothing was moved."
                 )
-            wanted = self.lake.parse(name)
-            ref, definition = self.lake.look_up(wanted.schema, wanted.name)
-            if self.lake.exists(ref) or definition is not None:
+            wanted = self._lake.parse(name)
+            ref, definition = self._lake.look_up(wanted.schema, wanted.name)
+            if self._lake.exists(ref) or definition is not None:
                 raise CommitConflict(
-                    f"{ref} is in lake {self.lake.root} already; drop it, or name the other tables by tables=. Nothing was moved."
+                    f"{ref} is in lake {self._lake.root} already; drop it, or name the other tables by tables=. "
+                    "Nothing was moved."
                 )
-
-    def _session(self) -> Session:
-        return self  # type: ignore[return-value]
 
     def adopt_files(self, table: str | TableRef, files: str | Sequence[str]) -> Moved:
-        """Make Parquet files rows of a DuckLake table where they lie; from now on they are the lake's, whose cleanup() removes them one day.
+        """Make Parquet files part of a DuckLake table where they lie.
 
-        Raises InvalidConfig for a file that is a table's already, SchemaMismatch for one with other columns, with a NULL where there may be none, or with times
-        as INT96, UnsupportedFeature for one of a Delta table (``import_from(…, adopt=True)``). Nothing is adopted then.
+        From now on the lake owns them, and its cleanup() will remove them one day. If it fails,
+        nothing is adopted.
+
+        Raises:
+            InvalidConfig: A file already belongs to a table of the lake.
+            SchemaMismatch: A file has other columns, INT96 times, or NULL in a NOT NULL column.
+            UnsupportedFeature: A file belongs to a Delta table; use ``import_from()`` with
+                ``adopt``. Or the lake is encrypted.
         """
-        self.ensure_open()
-        ref = self.ref(table)
-        lake = self.lakes.of(ref)
-        whole = lake.format.whole
-        if whole is None:
+        self._session.ensure_open()
+        ref = self._session.ref(table)
+        lake = self._session.lakes.of(ref)
+        transactions = lake.format.transactions
+        if transactions is None:
             raise UnsupportedFeature(f"Table {ref} is a Delta table; adopt_files() is of a DuckLake's.")
         lake.ensure_writable(ref)
         paths = [
@@ -188,19 +215,19 @@ class Moving(Writing):
             around = adopting.delta_table_around(path)
             if around is not None:
                 raise UnsupportedFeature(
-                    f"Table {ref}: the file {path} is of the Delta table {around}, whose log says which rows of it hold: import_from({str(around.parent.parent)!r}, adopt=True). "
-                    "Nothing was adopted."
+                    f"Table {ref}: the file {path} is of the Delta table {around}, whose log says which rows of it "
+                    f"hold: import_from({str(around.parent.parent)!r}, adopt=True). Nothing was adopted."
                 )
-        if whole.encrypted:
+        if transactions.encrypted:
             raise UnsupportedFeature(
                 f"Table {ref}: its lake is encrypted, and these files are not. Nothing was adopted."
             )
-        adopting.refuse_files(self._session(), lake, ref, paths)
-        adopting.refuse_nulls(self._session(), ref, paths, [f.name for f in snapshot.schema if not f.nullable])
-        before = self._session().table(ref).toDF().count()
-        with self.transaction(lake.name):
-            whole.add_files(ref, paths, hive=bool(snapshot.partition_columns))
-        return Moved(f"{ref.schema}.{ref.name}", self._session().table(ref).toDF().count() - before, adopted=True)
+        adopting.refuse_files(self._session, lake, ref, paths)
+        adopting.refuse_nulls(self._session, ref, paths, [f.name for f in snapshot.schema if not f.nullable])
+        before = self._session.table(ref).toDF().count()
+        with self._session.transaction(lake.name):
+            transactions.add_files(ref, paths, hive=bool(snapshot.partition_columns))
+        return Moved(f"{ref.schema}.{ref.name}", self._session.table(ref).toDF().count() - before, adopted=True)
 
     def export_to(
         self,
@@ -210,39 +237,57 @@ class Moving(Writing):
         versions: int = 1,
         storage_options: Mapping[str, Any] | None = None,
     ) -> list[Moved]:
-        """Copy tables of this DuckLake to a Delta lake, with their last ``versions``: each is a commit with the rows of that version, whose metadata says which
-        snapshot it was. None for ``tables`` is all of them; views stay behind. What does not fit is in ``left_out``.
+        """Copy tables of this DuckLake to a Delta lake, with their last versions.
 
-        Raises StorageError for a lake without tables, CommitConflict for a table that is there already, UnsupportedFeature for columns that Delta cannot store
-        and for Iceberg. The tables that an error leaves unfinished are dropped. Example: ``s.export_to("delta_lake/", versions=10)``.
+        After an error, all tables that this call created are dropped.
+
+        Args:
+            target: Root of the Delta lake.
+            tables: Names of tables; None: all of them. Views stay behind.
+            versions: Number of last versions to copy. Each is a commit with the rows of that
+                version. Its metadata names the snapshot.
+            storage_options: Options to open the Delta lake.
+
+        Returns:
+            One entry per table. ``left_out`` lists what does not fit.
+
+        Raises:
+            StorageError: There is no table.
+            CommitConflict: The target has a table already.
+            UnsupportedFeature: Delta cannot store some columns, or the target is Iceberg.
+
+        Example:
+            ``s.export_to("delta_lake/", versions=10)``
         """
         from duckrun.session import connect
 
-        self.ensure_open()
+        self._session.ensure_open()
         text = os.fspath(given(target, (str, os.PathLike), "target", "export_to()"))
         if text.lower().startswith("iceberg:"):
             raise UnsupportedFeature(
-                f"{text}: export to Iceberg is not supported. Export to Delta, which Iceberg readers open by UniForm or Apache XTable. Nothing was moved."
+                f"{text}: export to Iceberg is not supported. Export to Delta, which Iceberg readers open by UniForm "
+                "or Apache XTable. Nothing was moved."
             )
         if _MOTHERDUCK.match(text):
             raise UnsupportedFeature(
                 f"{text.partition(':')[0]}: MotherDuck cannot be written from here. Nothing was moved."
             )
-        if not self.lake.format.transacts:
+        if self._lake.format.transactions is None:
             raise UnsupportedFeature(
-                f"Lake {self.lake.root} is of format {self.lake.format.name} already; export_to() copies tables of a DuckLake to a Delta lake."
+                f"Lake {self._lake.root} is of format {self._lake.format.name} already; export_to() copies tables of a "
+                "DuckLake to a Delta lake."
             )
         if isinstance(versions, bool) or not isinstance(versions, int) or versions < 1:
             raise InvalidConfig(f"versions is {versions!r}; it is how many of the last versions to copy, 1 or more.")
         names = None if tables is None else names_in([tables], "tables", "export_to()")
-        own = self._session()
-        known = [f"{schema}.{name}" for schema in self.lake.schemas() for name in self.lake.tables(schema)]
+        session = self._session
+        known = [f"{schema}.{name}" for schema in self._lake.schemas() for name in self._lake.tables(schema)]
         if names is None and not known:
-            self.lake.refuse_other_format()
-            raise StorageError(f"There is no table in lake {self.lake.root}. Nothing was moved.")
-        refs = [own.table(name).ref for name in (known if names is None else names)]
+            self._lake.refuse_other_format()
+            raise StorageError(f"There is no table in lake {self._lake.root}. Nothing was moved.")
+        refs = [session.table(name).ref for name in (known if names is None else names)]
         with connect(text, storage_options=storage_options) as other:
-            return exporting.export(own, other, refs, versions)
+            return exporting.export(session, other, refs, versions)
 
 
 def _is_view(source: Session, name: str) -> bool:

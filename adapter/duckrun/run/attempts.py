@@ -1,4 +1,4 @@
-"""Work that is done again where others have changed what it was computed from."""
+"""Retries of work whose input others have changed meanwhile."""
 
 from __future__ import annotations
 
@@ -12,8 +12,12 @@ from duckrun.values.snapshot import TableRef
 
 
 def attempts(ref: TableRef, pins: Pins, *, once: bool = False) -> Iterator[AbstractContextManager[None]]:
-    """Blocks in which the rows of a write are computed and committed: the next one works on the newest version of the table,
-    where others have changed what the rows of this one were computed from. With ``once`` there is no next one.
+    """Yield blocks to compute and commit a write; each retry works on the table's newest version.
+
+    A retry follows if others changed the table that the rows were computed from.
+
+    Args:
+        once: Do not retry.
 
     Example::
 
@@ -31,7 +35,7 @@ def attempts(ref: TableRef, pins: Pins, *, once: bool = False) -> Iterator[Abstr
 
 
 class _Attempt(AbstractContextManager[None]):
-    """An attempt that lets SourceOutdated pass as ``outdated``, once for each version that was read, and never the ``last``."""
+    """An attempt that swallows SourceOutdated once per version read, except in the last one."""
 
     def __init__(self, *, last: bool) -> None:
         self.last = last
@@ -43,6 +47,6 @@ class _Attempt(AbstractContextManager[None]):
 
     def __exit__(self, kind: object, error: object, trace: object) -> bool:
         if not isinstance(error, SourceOutdated) or self.last or error.version in (None, self._version):
-            return False  # the same version again: the rows are a value's, not a query's
+            return False  # the same version again: the rows are fixed, so that a retry cannot help
         self._version, self.outdated = error.version, True
         return True

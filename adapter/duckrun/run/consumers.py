@@ -1,4 +1,4 @@
-"""Who reads the changes of a table: noted in its folder by each consumer, so that maintenance can say whom it would strand."""
+"""Registry of a table's change consumers, in its folder, so that maintenance can warn of them."""
 
 from __future__ import annotations
 
@@ -21,70 +21,75 @@ OFFSETS, CONSUMERS = "_duckrun/offsets", "_duckrun/consumers"
 
 
 def _hashed(name: str) -> str:
-    """A name of a file for one that holds what names of files may not."""
+    """Return a file name for a text that may not be one."""
     return hashlib.sha256(name.encode()).hexdigest()[:24]
 
 
 def offsets_path(consumer: str, number: int) -> str:
-    """Where the offsets of a number are, in the folder of the consumer's output."""
+    """Return the path of numbered offsets, in the folder of the consumer's output."""
     return f"{OFFSETS}/{_hashed(consumer)}/{number:010d}.json"
 
 
 def register(storage: Storage, upstream: TableRef, consumer: str, output: TableRef) -> None:
-    """Note in a table's folder that a consumer, whose output is another table, reads its changes."""
-    said = json.dumps({"consumer": consumer, "output": output.location, "name": str(output), "reads": str(upstream)})
+    """Record in a table's folder that a consumer with another output table reads it."""
+    note = json.dumps({"consumer": consumer, "output": output.location, "name": str(output), "reads": str(upstream)})
     path = f"{CONSUMERS}/{_hashed(f'{consumer} {output.location}')}.json"
     if storage.read_at(upstream.location, path) is None:
-        storage.put_new(upstream.location, path, said.encode())
+        storage.put_new(upstream.location, path, note.encode())
 
 
 @dataclass(frozen=True)
 class Reading:
-    """How far a consumer has read a table."""
+    """Progress of a consumer in a table."""
 
     consumer: str
     output: str
     version: int
+    """Last version that it has read."""
 
 
 def consumers_of(lake: Lake, snapshot: Snapshot) -> Iterator[Reading]:
-    """The consumers of a table whose outputs lie in the same storage, and can be read."""
+    """Yield the consumers of a table whose outputs are readable and in the same storage."""
     location = snapshot.ref.location
     for key in list(lake.storage.keys(location, CONSUMERS)):
         raw = lake.storage.read_at(location, key["path"])
-        said = json.loads(raw) if raw is not None else {}
-        output = lake.output_at(said["output"]) if said else None
+        note = json.loads(raw) if raw is not None else {}
+        output = lake.output_at(note["output"]) if note else None
         if output is None or not lake.format.exists(output):
             continue
-        holds = lake.format.counter(output, said["consumer"]).holds
-        found = None if holds is None else lake.storage.read_at(output.location, offsets_path(said["consumer"], holds))
-        read = None if found is None else Offsets.from_json(found).ranges.get(said["reads"])
+        holds = lake.format.counter(output, note["consumer"]).holds
+        offsets = (
+            None if holds is None else lake.storage.read_at(output.location, offsets_path(note["consumer"], holds))
+        )
+        read = None if offsets is None else Offsets.from_json(offsets).ranges.get(note["reads"])
         if read is not None and read.table_id == snapshot.table_id:
-            yield Reading(said["consumer"], said["name"], read.to_version)
+            yield Reading(note["consumer"], note["name"], read.to_version)
 
 
 def stranded(lake: Lake, snapshot: Snapshot, removed: Collection[str], *, dry_run: bool) -> tuple[str, ...]:
-    """What to say of consumers that can no longer be told what has changed, now that some files of a table, or entries of its log, are gone."""
+    """Return warnings about consumers whose unread changes lose files or log entries."""
     if not removed:
         return ()
-    found = []
+    warnings = []
     would = "would be" if dry_run else "are"
     for each in consumers_of(lake, snapshot):
         if _needs(lake.format, snapshot, each.version, set(removed)):
-            found.append(
-                f"{each.consumer} has read table {snapshot.ref} up to version {each.version}, and files or entries of the log that tell what has changed "
+            warnings.append(
+                f"{each.consumer} has read table {snapshot.ref} up to version {each.version}, and "
+                "files or entries of the log that tell what has changed "
                 f"since {would} gone: {each.output} needs a full refresh, or its next run before the removal."
             )
-    return tuple(found)
+    return tuple(warnings)
 
 
 def warn_of_left_behind(lake: Lake, snapshot: Snapshot) -> None:
-    """Warn of consumers that have yet to read commits whose entries have left the log, as they do once its retention is over."""
+    """Warn of consumers with unread commits that have left the log after its retention."""
     try:
         for each in consumers_of(lake, snapshot):
             if each.version < snapshot.version and lake.format.fingerprint(snapshot.ref, each.version + 1) is None:
                 log.warning(
-                    "%s has read table %s up to version %s, and the log no longer holds what came next: %s needs a full refresh",
+                    "%s has read table %s up to version %s, and the log no longer holds what came "
+"next: %s needs a full refresh",
                     each.consumer, snapshot.ref, each.version, each.output,
                 )  # fmt: skip
     except (DuckrunError, OSError, ValueError) as error:  # the commit stands without

@@ -1,4 +1,4 @@
-"""How much memory this process may use, and the arbiter that hands it out in shares."""
+"""Memory that this process may use, and the arbiter that divides it."""
 
 from __future__ import annotations
 
@@ -20,24 +20,34 @@ from duckrun.values.rows import MemoryShares
 log = logging.getLogger(__name__)
 
 DUCKDB, BESIDE_DELTA_RS, DELTA_RS = 0.7, 0.3, 0.4
-"""Of the budget: DuckDB's part, its part where delta_rs writes too, and what that may hold before it spills."""
+"""Shares of the budget: DuckDB alone, DuckDB beside delta_rs, and delta_rs before it spills."""
 _CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 _CGROUP_USED = ("/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory/memory.usage_in_bytes")
 _SMALLEST = 128 * 1024**2
 _ENOUGH = 256 * 1024**2
-"""What DuckDB gets of a small budget before delta_rs gets its part: below it, operators fail that cannot spill."""
+"""Minimum for DuckDB beside delta_rs in a small budget.
+
+With less, operators fail that cannot spill.
+"""
 _LATER = 80 * 1024**2
-"""What libraries take once they are used: extensions of DuckDB, Delta's kernel. Measured: 90 MB after a read and a write."""
+"""Memory that libraries take on first use: DuckDB extensions, Delta Kernel.
+
+Measured: 90 MB after a read and a write.
+"""
 _LEAST = 150 * 1024**2
-"""What DuckDB gets of a small budget all the same: with less, sorts of long rows fail."""
+"""Minimum for DuckDB in any budget. With less, sorts of long rows fail."""
 _OF_A_THREAD = 128 * 1024**2
-"""What each thread of DuckDB needs, by its own performance guide."""
+"""Memory that each DuckDB thread needs, by DuckDB's performance guide."""
 _TOLD = 60.0
 """Seconds between two warnings of a job that waits for memory."""
 
 
 def parse_bytes(size: str | int) -> int:
-    """``"2GB"``, ``"512 MiB"`` or a number, as bytes. Raises InvalidConfig."""
+    """Return ``"2GB"``, ``"512 MiB"`` or a number as bytes.
+
+    Raises:
+        InvalidConfig: The text is no memory size.
+    """
     try:
         parsed = 0 if isinstance(size, bool) else int(TypeAdapter(ByteSize).validate_python(size))
     except ValidationError:
@@ -48,7 +58,7 @@ def parse_bytes(size: str | int) -> int:
 
 
 def refuse_memory(limit: str | int | None, fraction: float | None) -> None:
-    """Raise InvalidConfig for a ``memory_limit`` that is no size and a ``memory_fraction`` that is no share."""
+    """Raise InvalidConfig for a ``memory_limit`` or ``memory_fraction`` that is invalid."""
     if limit is not None:
         try:
             parse_bytes(limit)
@@ -61,42 +71,52 @@ def refuse_memory(limit: str | int | None, fraction: float | None) -> None:
 
 
 def effective_limit() -> int:
-    """Bytes that this process may use now: the least of physical memory, the cgroup's cap, and what is free.
+    """Return the bytes that this process may use now.
 
-    What the process holds already counts as free to it.
+    It is the minimum of physical memory, the cgroup's limit, and free memory. Memory of this
+    process counts as free.
     """
     memory = psutil.virtual_memory()
-    own = _own.rss()
-    limits = [memory.total, memory.available + own]
+    rss = _own.rss()
+    limits = [memory.total, memory.available + rss]
     for limit_file, used_file in zip(_CGROUP_LIMITS, _CGROUP_USED, strict=True):
         limit, used = _number(limit_file), _number(used_file)
         if limit is not None and limit < memory.total:
-            limits.append(limit if used is None else max(limit - used + own, 0))
+            limits.append(limit if used is None else max(limit - used + rss, 0))
     return max(min(limits), _SMALLEST)
 
 
 def _number(path: str) -> int | None:
     try:
         return int(Path(path).read_text().strip())
-    except (OSError, ValueError):  # not this cgroup version, or "max"
+    except (OSError, ValueError):  # another cgroup version, or "max"
         return None
 
 
 def limit_for_merge(shares: MemoryShares, spill: int) -> int:
-    """The limit in bytes of which a merge by delta_rs gets ``spill`` bytes, from the shares of one that got fewer."""
+    """Return the limit in bytes at which a merge by delta_rs gets ``spill`` bytes.
+
+    Args:
+        shares: Shares of a merge that got fewer bytes.
+    """
     return shares.limit + int((spill - shares.spill) / DELTA_RS)
 
 
 def threads_within(limit: int) -> int:
-    """How many threads of DuckDB a limit in bytes has room for, at most one for each processor."""
+    """Return how many DuckDB threads a limit in bytes allows, at most one per processor."""
     return max(1, min(os.cpu_count() or 1, limit // _OF_A_THREAD))
 
 
 class Arbiter:
-    """Shares of one process's memory. DuckDB has the whole one, unless delta_rs writes beside it; its merges queue for theirs.
+    """Shares of one process's memory.
 
-    ``limit`` is what the user set (never raised), ``fraction`` this process's part of the machine. What the process
-    holds before the first job is taken off the budget, so that the sum stays below the limit.
+    DuckDB gets all of it, unless delta_rs writes beside it. Merges by delta_rs queue for their
+    share. Memory that the process uses before the first job is taken off the budget, so the sum
+    stays below the limit.
+
+    Args:
+        limit: Limit that the user set. It is never raised.
+        fraction: This process's share of the machine.
     """
 
     def __init__(self, limit: str | int | None = None, fraction: float | None = None) -> None:
@@ -107,34 +127,37 @@ class Arbiter:
         self._merges = Turns()
         self._turns = Turns()
         self._sampled = (float("-inf"), 0)
-        """When the limit of a write by DuckDB was last looked at, and what it was."""
+        """Time of the last sample of the limit for DuckDB writes, and the sample."""
 
     def limit(self) -> int:
-        """The whole budget now, in bytes: sampled at each call."""
+        """Return the whole limit in bytes, sampled at each call."""
         free = effective_limit()
         if self._fraction is not None:
             free = int(free * self._fraction)
         return free if self._limit is None else min(self._limit, free)
 
     def budget(self) -> int:
-        """The part of the limit that jobs may share: what the interpreter and libraries hold is not theirs."""
+        """Return the part of the limit for jobs, without the interpreter and libraries."""
         return max(self.limit() - self._baseline, _SMALLEST)
 
     def instance_limit(self, *, beside_delta_rs: bool = False) -> int:
-        """DuckDB's ``memory_limit`` in bytes, which belongs to its instance."""
+        """Return DuckDB's ``memory_limit`` in bytes, which applies to the whole instance."""
         budget = self.budget()
         most = max(int((budget - _LATER) * DUCKDB), min(int(budget * DUCKDB), _LEAST))
         return min(most, max(int(budget * BESIDE_DELTA_RS), _ENOUGH)) if beside_delta_rs else most
 
     def limit_for(self, duckdb: int) -> int:
-        """The limit of which DuckDB gets so many bytes."""
+        """Return the limit at which DuckDB gets so many bytes."""
         return self._baseline + int(duckdb / DUCKDB) + _LATER
 
     @contextmanager
     def merge(self, duckdb_limit: int, what: str = "a merge by delta_rs") -> Iterator[MemoryShares]:
-        """Hold the one share of this process for merges by delta_rs: what it may use before it spills to disk.
+        """Hold this process's only share for merges by delta_rs, during a block.
 
-        ``what`` is the merge, for the warning that it waits for the one before it.
+        The share is the memory that a merge may use before it spills to disk.
+
+        Args:
+            what: Name of the merge, for the warning that it waits for another.
         """
         with self._merges.job(what, alone=True):
             budget = self.budget()
@@ -142,15 +165,22 @@ class Arbiter:
             yield MemoryShares(limit=self.limit(), duckdb=duckdb_limit, spill=spill)
 
     def job(self, what: str, *, alone: bool = False) -> AbstractContextManager[Callable[[], bool]]:
-        """Count a job by DuckDB as at work. Yields a function that tells whether another was at work at the same time.
+        """Register a job of DuckDB for a block.
 
-        Jobs share DuckDB's memory without shares of their own, so one may lack what others hold. ``alone`` waits until none of
-        them is at work, and lets none begin. ``what`` is the job, for the warning that it waits.
+        Jobs share DuckDB's memory without shares of their own, so one may lack what others use.
+
+        Args:
+            what: Name of the job, for the warning that it waits.
+            alone: Wait until no other job runs, and let none start.
+
+        Returns:
+            Context manager of a function that tells if another job ran at the same time.
         """
         return self._turns.job(what, alone=alone)
 
     def write(self, duckdb_limit: int) -> MemoryShares:
-        """The shares of a write by DuckDB. The limit is sampled once a second: small writes follow each other faster."""
+        """Return the shares of a write by DuckDB."""
+        # The limit is sampled once a second, since small writes follow each other faster.
         now = time.monotonic()
         if now > self._sampled[0] + 1:
             self._sampled = (now, self.limit())
@@ -158,21 +188,24 @@ class Arbiter:
 
 
 class Turns:
-    """Which jobs are at work, of those that share a resource: any number at once, or one alone."""
+    """Running jobs that share a resource: any number at once, or one alone."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._working: list[int] = []
-        """The thread of each job at work."""
+        """Thread of each running job."""
         self._alone: int | None = None
-        """The thread of a job that is alone."""
+        """Thread of the job that runs alone."""
         self._begun = 0
 
     @contextmanager
     def job(self, what: str, *, alone: bool = False) -> Iterator[Callable[[], bool]]:
-        """One job. Yields a function that tells whether another thread's job was at work at the same time.
+        """Run one job in a block; see Arbiter.job().
 
-        A job inside of another one of the same thread never waits.
+        A job inside another job of the same thread never waits.
+
+        Yields:
+            Function that tells if a job of another thread ran at the same time.
         """
         me = threading.get_ident()
         with self._changed:
@@ -207,10 +240,10 @@ class Turns:
 
 
 class _Own:
-    """This process, and the writes in it whose memory is sampled: by one thread, which goes on for a second after the last of them. To start
-    one for each, and to wake it, costs a small write a tenth of its time.
-    """
+    """This process, and the writes in it whose memory is sampled."""
 
+    # One thread samples all writes, and runs for a second after the last one. To start and wake a
+    # thread per write costs a small write a tenth of its time.
     def __init__(self) -> None:
         self.process = psutil.Process()
         self.lock = threading.Lock()
@@ -247,7 +280,7 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 class PeakSampler:
-    """The highest resident size of this process while a block runs, in bytes, sampled every 50 ms."""
+    """Highest resident size of this process during a block, in bytes, sampled every 50 ms."""
 
     def __init__(self) -> None:
         self.peak = 0

@@ -1,7 +1,8 @@
-"""Which version of each table a run reads: set at first use, moved only by the run's own commits; and what it has read.
+"""Pinned versions of a run, and a log of its reads.
 
-What a write was computed from decides whether it may go on top of another writer's commit. So whoever reads says so here:
-a Frame carries it, and a piece of work (a Dagster step, a dbt node) has one log of it.
+A run pins each table at first use; only its own commits move the pin. The reads behind a write
+decide whether it may go on top of another writer's commit. So every reader records them: a Frame
+carries its own, and a piece of work (a Dagster step, a dbt node) has one log of them.
 """
 
 from __future__ import annotations
@@ -20,22 +21,22 @@ from duckrun.values.snapshot import Pin, Snapshot, TableRef
 
 @dataclass(frozen=True)
 class Read:
-    """Rows of a table, at what was its newest version when they were read; ``NO_TABLE`` if the work saw that there is none.
-
-    ``predicates`` are the conditions (DuckDB's SQL over its columns) one of which holds for each row that was read; None
-    where it may be any row.
-    """
+    """Rows read from a table at its newest version then; ``NO_TABLE`` if the work saw no table."""
 
     version: int
     table_id: str = ""
     predicates: frozenset[str] | None = None
+    """Conditions (DuckDB's SQL over its columns), one of which holds for each row read.
+
+    None if any row may have been read.
+    """
 
     @classmethod
     def of(cls, snapshot: Snapshot, predicate: str | None = None) -> Read:
         return cls(snapshot.version, snapshot.table_id, None if predicate is None else frozenset((predicate,)))
 
     def with_(self, other: Read | None) -> Read:
-        """Both together: all rows of both, since the older of their versions."""
+        """Return the union of two reads: the rows of both, since the older version."""
         if other is None:
             return self
         older = min(self, other, key=lambda read: read.version)
@@ -47,26 +48,29 @@ class Read:
 
 @dataclass(frozen=True)
 class Reads:
-    """The tables that rows are computed from."""
+    """Tables that rows are computed from."""
 
     newest: Mapping[str, Read] = field(default_factory=lambda: MappingProxyType({}))
-    """What is read of each location at its newest version. Rows of a version that was named are the same at any time, and not in it."""
+    """Reads of newest versions, by location.
+
+    Rows of a named version never change and are not included.
+    """
     pins: frozenset[Pin] = frozenset()
-    """Each table and version that is read when the rows are computed, named versions among them."""
+    """Tables and versions to read when the rows are computed, including named versions."""
 
     @classmethod
     def of(cls, snapshot: Snapshot, read: Read | None = None) -> Reads:
-        """Rows of a snapshot; ``read`` where it is the newest."""
+        """Return the reads of a snapshot; ``read`` is set if it is the newest."""
         pin = snapshot.pin
         newest = {} if read is None else {snapshot.ref.location: read}
         return cls(newest, frozenset() if pin is None else frozenset((pin,)))
 
     def computed(self) -> Reads:
-        """The same of rows that are computed already, which read no table any more."""
+        """Return the reads of rows that are already computed, and so read no table any more."""
         return Reads(self.newest)
 
     def check(self) -> None:
-        """Raise VersionNotReadable or TableNotFound where a pinned version is no longer that of its table."""
+        """Raise VersionNotReadable or TableNotFound if a pinned table was replaced or dropped."""
         for pin in self.pins:
             pin.check("read the table again, by sql() or table(name).toDF()")
 
@@ -75,7 +79,7 @@ NOTHING = Reads()
 
 
 def together(*many: Reads) -> Reads:
-    """What several sources have read."""
+    """Return the union of the reads of several sources."""
     newest: dict[str, Read] = {}
     for reads in many:
         for location, read in reads.newest.items():
@@ -88,7 +92,7 @@ _unnoted: ContextVar[bool] = ContextVar("duckrun_unnoted", default=False)
 
 @contextmanager
 def unnoted() -> Iterator[None]:
-    """Meanwhile no log takes down what this thread reads: only the columns of it are looked at."""
+    """Do not record this thread's reads meanwhile; for reads of columns only."""
     token = _unnoted.set(True)
     try:
         yield
@@ -97,7 +101,7 @@ def unnoted() -> Iterator[None]:
 
 
 class WorkLog:
-    """What one piece of work (a session, a Dagster step, a dbt node) has read, and its own commits. Safe across threads."""
+    """Reads and commits of one piece of work (a session, Dagster step or dbt node). Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -107,38 +111,41 @@ class WorkLog:
         self._seen: dict[tuple[str, int], str] = {}
 
     def note(self, location: str, read: Read) -> None:
-        """Take down that rows were read."""
+        """Record a read."""
         if not _unnoted.get():
             with self._lock:
                 self._read[location] = read.with_(self._read.get(location))
                 self._seen[location, read.version] = read.table_id
 
     def read(self, location: str) -> Read | None:
-        """What was read of a table so far; None where nothing was."""
+        """Return the reads of a table so far; None without any."""
         with self._lock:
             return self._read.get(location)
 
     def id_seen(self, location: str, version: int) -> str | None:
-        """The id of the table of which a version was last read as the newest; None for one that was read by its number alone."""
+        """Return the table id behind a version that was last read as the newest.
+
+        None for a version that was read only by its number.
+        """
         return self._seen.get((location, version))
 
     def noted(self) -> tuple[dict[str, Read], set[tuple[str, int]], set[tuple[str, str]]]:
-        """All that was taken down so far, for back_to()."""
+        """Return the recorded state, for back_to()."""
         with self._lock:
             return dict(self._read), set(self._own), set(self._dropped)
 
     def back_to(self, noted: tuple[dict[str, Read], set[tuple[str, int]], set[tuple[str, str]]]) -> None:
-        """What was committed and dropped since has not happened."""
+        """Roll back to a recorded state, after a rollback of later commits and drops."""
         with self._lock:
             self._read, self._own, self._dropped = dict(noted[0]), set(noted[1]), set(noted[2])
 
     def forget(self, location: str) -> None:
-        """What was read of a table is read anew."""
+        """Forget the reads of a table, which are repeated."""
         with self._lock:
             self._read.pop(location, None)
 
     def committed(self, location: str, version: int) -> None:
-        """Take down a commit of this work's own."""
+        """Record a commit of this work."""
         with self._lock:
             self._own.add((location, version))
 
@@ -146,23 +153,23 @@ class WorkLog:
         return (location, version) in self._own
 
     def dropped(self, location: str) -> None:
-        """This work dropped a table: what it read of it before says nothing about the next of that name."""
+        """Record a drop by this work. Earlier reads say nothing about a next table of that name."""
         with self._lock:
             read = self._read.pop(location, None)
             if read is not None:
                 self._dropped.add((location, read.table_id))
-            self._own = {own for own in self._own if own[0] != location}
+            self._own = {commit for commit in self._own if commit[0] != location}
 
     def has_dropped(self, location: str, read: Read) -> bool:
-        """Whether this work itself dropped the table that was read."""
+        """True if this work dropped the table that was read."""
         return (location, read.table_id) in self._dropped
 
 
 class Pins:
-    """The map location -> snapshot of one run (a dbt invocation, a Dagster step, a statement); None: the run reads no table there,
-    though one is. Safe across threads.
+    """Snapshots of one run (a dbt invocation, Dagster step or statement), by location. Thread-safe.
 
-    ``advice`` is what to do where a write was computed from what others have changed since.
+    None hides an existing table from the run. ``advice`` is the remedy for a write whose input
+    others have changed.
     """
 
     advice = "read again and repeat"
@@ -177,19 +184,27 @@ class Pins:
 
     @property
     def log(self) -> WorkLog:
-        """What the piece of work that runs here has read and committed."""
+        """Reads and commits of the work that runs here."""
         return self._log
 
     def snapshot(self, ref: TableRef, load: Callable[..., Snapshot] | None = None) -> Snapshot:
-        """The snapshot that this run reads; the newest at the first call, by ``load`` where a session knows better how
-        to reach the table. Where the tables of a lake share their versions, all are of the one that was first read. Raises TableNotFound,
-        also for a table that is none to this run, VersionNotReadable for a table that another one has taken the place of since.
+        """Return the snapshot that this run reads, pinned at the first call.
+
+        Tables of a lake with shared versions are all pinned at the version that was first read.
+
+        Args:
+            load: Opens the table, for a session that knows better how to.
+
+        Raises:
+            TableNotFound: No such table, or it is hidden from this run.
+            VersionNotReadable: Another table has replaced the pinned one.
         """
         pinned = self._pin_of(ref, load)
         if pinned is None:
             self.log.note(ref.location, Read(NO_TABLE))
             raise TableNotFound(
-                f"There is no table {ref} for this attempt: an earlier attempt of the same work made it, and this one reads and writes as if "
+                f"There is no table {ref} for this attempt: an earlier attempt of the same work made "
+                "it, and this one reads and writes as if "
                 "that had not happened."
             )
         return pinned
@@ -214,11 +229,14 @@ class Pins:
             return self._pinned.setdefault(ref.location, read)
 
     def _read_of(self, newest: Snapshot) -> Snapshot | None:
-        """What this run reads of a table that it comes to first; None if the table is none to it."""
+        """Return the snapshot to pin for a table at first use; None hides the table."""
         return newest
 
     def hides(self, ref: TableRef) -> bool:
-        """True if a table that is there is none to this run, which then has read that there is none."""
+        """True if an existing table is hidden from this run.
+
+        This records that the run saw no table.
+        """
         with self._lock:
             is_hidden = ref.location in self._pinned and self._pinned[ref.location] is None
         if is_hidden:
@@ -226,11 +244,11 @@ class Pins:
         return is_hidden
 
     def hidden(self) -> Iterator[TableRef]:
-        """The tables that hides() is true of, for whoever lists tables."""
+        """Yield the hidden tables, for listings of tables."""
         return iter(())
 
     def moved(self, ref: TableRef, snapshot: Snapshot | None) -> None:
-        """This run committed to the table, or (None) dropped it."""
+        """Record that this run committed to the table, or (None) dropped it."""
         with self._lock:
             if snapshot is None:
                 self._pinned.pop(ref.location, None)
@@ -240,22 +258,22 @@ class Pins:
             self.log.dropped(ref.location)
 
     def pinned(self) -> dict[str, Snapshot | None]:
-        """The snapshot of each location, for back_to()."""
+        """Return the pinned snapshots by location, for back_to()."""
         with self._lock:
             return dict(self._pinned)
 
     def back_to(self, pinned: dict[str, Snapshot | None]) -> None:
-        """What this run committed since has not happened."""
+        """Roll back to earlier pins, after a rollback of this run's commits."""
         with self._lock:
             self._pinned = dict(pinned)
 
     def pin(self, snapshot: Snapshot) -> None:
-        """Read a table at a version from now on."""
+        """Pin a table at a version from now on."""
         with self._lock:
             self._pinned[snapshot.ref.location] = snapshot
 
     def renew(self, ref: TableRef) -> None:
-        """The next read of a table is of its newest version: what this run computed of it is computed again."""
+        """Unpin a table, so that the next read takes its newest version for a retry."""
         with self._lock:
             before = self._pinned.pop(ref.location, None)
             if before is not None and before.shared is not None:
@@ -263,6 +281,6 @@ class Pins:
         self.log.forget(ref.location)
 
     def versions(self) -> dict[str, int]:
-        """The version of each location that this run has used."""
+        """Return the version of each location that this run has used."""
         with self._lock:
             return {location: pinned.version for location, pinned in self._pinned.items() if pinned is not None}

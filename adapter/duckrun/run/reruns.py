@@ -1,7 +1,7 @@
-"""Writes that a newer attempt of a piece of work makes again: what becomes of the commits of an older attempt.
+"""Writes by a newer attempt of a piece of work, and the rollback of an older attempt's commits.
 
-Such a write reads and writes its table as if the older attempt's commits had not happened. What is taken back and what is
-added are one commit. Source: docs/reliability.md, Reruns.
+Such a write reads and writes its table as if the older attempt's commits had not happened. The
+rollback and the new rows are one commit. Source: docs/reliability.md, Reruns.
 """
 
 from __future__ import annotations
@@ -25,12 +25,18 @@ from duckrun.values.rows import (
 from duckrun.values.snapshot import Snapshot
 
 Rerun = Literal["again", "append", "create", "base"]
-"""How a write is made again: over its earlier commit (it gives the same table), in the place of the rows that were added, as that of a
-new table, or from the table as it was before."""
+"""Strategy of a rerun.
+
+``again`` writes over the earlier commit, with the same result. ``append`` replaces the rows that it
+added. ``create`` repeats the write of a new table. ``base`` starts from the table before it.
+"""
 
 
 def rerun_of(spec: RowSpec) -> Rerun:
-    """How a write is made again whose source does not read the target, which the spec does not tell."""
+    """Return the rerun strategy of a write whose source does not read the target.
+
+    The spec alone cannot tell whether the source does.
+    """
     if spec.read_version == NO_TABLE:
         return "create"
     if isinstance(spec, WriteSpec):
@@ -44,17 +50,17 @@ def rerun_of(spec: RowSpec) -> Rerun:
 
 
 class NotTakenBack(CommitConflict):
-    """The commit of an older attempt cannot be taken back: ``why``."""
+    """The commit of an older attempt cannot be rolled back; ``why`` gives the reason."""
 
     why = ""
 
 
 class ToTakeBack(Exception):
-    """A commit of an older attempt is to be taken back, which whoever carries out the write cannot do in its own commit."""
+    """An older attempt's commit needs a rollback that this writer cannot put into its commit."""
 
 
 def newest_of(form: Format, snapshot: Snapshot, app: WorkTransaction) -> CommitRecord | None:
-    """The last commit of a write, by any attempt; None where there is none, or the log no longer has it."""
+    """Return the last commit of a write, by any attempt; None if the log has none."""
     newest = form.counter(snapshot.ref, app.app_id, snapshot).highest
     if newest is None:
         return None
@@ -63,8 +69,8 @@ def newest_of(form: Format, snapshot: Snapshot, app: WorkTransaction) -> CommitR
 
 
 def of_older_attempts(form: Format, snapshot: Snapshot, app: WorkTransaction) -> list[CommitRecord]:
-    """The commits of older attempts that changed rows, oldest first, without those that this attempt took back before."""
-    found, retracted, ordinal = [], -1, 0
+    """Return the row-changing commits of older attempts, oldest first, that still stand."""
+    records, retracted, ordinal = [], -1, 0
     while True:
         record = newest_of(form, snapshot, app.nth(ordinal))
         if record is None and ordinal >= app.ordinal:
@@ -72,35 +78,40 @@ def of_older_attempts(form: Format, snapshot: Snapshot, app: WorkTransaction) ->
         if record is not None and record.note.get("attempt") == app.attempt:
             retracted = max(retracted, record.note.get("retracted", {}).get("version", -1))
         elif record is not None and record.changes_rows:
-            found.append(record)
+            records.append(record)
         ordinal += 1
-    return sorted((each for each in found if each.version > retracted), key=lambda each: each.version)
+    return sorted((each for each in records if each.version > retracted), key=lambda each: each.version)
 
 
 def is_made_by(form: Format, snapshot: Snapshot, record: CommitRecord) -> bool:
-    """True if there was no table before a commit, and before those that it took back."""
+    """True if a commit, or the commits that it rolled back, created the table."""
     before = record.note.get("before")
     return form.made_by(snapshot, record.version) if before is None else bool(before == NO_TABLE)
 
 
 def version_before(record: CommitRecord) -> int | None:
-    """The version of the table before a commit, and before those that it took back; None where no version is that."""
+    """Return the version before a commit and the commits that it rolled back.
+
+    None if there is none.
+    """
     if "retracted" in record.note and "before" not in record.note:
         return None
     return int(record.note.get("before", record.version - 1))
 
 
 def as_before(form: Format, snapshot: Snapshot, app: WorkTransaction) -> Snapshot | None:
-    """What an attempt reads of the table that it writes: the version before the commits of older attempts, None if they made the
-    table. The newest version if that cannot be read, or others have put rows into the table that they made.
+    """Return the snapshot that an attempt reads of the table that it writes.
+
+    This is the version before the commits of older attempts, or None if they created the table. The
+    newest version serves if that one is unreadable, or if others wrote rows into the created table.
     """
     records = of_older_attempts(form, snapshot, app)
     if not records:
         return snapshot
     if is_made_by(form, snapshot, records[0]):
-        own = {each.version for each in records}
+        versions = {each.version for each in records}
         since = form.records_after(snapshot.ref, records[0].version)
-        return snapshot if any(each.changes_rows and each.version not in own for each in since) else None
+        return snapshot if any(each.changes_rows and each.version not in versions for each in since) else None
     version = version_before(records[0])
     try:
         base = snapshot if version is None else form.snapshot(snapshot.ref, version)

@@ -1,6 +1,7 @@
-"""Transaction: one change of one table, from the snapshot it reads to the one commit that shows it.
+"""Transaction: one change of one table, from the snapshot it reads to its one commit.
 
-Here live the rules that every engine and writer obeys: the per-table lock, the fence, exactly-once, the bounded retry.
+This module has the rules of every engine and writer: the per-table lock, the fence, exactly-once
+and the bounded retry.
 """
 
 from __future__ import annotations
@@ -48,19 +49,28 @@ log = logging.getLogger(__name__)
 
 MAX_ATTEMPTS = 12
 EXPIRY_LOOKED_AT = 10
-"""Each so many commits, as often as a log is cleaned, it is looked at whether a consumer of the table's changes was left behind."""
+"""Check for consumers left behind at every tenth version, as often as a log is cleaned."""
 
 
 class Transaction:
-    """The frame around one commit.
+    """Frame around one commit.
 
-    ``reads`` is what the rows to write were computed from, None where none are (a table is altered or kept in order);
-    what the run has read, whose ``pins`` these are, counts with it. ``log`` has the commits that are not somebody else's;
-    ``sees`` says whether a commit changed rows for which a condition holds (without it, any may); ``metadata`` are the caller's words in
-    the commit. None is begun for a table that may
-    not be written: ReadOnlyLake and StorageError are raised here, before any work.
+    Args:
+        pins: Versions that the run around it reads. Their log has the run's own commits and reads.
+        reads: Inputs of the rows to write; None if there are none (a table is altered or
+            maintained). The reads of the run count as well.
+        log: Reads and commits of this work, if there are no pins.
+        sees: Tells whether a commit changed rows of a condition. Without it, any commit may have.
+        metadata: The caller's words for the commit.
 
-    Example: ``Transaction(lake, ref, app=AppTransaction("nightly/orders")).run(attempt, mode="append", engine="duckdb")``.
+    Raises:
+        ReadOnlyLake: The lake is open read-only; raised before any work.
+        StorageError: The location cannot be written; raised before any work.
+
+    Example::
+
+        nightly = Transaction(lake, ref, app=AppTransaction("nightly/orders"))
+        nightly.run(attempt, mode="append", engine="duckdb")
     """
 
     def __init__(
@@ -82,9 +92,9 @@ class Transaction:
         self._rerun: Callable[[], Rerun] | None = None
         self._takes_back: Literal["nothing", "rows", "all"] = "nothing"
         self.taken_back: TakenBack | None = None
-        """What the commit takes back of an older attempt of the same work."""
+        """Commits of an older attempt of the same work to roll back."""
         self.compared_with: CommitRecord | None = None
-        """An older attempt's append that cannot be taken back: equal rows are the same commit, others a conflict."""
+        """An older attempt's append that must stay. Equal rows replay it, others conflict."""
         self.metadata = dict(metadata or {})
         self.pins = pins
         self.reads = reads
@@ -92,19 +102,24 @@ class Transaction:
         self._sees = sees
         self.returning: Returning | None = None
         self.remark = ""
-        """What the reason of the commit says beside its own, such as why a writer that is preferred was not taken."""
+        """Addition to the commit's reason, such as why the preferred writer was not used."""
         self.mode = "unknown"
         self.engine = "unknown"
         self._versions: dict[int, Snapshot] = {}
-        """The versions that this transaction has come past, which it has not to open again."""
+        """Cached versions that this transaction has read."""
         self._records: dict[int, CommitRecord] = {}
-        """The commits that it has come past, which it has not to read again."""
+        """Cached commits that it has read."""
         self._judged: tuple[Read, int] | None = None
-        """Up to which version the commits of others leave what was read as it is."""
+        """A read, and the version up to which others' commits are known not to affect it."""
         self._ahead: int | None = None
-        """The version of a commit that this one needed before itself."""
+        """Version of a preparatory commit of this transaction."""
         self.written_for: tuple[str, str] | None = None
-        """The engine that was asked for, and why, where another one carries this out for it."""
+        """Requested engine and the reason, if another engine runs this instead."""
+
+    @property
+    def is_anew(self) -> bool:
+        """True if an earlier attempt of the same work created the table: this one rewrites it."""
+        return self.taken_back is not None and self.taken_back.anew
 
     def run(
         self,
@@ -116,16 +131,26 @@ class Transaction:
         rerun: Callable[[], Rerun] | None = None,
         takes_back: Literal["nothing", "rows", "all"] = "nothing",
     ) -> Commit:
-        """Commit exactly once and say what was done.
+        """Commit exactly once and return the commit.
 
-        ``attempt`` gets the newest snapshot (None: no table yet) and commits at the version after it, or raises
-        CommitTaken. If the application transaction is in the table already, the commit made then comes back as replayed.
-        Raises SourceOutdated before any attempt whose rows were computed from what others have changed since,
-        CommitConflict after MAX_ATTEMPTS lost races, StorageError where files lie in a new table's folder. ``over_files`` lets a
-        new table be made where files of somebody else's lie. ``rerun`` tells how a newer attempt of the same work makes the write
-        again (see ``rerun_of``); it is asked where an older one has committed, whose commit else stands for this one. ``takes_back`` is what
-        the attempt can commit beside the rows that it adds: that rows of ``taken_back`` go, or all that this and ``compared_with`` may ask;
-        for more than that ToTakeBack is raised.
+        Args:
+            attempt: Gets the newest snapshot (None: no table yet) and commits at the next version,
+                or raises CommitTaken.
+            over_files: Let a new table be created in a folder with files of others.
+            rerun: Returns how a newer attempt of the same work repeats the write (see
+                ``rerun_of``). Without it, the commit of an older attempt stands for this one.
+            takes_back: Rollbacks that the attempt can include in its commit: the rows of
+                ``taken_back``, or all that ``taken_back`` and ``compared_with`` may need. More
+                raises ToTakeBack.
+
+        Returns:
+            The commit. If the table already has the application transaction, its commit, as
+            replayed.
+
+        Raises:
+            SourceOutdated: Others have changed the inputs of the rows; raised before each attempt.
+            CommitConflict: The write lost MAX_ATTEMPTS races.
+            StorageError: Files lie in the folder of a new table.
         """
         self._rerun, self._takes_back = rerun, takes_back
         self.mode, self.engine = mode, engine if self.written_for is None else self.written_for[0]
@@ -166,7 +191,10 @@ class Transaction:
     def _attempted(
         self, attempt: Callable[[Snapshot | None], Commit], snapshot: Snapshot | None
     ) -> tuple[Snapshot | None, Commit]:
-        """The snapshot that an attempt began from, and its commit. What it has to have ahead of itself is made under the same lock."""
+        """Run an attempt, and return the snapshot that it began from and its commit.
+
+        Preparatory commits are made under the same lock.
+        """
         while True:
             try:
                 with self._nothing_left(snapshot):
@@ -180,12 +208,12 @@ class Transaction:
                 snapshot = self.lake.format.begin(self.ref)
 
     def _begin(self, over_files: bool) -> tuple[Snapshot | None, Commit | None]:
-        """The newest snapshot, and the commit that this application transaction made before, as replayed."""
+        """Return the newest snapshot, and the replayed commit of this transaction, if any."""
         snapshot = self.lake.format.begin(self.ref)
         if snapshot is None:
             self.lake.refuse_other_format()
-        if snapshot is None and not over_files:
-            self.lake.format.refuse_other_files(self.ref)
+            if self.lake.format.logs is not None and not over_files:
+                self.lake.format.logs.refuse_other_files(self.ref)
         if isinstance(self.app, CursorTransaction):
             earlier = self._counted(snapshot, self.app)
             if earlier is not None:
@@ -205,11 +233,13 @@ class Transaction:
     # -- a newer attempt of the same work (see run/reruns.py)
 
     def _earlier(self, snapshot: Snapshot | None, app: WorkTransaction) -> Commit | None:
-        """The commit of this work that stands for the one to make; None where one is to be made, which then has the next number and
-        takes back what ``taken_back`` says.
+        """Return the commit of this work that stands for the one to make; None to make a commit.
 
-        Raises CommitConflict if a newer attempt of the same work has committed (this one was taken for dead), or if what the older
-        attempt did cannot be taken back.
+        A new commit gets the next number and rolls back ``taken_back``.
+
+        Raises:
+            CommitConflict: A newer attempt of the same work has committed, since this one was taken
+                for dead. Or the older attempt's commit cannot be rolled back.
         """
         form = self.lake.format
         self.taken_back, self.compared_with = None, None  # of a race that was lost
@@ -227,7 +257,8 @@ class Transaction:
                 return commit
             if note.get("attempt_started", 0) > app.started:
                 raise CommitConflict(
-                    f"{self.mode} on table {self.ref} is superseded: a newer attempt of the same work ({app.app_id}) has committed version "
+                    f"{self.mode} on table {self.ref} is superseded: a newer attempt of the same work "
+                    f"({app.app_id}) has committed version "
                     f"{commit.version}. Nothing was written by this one, and nothing is left to do."
                 )
         elif not app.ordinal:
@@ -240,14 +271,21 @@ class Transaction:
         return None
 
     def base_instead_of(self, records: Sequence[CommitRecord]) -> int:
-        """The version that a commit in the place of others begins from, NO_TABLE if they made the table. Raises NotTakenBack."""
+        """Return the base version of a commit in place of others; NO_TABLE for a new table.
+
+        Raises:
+            NotTakenBack: The commits cannot be rolled back.
+        """
         self._takes_back = "all"
         self._take_back("base", records, self.lake.format.snapshot(self.ref))
         base = None if self.taken_back is None else self.taken_back.base
         return NO_TABLE if base is None else base.version
 
     def _take_back(self, how: Rerun, records: Sequence[CommitRecord], snapshot: Snapshot) -> None:
-        """Set what the commit takes back, or what its rows are compared with. Raises CommitConflict, ToTakeBack."""
+        """Set the commits to roll back, or to compare the rows with.
+
+        Raises CommitConflict, ToTakeBack.
+        """
         form, read = self.lake.format, self.read()
         seen = [] if read is None else [each for each in records if self._is_seen(read, each)]
         if seen:
@@ -257,15 +295,15 @@ class Transaction:
         first, taken = records[0].version, {each.version for each in records}
         since = [each for each in self.commits_after(first) if each.version not in taken]
         others = [each for each in since if each.changes_rows]
-        made = is_made_by(form, snapshot, records[0])
+        is_new = is_made_by(form, snapshot, records[0])
         if how == "append":
-            self._take_back_rows(records, snapshot, made=made, alone=not since)
+            self._take_back_rows(records, snapshot, made=is_new, alone=not since)
         elif snapshot.is_append_only:
             raise self._not_taken_back(records[0], snapshot, "the table is append-only")
         elif others:
             named = ", ".join(f"{each.version} ({each.operation})" for each in others[:5])
             raise self._not_taken_back(records[0], snapshot, f"others have changed rows since, by version {named}")
-        elif made:
+        elif is_new:
             self.taken_back = TakenBack(records, snapshot, anew=True)
         else:
             self.taken_back = TakenBack(records, snapshot, base=self._base(snapshot, records[0]))
@@ -285,7 +323,10 @@ class Transaction:
             raise ToTakeBack(f"version {first} of table {self.ref}")
 
     def _take_back_rows(self, records: Sequence[CommitRecord], snapshot: Snapshot, *, made: bool, alone: bool) -> None:
-        """Take back what an older attempt appended, if it is as that left it; ``alone``: nobody else has committed since."""
+        """Roll back an older attempt's append if it is untouched.
+
+        ``alone``: no other commit came since.
+        """
         form = self.lake.format
         appended = all(each.note.get("mode") == "append" for each in (records[1:] if made else records))
         if snapshot.is_append_only:
@@ -302,8 +343,10 @@ class Transaction:
             raise self._not_taken_back(records[0], snapshot, "others have changed its rows or files since")
 
     def _base(self, snapshot: Snapshot, record: CommitRecord) -> Snapshot:
-        """The table as it was before a commit, and before those that it took back. Raises CommitConflict if that cannot be read, or has
-        another definition.
+        """Return the table before a commit and the commits that it rolled back.
+
+        Raises:
+            CommitConflict: That version is unreadable, or has another definition.
         """
         form = self.lake.format
         before = version_before(record)
@@ -318,7 +361,7 @@ class Transaction:
         same = base.schema == snapshot.schema and base.checks == snapshot.checks
         if not same or base.partition_keys != snapshot.partition_keys or base.table_id != snapshot.table_id:
             raise self._not_taken_back(record, snapshot, "the table has other columns, constraints or partitions since")
-        if missing := form.missing_files(self.ref, list(base.files())):
+        if form.logs is not None and (missing := form.logs.missing_files(self.ref, list(base.files()))):
             raise self._not_taken_back(
                 record, snapshot, f"files of the version before were vacuumed, such as {missing[0].path}"
             )
@@ -327,23 +370,27 @@ class Transaction:
     def _not_taken_back(self, record: CommitRecord | None, snapshot: Snapshot, why: str) -> NotTakenBack:
         version = snapshot.version if record is None else record.version
         error = NotTakenBack(
-            f"{self.mode} on table {self.ref}: an earlier attempt of the same work committed version {version}, which cannot be taken back: {why}. "
+            f"{self.mode} on table {self.ref}: an earlier attempt of the same work committed version "
+            f"{version}, which cannot be taken back: {why}. "
             f"Nothing was written. {self._without(record, snapshot)}"
         )
         error.why = why
         return error
 
     def _without(self, record: CommitRecord | None, snapshot: Snapshot) -> str:
-        """Advice on how to get the table as it was before a commit of an older attempt."""
+        """Return advice on how to restore the table to before a commit of an older attempt."""
         if record is not None and is_made_by(self.lake.format, snapshot, record):
             return "That commit made the table: drop it if its rows and later changes may go, and run this again."
         version = None if record is None else version_before(record)
         restored = "a version before the attempt" if version is None else f"version {version}"
-        return f"Restore the table to {restored} if the later changes may go, then start a new run, which is no retry of this one."
+        return (
+            f"Restore the table to {restored} if the later changes may go, then start a new run, which is "
+            "no retry of this one."
+        )
 
     @property
     def _retracted(self) -> Retracted | None:
-        """What the commit says of what it takes back."""
+        """Summary of the rollback, for the commit."""
         if self.taken_back is None:
             return None
         commits = [each.as_commit(self.ref) for each in self.taken_back.records]
@@ -351,15 +398,22 @@ class Transaction:
         return Retracted(self.taken_back.version, None if None in counts else sum(count or 0 for count in counts))
 
     def refuse_other_rows(self, earlier: CommitRecord, snapshot: Snapshot) -> None:
-        """Raise CommitConflict: this attempt computed other rows than an older one, whose commit cannot be taken back."""
+        """Raise CommitConflict: the rows differ from an older attempt's, which must stay."""
         raise CommitConflict(
-            f"append to table {self.ref}: an earlier attempt of the same work appended other rows at version {earlier.version}, and they cannot be "
-            f"taken back: others have changed its files since, or the table is append-only. Nothing was written. {self._without(earlier, snapshot)}"
+            f"append to table {self.ref}: an earlier attempt of the same work appended other rows at "
+            f"version {earlier.version}, and they cannot be "
+            "taken back: others have changed its files since, or the table is append-only. Nothing "
+            f"was written. {self._without(earlier, snapshot)}"
         )
 
     def _counted(self, snapshot: Snapshot | None, app: CursorTransaction) -> Commit | None:
-        """The commit that a consumer's transaction made before, as replayed. Raises CommitConflict where the table holds another number
-        than the one that it goes on from.
+        """Return the earlier commit of a consumer's transaction, as replayed.
+
+        None to make a commit.
+
+        Raises:
+            CommitConflict: The table holds another number than the one that the transaction
+                continues.
         """
         form = self.lake.format
         self.taken_back, self.compared_with = None, None  # of a race that was lost
@@ -374,22 +428,23 @@ class Transaction:
             self._take_back("base", [record], snapshot)
         elif holds != app.after:
             raise CommitConflict(
-                f"{self.mode} on table {self.ref} goes on from commit {_number(app.after)} of {app.app_id}, and the table holds {_number(holds)}: another run "
+                f"{self.mode} on table {self.ref} goes on from commit {_number(app.after)} of "
+                f"{app.app_id}, and the table holds {_number(holds)}: another run "
                 "of it, or a RESTORE, came first. Nothing was written; run it again."
             )
         return None
 
     @contextmanager
     def _nothing_left(self, snapshot: Snapshot | None) -> Iterator[None]:
-        """Leave no folder where a new table on a local path could not be made."""
+        """Remove the folder of a new table on a local path if its creation fails."""
         folder = Path(self.ref.location)
-        made = snapshot is None and self.lake.storage.is_local and not folder.exists()
+        is_new = snapshot is None and self.lake.storage.is_local and not folder.exists()
         try:
             yield
         except CommitTaken:
             raise
         except BaseException:
-            if made and not self.lake.format.exists(self.ref):
+            if is_new and not self.lake.format.exists(self.ref):
                 for _ in range(10):  # delta_rs ends its other files a moment after it has raised
                     shutil.rmtree(folder, ignore_errors=True)
                     time.sleep(0.05)
@@ -398,7 +453,7 @@ class Transaction:
             raise
 
     def note(self, **counts: Any) -> dict[str, Any]:
-        """Our own entry in the commit's metadata: who wrote, how, why, and the counts that the log does not have."""
+        """Return this library's commit metadata: writer, method, reason and extra counts."""
         values: dict[str, Any] = {"engine": self.engine, "mode": self.mode, **counts}
         if self.app is not None:
             values |= {"app_id": self.app.app_id, "app_version": self.app.version}
@@ -423,10 +478,16 @@ class Transaction:
         new: NewCommit,
         on_top: Callable[[Sequence[CommitRecord]], bool] | None = None,
     ) -> Commit:
-        """The commit at the version after a snapshot (None: of a new table); all that it says is in ``new``, so no log is read.
+        """Commit at the version after a snapshot (None: of a new table).
 
-        If that version is taken, the same files go on top of the commits of others for which ``on_top`` is true. Raises
-        CommitTaken where they may not, upon which the attempt runs again.
+        ``new`` is complete; no log is read.
+
+        Args:
+            on_top: True if the same files may go on top of commits of others, when the version is
+                taken.
+
+        Raises:
+            CommitTaken: The files may not go on top, so that the attempt runs again.
         """
         counts = zip(("rows_inserted", "rows_updated", "rows_deleted"), new.rows, strict=True)
         reason = new.reason if self.written_for is None else f"{self.written_for[1]}: {new.reason}"
@@ -443,7 +504,7 @@ class Transaction:
                 version = self.lake.format.commit(self.ref, at, new, note, self.app, over=over)
                 size = sum(file.size for file in new.adds)
                 files = (len(new.adds), len(new.removes), len(new.marks), new.pruned)
-                if self.lake.format.transacts:  # which files it wrote is the catalog's matter
+                if self.lake.format.transactions is not None:  # which files it wrote is the catalog's matter
                     return self._made(version, new.writer, reason, (None, None, None, None), None, new.rows)
                 return self._made(version, new.writer, reason, files, size, new.rows)
             except CommitTaken:
@@ -458,14 +519,14 @@ class Transaction:
                     raise
 
     def committed(self, version: int, *, writer: WriterName, reason: str = "") -> Commit:
-        """The commit of a version that another library made for this transaction, as the log has it."""
+        """Return a commit that another library made for this transaction, from the log."""
         record = self.lake.format.record(self.ref, version)
         if record is None:
             raise VersionNotReadable(f"Version {version} of table {self.ref} is not in its log any more.")
         return record.as_commit(self.ref, mode=self.mode, engine=self.engine, writer=writer, reason=reason)
 
     def nothing(self, snapshot: Snapshot, reason: str) -> Commit:
-        """No commit was made, since none was needed."""
+        """Return a commit that says that none was needed."""
         return self._made(snapshot.version, "none", reason)
 
     def _made(
@@ -485,12 +546,13 @@ class Transaction:
     # -- the fence
 
     def commits_after(self, version: int) -> list[CommitRecord]:
-        """The commits that others made after a version, oldest first."""
+        """Return the commits after a version, oldest first."""
         past: list[CommitRecord] = []
         while (record := self._records.get(version + 1 + len(past))) is not None:
             past.append(record)
         known = self._versions.get(version + len(past))
-        steps = None if known is None else self.lake.format.caught_up(known)
+        logs = self.lake.format.logs
+        steps = None if known is None or logs is None else logs.caught_up(known)
         if steps is None:
             self._versions.clear()  # another table may have come to the place
             self._records.clear()
@@ -500,26 +562,26 @@ class Transaction:
         return [*past, *(record for record, _ in steps)]
 
     def version(self, number: int) -> Snapshot:
-        """A version of the table; no log is opened for those that this transaction has come past."""
+        """Return a version of the table, cached if this transaction has read it before."""
         return self._versions.get(number) or self.lake.format.snapshot(self.ref, number)
 
     @property
     def log(self) -> WorkLog:
-        """What the piece of work that this commit belongs to has read and committed."""
+        """Reads and commits of the piece of work around this commit."""
         return self._log if self.pins is None else self.pins.log
 
     def read(self) -> Read | None:
-        """What the rows to write were computed from of their own table: by their source, and by the run around it."""
+        """Return the reads of the target behind the rows, by their source and by the run."""
         if self.reads is None:
             return None
         ran = None if self.pins is None else self.pins.log.read(self.ref.location)
-        given = self.reads.newest.get(self.ref.location)
-        return ran if given is None else given.with_(ran)
+        source = self.reads.newest.get(self.ref.location)
+        return ran if source is None else source.with_(ran)
 
     def outdated_by(self, others: Sequence[CommitRecord]) -> bool:
-        """True if commits of others changed rows that the ones to write were computed from.
+        """True if commits of others changed rows that the rows to write were computed from.
 
-        A commit that leaves all rows as they are (a compaction, a property) is none of them.
+        A commit that changes no row (a compaction, a property) does not count.
         """
         read = self.read()
         return read is not None and bool(self._changes(read, others))
@@ -539,8 +601,8 @@ class Transaction:
         return any(self._sees(self, other, predicate) for predicate in sorted(read.predicates))
 
     def _is_another(self, snapshot: Snapshot, read: Read) -> bool:
-        """True if a snapshot is not of the table that was read, though it has its name."""
-        if self.lake.format.transacts:
+        """True if a snapshot belongs to another table of the same name."""
+        if self.lake.format.transactions is not None:
             return True
         if self.log.has_dropped(self.ref.location, read) or read.version > snapshot.version:
             return False  # the version says it
@@ -550,8 +612,9 @@ class Transaction:
             return True
 
     def _refuse_outdated(self, snapshot: Snapshot | None) -> None:
-        """Raise SourceOutdated if the table is not what the rows to write were computed from; no log is read while it
-        has the same version.
+        """Raise SourceOutdated if the table is not what the rows to write were computed from.
+
+        No log is read while the version is the same.
         """
         read = self.read()
         if read is None or (self.taken_back is not None and self.taken_back.anew):  # then nobody else has changed a row
@@ -603,10 +666,16 @@ class Transaction:
         return error
 
     def check_fence(self, snapshot: Snapshot | None, spec: Spec) -> None:
-        """Raise CommitConflict unless the table still is at the version that was read, TableNotFound where it has to be there."""
+        """Check that the table is still at the version that was read.
+
+        Raises:
+            CommitConflict: The table has another version.
+            TableNotFound: The table must exist and does not.
+        """
         if snapshot is None and spec.existing:
             raise TableNotFound(
-                f"{self.mode} on table {self.ref}: it was there, and has been dropped or renamed since. Nothing was written."
+                f"{self.mode} on table {self.ref}: it was there, and has been dropped or renamed "
+                "since. Nothing was written."
             )
         read_version = spec.read_version
         anew = self.taken_back is not None and self.taken_back.anew
@@ -623,10 +692,11 @@ class Transaction:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the format's lock: of Delta the table's OS lock on a local path, elsewhere the store's put-if-absent decides alone.
+        """Hold the format's lock.
 
-        Both engines take it, since Delta's log store for Spark is not atomic across processes on local paths. The
-        operating system frees it when its holder dies.
+        For Delta on a local path it is the table's OS lock, which the system frees when its holder
+        dies. Elsewhere the store's put-if-absent decides alone. Both engines take the lock, since
+        Delta's log store for Spark is not atomic across processes on local paths.
         """
         with self.lake.format.locked(self.ref):
             yield

@@ -1,22 +1,28 @@
-"""Which lakes have transactions over several tables."""
+"""Transactions over several tables, and the lakes that have them."""
 
 from __future__ import annotations
 
 from duckrun.errors import UnsupportedFeature
-from duckrun.formats.lakes import WholeLake
+from duckrun.formats.transactions import TransactionalLake
 from duckrun.lake.lake import Lake
 
 
-def whole_on(lake: Lake, engine: str) -> WholeLake:
-    """The lake as a whole, for a transaction over several tables on an engine. Raises UnsupportedFeature where one of them has none."""
-    whole = lake.format.whole
-    if whole is None:
+def transactions_on(lake: Lake, engine: str) -> TransactionalLake:
+    """Return the lake's transactions, for one over several tables.
+
+    Raises:
+        UnsupportedFeature: The lake's format or the engine has no such transactions.
+    """
+    transactions = lake.format.transactions
+    if transactions is None:
         raise UnsupportedFeature(
-            f"Lake {lake.root} is of format {lake.format.name}: each table has a log of its own, so that no commit spans several. A lake of format "
+            f"Lake {lake.root} is of format {lake.format.name}: each table has a log of its own, so "
+            "that no commit spans several. A lake of format "
             "ducklake has such transactions."
         )
     if engine != "duckdb":
         raise UnsupportedFeature(
-            f"Lake {lake.root}: a transaction over several tables runs on engine duckdb, and this session's is {engine}."
+            f"Lake {lake.root}: a transaction over several tables runs on engine duckdb, and this "
+            f"session's is {engine}."
         )
-    return whole
+    return transactions

@@ -1,10 +1,12 @@
-"""apply_changes(): the rows of changes under a name, and the merge that applies them, computed again where the table moves."""
+"""``apply_changes()``: register the changes under a name, and merge them into the table.
+
+If the table changes meanwhile, the merge is computed again.
+"""
 
 from __future__ import annotations
 
 import uuid
 from contextlib import nullcontext
-from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,48 +21,47 @@ from duckrun.values.rows import NO_TABLE, Commit, EngineName, ReadSpec
 from duckrun.values.snapshot import TableRef
 
 if TYPE_CHECKING:
-    from duckrun.sessions.writing import Writing
+    from duckrun.session import Session
 
 _RACES = 3
+"""Attempts to create a table that other processes may create at the same time."""
 
 
 def apply_changes(
-    session: Writing, ref: TableRef, spec: ApplySpec, changes: Any, *, engine: EngineName | None = None
+    session: Session, ref: TableRef, spec: ApplySpec, changes: Any, *, engine: EngineName | None = None
 ) -> Commit:
     """Apply changes to a table, as one commit (see ``Session.apply_changes``)."""
     _refuse_other_identity(ref, spec, changes)
     chosen = session.engine_to_write(engine or session.engine_name, changes, ref)
-    own = copy(session)
-    own.engine_name = chosen.name  # type: ignore[assignment]
+    on_engine = session.on(chosen.name)
     chosen.reach(session.lakes.of(ref))
     name = f"__duckrun_changes_{uuid.uuid4().hex}"
-    rows = own.computed(changes, chosen)
+    rows = on_engine.computed(changes, chosen)
     if isinstance(rows, LazyRows) and rows.engine == chosen.name and chosen.temp_tables:
-        chosen.keep(name, rows)  # computed once, though it is asked several times
+        chosen.keep(name, rows)  # several queries read it, so compute it once
     else:
-        chosen.register(name, rows, own.reads_of(rows))
+        chosen.register(name, rows, on_engine.reads_of(rows))
     try:
         for tried in range(1, _RACES + 1):
             there = session.lakes.of(ref).exists(ref)
             try:
-                return _applied(own, ref, spec, name, there=there)
+                return _applied(on_engine, ref, spec, name, there=there)
             except CommitConflict:
                 if there or tried == _RACES or not session.lakes.of(ref).exists(ref):
-                    raise  # else another process has made the table meanwhile
+                    raise  # no race: retry only if another process created the table meanwhile
         raise AssertionError("the last attempt returns or raises")
     finally:
         chosen.forget(name)
 
 
-def _applied(session: Writing, ref: TableRef, spec: ApplySpec, name: str, *, there: bool) -> Commit:
+def _applied(session: Session, ref: TableRef, spec: ApplySpec, name: str, *, there: bool) -> Commit:
     changes, table = quote_identifier(name), f"{name}_table"
     columns = session.sql(f"SELECT * FROM {changes} LIMIT 0").columns
     for attempt in session.attempts(ref) if there else (nullcontext(),):
         with attempt:
             base = spec.app.base if isinstance(spec.app, CursorTransaction) else None
-            at = (
-                None if base in (None, NO_TABLE) else ReadSpec(version=base)
-            )  # what came since is taken back by the same commit
+            # The same commit rolls back what came after the base.
+            at = None if base in (None, NO_TABLE) else ReadSpec(version=base)
             target = session.snapshot(ref, at) if there and not spec.whole else None
             applying = Applying(ref, spec, columns, None if target is None else target.schema)
             for check in applying.checks(changes):
@@ -80,15 +81,15 @@ def _applied(session: Writing, ref: TableRef, spec: ApplySpec, name: str, *, the
     raise AssertionError("the last attempt returns or raises")
 
 
-def _rows_of(session: Writing, ref: TableRef, query: str) -> list[tuple[Any, ...]]:
+def _rows_of(session: Session, ref: TableRef, query: str) -> list[tuple[Any, ...]]:
     try:
         return [tuple(row.values()) for row in session.sql(query).collect()]
-    except InvalidConfig as error:  # the caller's SQL of which changes delete
+    except InvalidConfig as error:  # the caller's condition ``deletes`` is wrong
         raise InvalidConfig(f"Changes of table {ref}: {error}") from error
 
 
 def _refuse_other_identity(ref: TableRef, spec: ApplySpec, changes: Any) -> None:
-    """Raise InvalidConfig for changes that tell updates and deletions by another identity than the keys."""
+    """Raise InvalidConfig if the changes pair rows by another identity than the keys."""
     if isinstance(changes, ChangeSet) and changes.spec.kind in ("min_delta", "full_delta"):
         why = unfit_identity(spec.keys, changes.identity, changes.spec.key)
         if why is not None:

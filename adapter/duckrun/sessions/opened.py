@@ -1,21 +1,25 @@
-"""What a session is opened over: its lakes, its engines, and the versions that its statements read."""
+"""Lakes, engines and read versions of a session."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from copy import copy
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
 from sqlglot import exp
 
 from duckrun.engines.duckdb.engine import DuckDBEngine
 from duckrun.engines.engine import Engine
+from duckrun.engines.frame import LazyRows
+from duckrun.engines.tabular.values import is_of_spark
 from duckrun.errors import InvalidConfig
 from duckrun.lake.lake import Lake, TableRef
 from duckrun.lake.lakes import Lakes
 from duckrun.run.memory import Arbiter
-from duckrun.run.pins import Pins, WorkLog
-from duckrun.statements.parse.tokens import StatementText
+from duckrun.run.pins import Pins, Reads, WorkLog, together
+from duckrun.sessions.together import Transactions
 from duckrun.values.checked import checked, unknown_word
 from duckrun.values.lake_format import LakeFormat
 from duckrun.values.options import given
@@ -27,7 +31,7 @@ else:
 
     @runtime_checkable
     class SparkSession(Protocol):
-        """Methods by which arguments are checked: importing pyspark takes a second, and it may not be installed."""
+        """Methods that identify a Spark session. Importing pyspark takes a second, if it exists."""
 
         def sql(self) -> Any: ...
         def createDataFrame(self) -> Any: ...
@@ -37,13 +41,13 @@ _ENGINES = ("duckdb", "spark")
 
 
 def refuse_unknown_engine(name: str) -> None:
-    """Raise InvalidConfig for a name that no engine has."""
+    """Raise InvalidConfig if no engine has this name."""
     if name not in _ENGINES:
         raise unknown_word("engine", name, _ENGINES)
 
 
 class Opened:
-    """The part of a Session that is open before any statement: one lake, those attached, and the engines."""
+    """Part of a Session that exists before any statement: its lakes and engines."""
 
     def __init__(
         self,
@@ -57,12 +61,21 @@ class Opened:
         engines: dict[str, Engine] | None = None,
         writer: WriterChoice = "auto",
     ) -> None:
-        """``lakes`` has those that are attached; ``engines`` are used as they are, and others made at first use. Raises
-        InvalidConfig for a writer that has no part in a lake of its format.
+        """Open a session over a lake.
+
+        Args:
+            spark: Spark session to use; it stays open.
+            pins: Versions that the run around the session reads.
+            lakes: The lake and those attached to it.
+            engines: Engines to share. Missing ones are created on first use.
+
+        Raises:
+            InvalidConfig: The writer cannot write the lake's format.
         """
-        if writer in BY_DELTA_RS and lake.format.transacts:
+        if writer in BY_DELTA_RS and lake.format.logs is None:
             raise InvalidConfig(
-                f"writer {writer} makes data files of Delta tables, and the lake's format is {lake.format.name}. Leave it out."
+                f"writer {writer} makes data files of Delta tables, and the lake's format is {lake.format.name}. "
+                "Leave it out."
             )
         self.lake = lake
         self._lakes = lakes or Lakes(lake)
@@ -75,7 +88,8 @@ class Opened:
         self._pins = pins
         self._log = WorkLog()
         self.temp_views: dict[str, exp.Query] = {}
-        self.prepared: dict[str, StatementText] = {}
+        self.transactions = Transactions()
+        """The open transaction over several tables, if any."""
 
     def __enter__(self) -> Self:
         return self
@@ -90,50 +104,64 @@ class Opened:
         """Raise InvalidConfig if this session is closed."""
         if self.closed:
             raise InvalidConfig(
-                f"This session of lake {self.lake.root} is closed, and so are its tables and frames: open another one by connect()."
+                f"This session of lake {self.lake.root} is closed, and so are its tables and frames: open another one "
+                "by connect()."
             )
 
     @property
     def lakes(self) -> Lakes:
-        """The session's own lake and those attached. Raises InvalidConfig if it is closed."""
+        """The session's own lake and those attached.
+
+        Raises:
+            InvalidConfig: The session is closed.
+        """
         self.ensure_open()
         return self._lakes
 
     def look_in(self, lakes: Lakes) -> None:
-        """Look up names in these lakes from now on: USE."""
+        """Resolve names in these lakes from now on; USE does this."""
         self._lakes = lakes
 
     @property
     def pins(self) -> Pins:
-        """The pins of the next statement: those of the run, or fresh ones."""
+        """Pins of the next statement: those of the run, or fresh ones."""
         return self._pins if self._pins is not None else Pins(self.lakes.snapshot, log=self._log)
 
     @property
     def fixed_pins(self) -> Pins | None:
-        """The pins of the run that this session is of; None for a session that follows the lake."""
+        """Pins of the run around this session; None if the session follows the lake."""
         return self._pins
 
     @property
     def log(self) -> WorkLog:
-        """What the run, or else this session, has read and committed: in a dbt invocation, the node that runs now."""
+        """Log of reads and commits, of the run or else of this session.
+
+        In a dbt invocation it is that of the node that runs now.
+        """
         return self.pins.log
 
     @property
     def engine(self) -> Engine:
-        """The session's own engine."""
+        """The session's default engine."""
         return self.engine_of(self.engine_name)
 
     def engine_of(self, name: EngineName) -> Engine:
-        """An engine by name; made at first use, so that Spark starts only for what needs it."""
+        """Return an engine by name.
+
+        It is created on first use, so that Spark starts only if it is needed.
+
+        Raises:
+            InvalidConfig: No engine has this name.
+        """
         self.ensure_open()
         if name not in self._engines:
             refuse_unknown_engine(name)
             if name == "spark":
                 from duckrun.engines.spark.engine import SparkEngine, spark_session
 
-                made = SparkEngine(self.lake, self._spark or spark_session(storage=self.lake.storage))
-                made.driver = lambda: self.embedded
-                self._engines[name] = made
+                spark_engine = SparkEngine(self.lake, self._spark or spark_session(storage=self.lake.storage))
+                spark_engine.driver = lambda: self.embedded
+                self._engines[name] = spark_engine
             else:
                 limit = self.arbiter.instance_limit(beside_delta_rs=self.writer in BY_DELTA_RS)
                 progress = self._pins is None
@@ -144,27 +172,62 @@ class Opened:
                 self._engines[name].reach(lake)
         return self._engines[name]
 
+    def on(self, engine: EngineName) -> Self:
+        """Return this session with another default engine; both share the open transaction."""
+        session = copy(self)
+        session.engine_name = engine
+        return session
+
+    def engine_to_write(self, name: EngineName, source: Any, ref: TableRef) -> Engine:
+        """Return the engine of that name, or Spark for a Spark DataFrame.
+
+        Raises:
+            InvalidConfig: The source needs Spark, and the session has no Spark session.
+        """
+        of_spark = is_of_spark(source)
+        if of_spark and self._spark is None and "spark" not in self._engines and name != "spark":
+            raise InvalidConfig(
+                f"Table {ref}: a Spark DataFrame is written by Spark, and this session has none; "
+                "pass spark=… to connect(), or a SparkResource to the IO manager."
+            )
+        return self.engine_of("spark" if of_spark else name)
+
+    def reads_of(self, source: Any) -> Reads:
+        """Return the tables and versions that a source reads, if they are known."""
+        if isinstance(source, LazyRows):
+            return source.reads
+        reads = together(*(engine.reads_of(source) for engine in self._engines.values()))
+        newest = {}
+        for at, read in reads.newest.items():  # a relation's SQL names no table id
+            if (table_id := self.log.id_seen(at, read.version)) is not None:
+                newest[at] = replace(read, table_id=table_id)
+        return Reads(newest, reads.pins)
+
     @property
     def embedded(self) -> DuckDBEngine:
-        """The engine that runs in this process."""
+        """The DuckDB engine in this process."""
         engine = self.engine_of("duckdb")
         assert isinstance(engine, DuckDBEngine)
         return engine
 
     def ref(self, name: str | TableRef, *, to_write: bool = False) -> TableRef:
-        """The table of a name: ``name``, ``schema.name`` or ``lake.schema.name``, whether it exists or not. ``to_write`` is for a write, which
-        looks itself whether a table is still there that was.
+        """Return the table of a name, whether it exists or not.
 
-        Raises InvalidConfig for a name that a view has.
+        Args:
+            name: ``name``, ``schema.name`` or ``lake.schema.name``.
+            to_write: The caller writes, and checks itself that a table seen before still exists.
+
+        Raises:
+            InvalidConfig: The name belongs to a view.
         """
         if isinstance(name, TableRef):
             return name
-        found = self.lakes.locate(given(name, str, "name", "a table"), to_write=to_write)
-        if found.view is not None:
+        place = self.lakes.locate(given(name, str, "name", "a table"), to_write=to_write)
+        if place.view is not None:
             raise InvalidConfig(
-                f"{found.ref} is a view: read it by read.table() or sql(); it has no versions and takes no rows."
+                f"{place.ref} is a view: read it by read.table() or sql(); it has no versions and takes no rows."
             )
-        return found.ref
+        return place.ref
 
     # -- other lakes
 
@@ -181,9 +244,13 @@ class Opened:
         inline_rows: int | None = None,
         encrypted: bool | None = None,
     ) -> None:
-        """Add a lake under a name: its tables are ``name.schema.table`` in reads, joins and writes of this session.
+        """Attach a lake under a name.
 
-        In a read-only session it is read-only too; ``format``, ``catalog``, ``inline_rows`` and ``encrypted`` are those of connect(). Raises InvalidConfig for the name of a lake, a schema or an engine.
+        Its tables are ``name.schema.table`` in reads, joins and writes of this session. A read-only
+        session attaches read-only. The other arguments are those of ``connect()``.
+
+        Raises:
+            InvalidConfig: The name belongs to a lake, a schema or an engine.
         """
         form = LakeFormat.of(format, catalog, inline_rows, encrypted)
         lake = self.lakes.attach(root, name, read_only=read_only, storage_options=storage_options, form=form)
@@ -191,11 +258,19 @@ class Opened:
             engine.reach(lake)
 
     def detach(self, name: str) -> None:
-        """Forget an attached lake; its tables stay as they are. Raises InvalidConfig."""
+        """Detach an attached lake; its tables stay.
+
+        Raises:
+            InvalidConfig: No such lake is attached.
+        """
         self.lakes.detach(given(name, str, "name", "detach()"))
 
     def close(self) -> None:
-        """Close what this session opened, so that its frames answer nothing more. A given Spark session stays open."""
+        """Close what this session opened; its frames fail from then on.
+
+        An open transaction is rolled back. A Spark session that the caller passed stays open.
+        """
+        self.transactions.close()
         self.closed = True
         for engine in self._engines.values():
             engine.close()

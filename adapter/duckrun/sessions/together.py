@@ -1,27 +1,56 @@
-"""Transactions over several tables of one lake, as a session begins them, holds them open and ends them."""
+"""Transactions over several tables of one lake: how a session begins and ends them."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any, Self
+from typing import Any, Protocol
 
+from duckrun.engines.duckdb.engine import DuckDBEngine
 from duckrun.errors import CommitConflict, DuckrunError, InvalidConfig
 from duckrun.formats.commits import CommitTaken
 from duckrun.lake.lake import Lake
-from duckrun.run.transactions import whole_on
-from duckrun.sessions.opened import Opened
+from duckrun.lake.lakes import Lakes
+from duckrun.run.pins import Pins, WorkLog
+from duckrun.run.transactions import transactions_on
+from duckrun.values.rows import EngineName
 
 _BACK = "The transaction that it was in is rolled back: nothing of that was written."
 
 
-class OpenTransaction:
-    """What a session has begun and not yet ended. The first error in it takes all of it back; it has to be ended all the same."""
+class TransactionSession(Protocol):
+    """Part of a session that a transaction needs."""
 
-    def __init__(self, session: Opened, lake: Lake, *, lazily: bool = False) -> None:
-        """Begin; ``lazily`` waits for other writers at the first write. Raises UnsupportedFeature for a lake of format delta, and for an engine that has no such transactions."""
-        whole = whole_on(lake, session.engine_name)
+    engine_name: EngineName
+
+    def ensure_open(self) -> None: ...
+    @property
+    def lakes(self) -> Lakes: ...
+    @property
+    def log(self) -> WorkLog: ...
+    @property
+    def fixed_pins(self) -> Pins | None: ...
+    @property
+    def embedded(self) -> DuckDBEngine: ...
+
+
+class OpenTransaction:
+    """An open transaction of a session.
+
+    The first error in it rolls it back. It must be ended all the same.
+    """
+
+    def __init__(self, session: TransactionSession, lake: Lake, *, lazily: bool = False) -> None:
+        """Begin a transaction.
+
+        Args:
+            lazily: Wait for other writers at the first write instead of now.
+
+        Raises:
+            UnsupportedFeature: The lake's format or the engine has no such transactions.
+        """
+        transactions = transactions_on(lake, session.engine_name)
         lake.ensure_writable(lake.schema_ref(lake.default_schema))
         self.lake = lake
         self._session = session
@@ -36,7 +65,7 @@ class OpenTransaction:
         self._open = ExitStack()
         try:
             cursor = self._open.enter_context(engine.on_one_cursor())
-            self._work: Any = self._open.enter_context(whole.together_on(cursor, lazily=lazily))
+            self._work: Any = self._open.enter_context(transactions.together_on(cursor, lazily=lazily))
         except BaseException:
             self._open.__exit__(*sys.exc_info())
             raise
@@ -45,21 +74,26 @@ class OpenTransaction:
             other.waits_for = lake.root
 
     def enter(self, *, writes: bool) -> None:
-        """Before a statement of it: one that writes waits for other writers. Raises CommitConflict if they have committed since something was read."""
+        """Prepare for a statement; before the first write, wait for other writers.
+
+        Raises:
+            CommitConflict: Another writer committed after the transaction's first read.
+        """
         if writes:
             self._work.will_write()
         self._work.has_read = True
 
     def check(self) -> None:
-        """Raise InvalidConfig once something in it has failed."""
+        """Raise InvalidConfig if a statement of the transaction has failed."""
         if self.failure is not None:
             raise InvalidConfig(
-                f"This transaction of lake {self.lake.root} is rolled back, since a statement in it failed ({_first_line(self.failure)}). Nothing of it was "
-                "written, and nothing more can be: ROLLBACK, or leave its block, and run all of it again."
+                f"This transaction of lake {self.lake.root} is rolled back, since a statement in it failed "
+                f"({_first_line(self.failure)}). Nothing of it was written, and nothing more can be: ROLLBACK, or "
+                "leave its block, and run all of it again."
             )
 
     def fail(self, error: BaseException) -> None:
-        """Take all of it back, for an error of a statement in it, which says so from now on."""
+        """Roll back because a statement failed, and add that to its error."""
         if self.failure is not None:
             return
         self.failure = error
@@ -70,13 +104,16 @@ class OpenTransaction:
             error.add_note(_BACK)
 
     def commit(self) -> None:
-        """Show all of it, as one snapshot. Raises CommitConflict where another program has committed to the lake meanwhile, or something in it
-        has failed; nothing of it is there then.
+        """Commit all writes as one snapshot.
+
+        Raises:
+            CommitConflict: Another program committed to the lake meanwhile, or a statement failed.
+                The lake is unchanged then.
         """
         if self.failure is not None:
             raise CommitConflict(
-                f"The transaction of lake {self.lake.root} was rolled back before, since a statement in it failed ({_first_line(self.failure)}): nothing of it was "
-                "written. Run all of it again."
+                f"The transaction of lake {self.lake.root} was rolled back before, since a statement in it failed "
+                f"({_first_line(self.failure)}): nothing of it was written. Run all of it again."
             ) from self.failure
         try:
             self._end()
@@ -84,7 +121,8 @@ class OpenTransaction:
             self._forget()
             if isinstance(error, CommitTaken):
                 raise CommitConflict(
-                    f"Another program committed to lake {self.lake.root} while this transaction was open ({error}). Nothing of it was written; run all of it again."
+                    f"Another program committed to lake {self.lake.root} while this transaction was open ({error}). "
+                    "Nothing of it was written; run all of it again."
                 ) from error
             raise
         if self._pins is not None:
@@ -92,7 +130,7 @@ class OpenTransaction:
                 self._pins.moved(ref, self.lake.snapshot(ref) if self.lake.exists(ref) else None)
 
     def rollback(self) -> None:
-        """Take all of it back."""
+        """Roll back the transaction."""
         if self.failure is None:
             self._take_back(_RolledBack())
 
@@ -115,103 +153,97 @@ class OpenTransaction:
                 raise
 
     def _forget(self) -> None:
-        """What was read and written in it has not happened."""
+        """Remove the transaction's reads and writes from the log and the pins."""
         self._log.back_to(self._noted)
         if self._pins is not None and self._pinned is not None:
             self._pins.back_to(self._pinned)
 
 
-class Together(Opened):
-    """The part of a Session that makes one commit of the writes to several tables, where the lake's format has such commits."""
+class Transactions:
+    """The open transaction of a session, if any.
 
-    _together: OpenTransaction | None = None
+    Copies of a session share it (``Opened.on``), so it has no reference to one.
+    """
 
-    @contextmanager
-    def transaction(self, lake: str | None = None) -> Iterator[Self]:
-        """A block whose writes are one snapshot of the lake, or none: nobody sees one of them before all are there, and an error takes all
-        back. What it reads is of the moment at which it began, with its own writes. ``lake`` names an attached one.
+    def __init__(self) -> None:
+        self.opened: OpenTransaction | None = None
 
-        Raises UnsupportedFeature for a lake of format delta, whose tables have a log each. Example::
+    def begin(self, session: TransactionSession, lake: str | None, *, lazily: bool) -> OpenTransaction:
+        """Begin a transaction of a lake by name; None is the session's own.
 
-            with s.transaction() as t:
-                t.sql("insert into sales.orders values (7, 'fig', 2.5)")
-                t.sql("update sales.totals set price = price + 2.5")
+        Raises:
+            InvalidConfig: A transaction is open already.
+            UnsupportedFeature: The lake has format delta.
         """
-        opened = self._begun(lake, lazily=False)  # it is there to write
-        try:
-            yield self
-        except BaseException as error:
-            self._together = None
-            opened.fail(error)
-            raise
-        self.commit()
-
-    def begin(self, lake: str | None = None) -> OpenTransaction:
-        """Begin a transaction over several tables, which commit() or rollback() ends: what ``BEGIN`` does. Other writers wait from its first write on.
-        Raises as transaction() does, InvalidConfig where one is open.
-        """
-        return self._begun(lake, lazily=True)
-
-    def _begun(self, lake: str | None, *, lazily: bool) -> OpenTransaction:
-        self.ensure_open()
-        if self._together is not None:
+        session.ensure_open()
+        if self.opened is not None:
             raise InvalidConfig(
-                f"A transaction of lake {self._together.lake.root} is open in this session already; COMMIT or ROLLBACK it first."
+                f"A transaction of lake {self.opened.lake.root} is open in this session already; COMMIT or "
+                "ROLLBACK it first."
             )
-        of = self.lakes.lake if lake is None else self.lakes.named(lake, "transaction()")
-        self._together = OpenTransaction(self, of, lazily=lazily)
-        return self._together
+        of = session.lakes.lake if lake is None else session.lakes.named(lake, "transaction()")
+        self.opened = OpenTransaction(session, of, lazily=lazily)
+        return self.opened
 
-    def commit(self) -> None:
-        """Commit the open transaction. Raises InvalidConfig where none is, CommitConflict where it cannot be: nothing of it is there then."""
-        self._ended_transaction("COMMIT").commit()
+    def end(self, session: TransactionSession, word: str) -> OpenTransaction:
+        """Return the open transaction, which the caller commits or rolls back.
 
-    def rollback(self) -> None:
-        """Take back what the open transaction has done. Raises InvalidConfig where none is open."""
-        self._ended_transaction("ROLLBACK").rollback()
-
-    def _ended_transaction(self, word: str) -> OpenTransaction:
-        self.ensure_open()
-        opened, self._together = self._together, None
+        Raises:
+            InvalidConfig: No transaction is open, or the session is closed.
+        """
+        session.ensure_open()
+        opened, self.opened = self.opened, None
         if opened is None:
             raise InvalidConfig(f"{word} without BEGIN: no transaction is open in this session.")
         return opened
 
-    @property
-    def in_transaction(self) -> bool:
-        """True while a transaction over several tables is open."""
-        return self._together is not None
-
-    def enter_statement(self, *, writes: bool) -> None:
-        """Before a statement: of the open transaction, where there is one."""
-        if self._together is not None and self._together.failure is None:
-            self._together.enter(writes=writes)
-
     @contextmanager
-    def _inside(self) -> Iterator[None]:
-        """A statement, of the open transaction where there is one: an error of it takes all of that back."""
-        opened = self._together
-        if opened is None:
-            yield
-            return
-        opened.check()
+    def block(self, session: TransactionSession, lake: str | None) -> Iterator[None]:
+        """Commit a transaction at the end of the block; an error rolls it back."""
+        opened = self.begin(session, lake, lazily=False)  # the block is meant to write
         try:
             yield
         except BaseException as error:
+            self.opened = None
             opened.fail(error)
             raise
+        self.end(session, "COMMIT").commit()
+
+    @contextmanager
+    def statements(self) -> Iterator[None]:
+        """Run statements; an error rolls back their transaction, and ends it if they began it."""
+        before = self.opened
+        try:
+            yield
+        except BaseException as error:
+            if (opened := self.opened) is not None:
+                opened.fail(error)
+                self.opened = before if opened is before else None
+            raise
+
+    @contextmanager
+    def write(self) -> Iterator[None]:
+        """Run a write in the open transaction, if any; an error rolls it back."""
+        self.refuse_failed()
+        with self.statements():
+            self.enter_statement(writes=True)
+            yield
+
+    def enter_statement(self, *, writes: bool) -> None:
+        """Prepare the open transaction, if any, for a statement."""
+        if self.opened is not None and self.opened.failure is None:
+            self.opened.enter(writes=writes)
 
     def refuse_failed(self) -> None:
-        """Raise InvalidConfig where the open transaction has failed already."""
-        if self._together is not None:
-            self._together.check()
+        """Raise InvalidConfig if the open transaction has failed."""
+        if self.opened is not None:
+            self.opened.check()
 
     def close(self) -> None:
-        """See Opened; a transaction that is open is rolled back."""
-        opened, self._together = self._together, None
+        """Roll back the open transaction, if any."""
+        opened, self.opened = self.opened, None
         if opened is not None:
             opened.rollback()
-        super().close()
 
 
 def _first_line(error: BaseException) -> str:
@@ -220,4 +252,4 @@ def _first_line(error: BaseException) -> str:
 
 
 class _RolledBack(Exception):
-    """The transaction was taken back as somebody asked for it."""
+    """Ends a transaction's context on request, without an error."""

@@ -1,6 +1,7 @@
-"""Texts without long runs of constants, which no syntax tree needs: they stay in the text that the engine is given.
+"""SQL texts shortened by their long runs of constants.
 
-sqlglot takes some microseconds for each constant, as a token and as a node, where DuckDB takes a fraction of one.
+The engine receives the whole text; only the syntax tree goes without the constants. sqlglot takes
+some microseconds for each constant, as a token and as a node, where DuckDB takes a fraction of one.
 """
 
 from __future__ import annotations
@@ -8,37 +9,52 @@ from __future__ import annotations
 import re
 
 _LONG = 400
-"""Characters of constants from which on a run is left out."""
-# Blanks and digits are matched in one way only (possessive): where a run is too short, nothing is tried again.
-_CONSTANT = r"""(?:(?:-\s*+)?(?:\d++(?:\.\d*+)?|\.\d++)(?:[eE][+-]?\d++)?(?![\w.])|'[^']*+(?:''[^']*+)*+'|(?i:NULL|TRUE|FALSE)\b)"""
+"""Minimum length of a run, in characters, to be left out."""
+# Blanks and digits match possessively: a run that is too short causes no backtracking.
+_CONSTANT = (
+    r"(?:(?:-\s*+)?(?:\d++(?:\.\d*+)?|\.\d++)(?:[eE][+-]?\d++)?(?![\w.])"
+    r"|'[^']*+(?:''[^']*+)*+'|(?i:NULL|TRUE|FALSE)\b)"
+)
 _AND = r"\s*+,\s*+"
 _ROW = rf"\(\s*+{_CONSTANT}(?:{_AND}{_CONSTANT})*+\s*+\)"
-# Pieces of a run: a repetition without a bound would remember each of its items.
+# Bounded pieces of a run: an unbounded repetition would remember each of its items.
 _ROWS, _ITEMS = (re.compile(rf"({_AND}{each}){{1,64}}+") for each in (_ROW, _CONSTANT))
 _FIRST_ROW, _FIRST_ITEM = (re.compile(rf"\s*+{each}") for each in (_ROW, _CONSTANT))
 _CLOSING = re.compile(r"\s*[)\]]")
 _MANY_ROWS = re.compile(rf"\){_AND}{_ROW}(?:{_AND}{_ROW}){{15}}+")
 _MANY_ITEMS = re.compile(rf",\s*+{_CONSTANT}(?:{_AND}{_CONSTANT}){{30}}+")
 _NEXT = re.compile(
-    r"""'[^']*(?:''[^']*)*'|"[^"]*(?:""[^"]*)*"|`[^`]*`|--[^\n]*|(?P<end>;)|(?P<rows>\bVALUES\s*(?=\())|(?P<items>\bIN\s*\(|\[)""",
+    r"""'[^']*(?:''[^']*)*'|"[^"]*(?:""[^"]*)*"|`[^`]*`|--[^\n]*|(?P<end>;)"""
+    r"|(?P<rows>\bVALUES\s*(?=\())|(?P<items>\bIN\s*\(|\[)",
     re.IGNORECASE,
 )
-"""What stands for itself, such as a text in quotes; the end of a statement; and where constants may begin."""
+"""Tokens that the search skips (quoted texts, names, comments), ends of statements, and starts of
+possible runs.
+"""
 _NAME = r"""(?:[^()'";]|(?>"[^"]*(?:""[^"]*)*"))"""
 _HEAD = re.compile(
-    rf"""(?:\s|--[^\n]*\n)*(?:CREATE\b{_NAME}*?(?:\([^()'"]*\){_NAME}*?)*?\bAS\b|(?=\()|(?=(?:SELECT|WITH|FROM|VALUES|INSERT|UPDATE|DELETE|MERGE)\b))""",
+    rf"""(?:\s|--[^\n]*\n)*(?:CREATE\b{_NAME}*?(?:\([^()'"]*\){_NAME}*?)*?\bAS\b"""
+    r"|(?=\()|(?=(?:SELECT|WITH|FROM|VALUES|INSERT|UPDATE|DELETE|MERGE)\b))",
     re.IGNORECASE,
 )
-"""The begin of a statement of which constants may be left out. Those before the AS of a CREATE stay: they define a table."""
+"""Start of a statement whose constants may be left out. Constants before the AS of a CREATE stay:
+they define a table.
+"""
 _OTHER_QUOTES = {"duckdb": re.compile(r"/\*|\$\w*\$|\b[eE]'"), "spark": re.compile(r"/\*|\\")}
-"""Quotes and comments that are not read here: a text with them is taken whole."""
+"""Quotes and comments that this module does not parse. A text with one is not shortened."""
 
 
 def abridged(text: str, dialect: str, *, is_statement: bool = True) -> tuple[str, tuple[int, ...]]:
-    """A text with blanks in the place of constants that a tree does not need, and the places where they begin.
+    """Return a text with blanks for its long runs of constants, and the offsets of these runs.
 
-    Of a long ``IN (…)`` or ``[…]`` of constants the first and the last stay, and so do those of the rows of a long VALUES: a text
-    ends where its last token does. All else stays in its place. Without ``is_statement`` the text is one expression.
+    A run is a long ``IN (…)`` or ``[…]`` of constants, or the rows of a long VALUES. Its first and
+    last item stay, so that the text still ends with its last token. Everything else keeps its
+    offset.
+
+    Args:
+        text: one or more statements, or one expression.
+        dialect: the dialect of the text.
+        is_statement: False if the text is one expression.
 
     >>> short, places = abridged("SELECT 1 IN (" + "1, " * 200 + "2) AS x", "duckdb")
     >>> " ".join(short.split()), len(short), places
@@ -51,13 +67,13 @@ def abridged(text: str, dialect: str, *, is_statement: bool = True) -> tuple[str
     copied = at = 0
     head = _HEAD.match(text)
     may_begin, at = (head is not None, head.end() if head is not None else 0) if is_statement else (True, 0)
-    while (found := _NEXT.search(text, at)) is not None:
-        at = found.end()
-        if found["end"]:
+    while (match := _NEXT.search(text, at)) is not None:
+        at = match.end()
+        if match["end"]:
             head = _HEAD.match(text, at)
             may_begin, at = head is not None, at if head is None else head.end()
-        elif may_begin and (found["rows"] or found["items"]):
-            start, end = _run(text, at, is_rows=bool(found["rows"]))
+        elif may_begin and (match["rows"] or match["items"]):
+            start, end = _run(text, at, is_rows=bool(match["rows"]))
             if end - start >= _LONG:
                 pieces += [text[copied:start], _blanks(text[start:end])]
                 places.append(start)
@@ -66,9 +82,7 @@ def abridged(text: str, dialect: str, *, is_statement: bool = True) -> tuple[str
 
 
 def _run(text: str, at: int, *, is_rows: bool) -> tuple[int, int]:
-    """Where the constants that can be left out begin and end, of a list or of rows that begin at a place: those between the first
-    and the last.
-    """
+    """Return the span between the first and the last item of a list or of rows."""
     first = (_FIRST_ROW if is_rows else _FIRST_ITEM).match(text, at)
     if first is None:
         return at, at

@@ -1,7 +1,8 @@
-"""Expressions of Spark's SQL that mean the same in DuckDB's: those that are made of parts of which both say the same for all values.
+"""Spark expressions that mean the same in DuckDB: each part gives equal results on both engines.
 
-A table keeps such an expression, and each writer computes it: rows of two engines differ where these do, and nobody sees it. So
-what is not known to be the same is left to Spark. ``tests/differential/test_alike.py`` compares each part on both engines.
+A table stores such an expression, and each writer computes it. If two engines differed, their rows
+would differ unnoticed. So Spark evaluates every expression that is not known to be equivalent.
+``tests/differential/test_alike.py`` compares each part on both engines.
 """
 
 from __future__ import annotations
@@ -19,13 +20,15 @@ from duckrun.errors import DuckrunError
 from duckrun.sql.dialects import text_in, tokens_in, tree_in
 
 _IN_ALL = (
-    exp.And, exp.Or, exp.Not, exp.Paren, exp.EQ, exp.NEQ, exp.NullSafeEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Between, exp.In,
-    exp.Is, exp.Add, exp.Sub, exp.Mul, exp.Neg, exp.Null, exp.Boolean, exp.Literal, exp.Column, exp.Identifier, exp.Coalesce,
-    exp.Lower, exp.Upper, exp.Length,
+    exp.And, exp.Or, exp.Not, exp.Paren, exp.EQ, exp.NEQ, exp.NullSafeEQ, exp.GT, exp.GTE, exp.LT, exp.LTE,
+    exp.Between, exp.In, exp.Is, exp.Add, exp.Sub, exp.Mul, exp.Neg, exp.Null, exp.Boolean, exp.Literal, exp.Column,
+    exp.Identifier, exp.Coalesce, exp.Lower, exp.Upper, exp.Length,
 )  # fmt: skip
 
 Kind = str | None
-"""Delta's name of the type that both engines give an expression; ``null`` for NULL alone, None where the two may differ."""
+"""Delta's type name of an expression on both engines; ``null`` for NULL alone, None if the engines
+may differ.
+"""
 
 _T = exp.DataType.Type
 _WHOLE = ("byte", "short", "integer", "long")
@@ -42,7 +45,9 @@ _CASTS: dict[Any, tuple[str, set[str]]] = {
     _T.TIMESTAMPTZ: ("timestamp", {*_TIMES}),
     _T.TIMESTAMPNTZ: ("timestamp_ntz", {*_TIMES}),
 }
-"""What a type may be cast to, from which: other casts round, or spell values in ways of their own."""
+"""Target types of a cast: Delta's name and the source types allowed. Other casts round, or format
+values differently.
+"""
 _BITS = {"byte": 8, "short": 16, "integer": 32, "long": 64}
 _DIGITS = {"byte": (3, 0), "short": (5, 0), "integer": (10, 0), "long": (20, 0)}
 _FORMAT = frozenset("%YmdHMS-/: _.T")
@@ -53,23 +58,34 @@ _PARTS_OF_TIMES = (exp.Hour, exp.Minute)
 
 
 def duckdb_of(expression: str, kinds: Mapping[str, str]) -> str | None:
-    """An expression of Spark's SQL over columns of these types (Delta's names) in DuckDB's; None where the two may differ."""
+    """Translate a Spark expression to DuckDB's SQL.
+
+    Args:
+        expression: the expression in Spark's SQL.
+        kinds: Delta's type names by the columns that the expression may use.
+
+    Returns:
+        The DuckDB expression; None if the two engines may differ.
+    """
     try:
         tree = tree_in(expression, "spark")
         if any(token.text.upper() == "TRY_CAST" for token in tokens_in(expression, "spark")):
-            return None  # in the tree it is the same as CAST
+            return None  # the tree does not tell it from CAST
     except SqlglotError:
         return None
     if _kind(tree, {name.lower(): kind for name, kind in kinds.items()}) is None:
         return None
     try:
         return text_in(tree.transform(_in_duckdb), "duckdb")
-    except DuckrunError:  # names what it has no words for
+    except DuckrunError:  # a part has no translation
         return None
 
 
 def is_same_in_all(tree: exp.Expr) -> bool:
-    """True for a condition that DuckDB, Spark and DataFusion (delta_rs) take for the same: no functions but a few, and no casts."""
+    """Return True if DuckDB, Spark and DataFusion (delta_rs) evaluate a condition equally.
+
+    Such a condition has no casts but dates, and few functions.
+    """
     return all(
         (isinstance(part, _IN_ALL) or _is_date(part)) and not (isinstance(part, exp.Column) and part.table)
         for part in tree.walk()
@@ -77,36 +93,41 @@ def is_same_in_all(tree: exp.Expr) -> bool:
 
 
 def _is_date(part: exp.Expr) -> bool:
-    """True for a date as a literal, and for what it is made of."""
+    """Return True for a date literal and for its parts."""
     cast = part.parent if isinstance(part, exp.DataType) else part
     return isinstance(cast, exp.Cast) and cast.is_type("date") and isinstance(cast.this, exp.Literal)
 
 
 def kind_of(expression: str, kinds: Mapping[str, str]) -> Kind:
-    """The type of an expression that ``duckdb_of`` gives; ``null`` for NULL alone."""
+    """Return the type of an expression that ``duckdb_of`` translates; ``null`` for NULL alone."""
     return _kind(tree_in(expression, "spark"), {name.lower(): kind for name, kind in kinds.items()})
 
 
 def becomes(expression: str, kind: str) -> bool:
-    """True if the value of an expression over no columns can be stored in a column of a type (Delta's name)."""
-    tree, found = tree_in(expression, "spark").unnest(), kind_of(expression, {})
-    if found in ("null", kind):
+    """Return True if a column can store the value of a constant expression.
+
+    Args:
+        expression: an expression in Spark's SQL without columns.
+        kind: Delta's type name of the column.
+    """
+    tree, source = tree_in(expression, "spark").unnest(), kind_of(expression, {})
+    if source in ("null", kind):
         return True
-    if kind in _BITS and found in _BITS:
+    if kind in _BITS and source in _BITS:
         value = tree.this.unnest() if isinstance(tree, exp.Neg) else tree
         if isinstance(value, exp.Literal):
             number = -int(value.name) if isinstance(tree, exp.Neg) else int(value.name)
             return -(2 ** (_BITS[kind] - 1)) <= number < 2 ** (_BITS[kind] - 1)
-        return _BITS[str(found)] <= _BITS[kind]
+        return _BITS[str(source)] <= _BITS[kind]
     if isinstance(tree, exp.Literal) and tree.is_string:
         return kind in _TIMES and _is_time(tree.name, kind)
     if kind in ("float", "double") or kind.startswith("decimal"):
-        return found in _BITS or (found or "").startswith("decimal") or (kind, found) == ("float", "double")
-    return kind == "string" or (kind in ("timestamp", "timestamp_ntz") and found in _TIMES)
+        return source in _BITS or (source or "").startswith("decimal") or (kind, source) == ("float", "double")
+    return kind == "string" or (kind in ("timestamp", "timestamp_ntz") and source in _TIMES)
 
 
 def depends_on_time(expression: str) -> bool:
-    """True for an expression of Spark's SQL that gives another value when it is computed again."""
+    """Return True for a Spark expression whose value changes when it is computed again."""
     return any(map(_is_now, tree_in(expression, "spark").walk()))
 
 
@@ -116,13 +137,13 @@ def _is_now(node: exp.Expr) -> bool:
 
 
 def _in_duckdb(node: exp.Expr) -> exp.Expr:
-    """A part with what Spark means by it: a cast that fails raises an error, and spaces alone are trimmed."""
+    """Return a node with Spark's meaning: a failing cast raises, and trim() removes spaces only."""
     if type(node) is exp.TryCast:
         return exp.Cast(this=node.this, to=node.to)
     if isinstance(node, exp.Trim):
         node.set("expression", exp.Literal.string(" "))
     path = _path(node)
-    if len(path) > 1:  # s.a would be the column a of rows that are called s
+    if len(path) > 1:  # DuckDB would read s.a as column a of a table s
         value: exp.Expr = exp.column(path[0], quoted=True)
         for field in path[1:]:
             value = exp.Anonymous(this="struct_extract", expressions=[value, exp.Literal.string(field)])
@@ -131,7 +152,7 @@ def _in_duckdb(node: exp.Expr) -> exp.Expr:
 
 
 def _path(node: exp.Expr) -> list[str]:
-    """The names of a column, or of a field of a column of structs; empty for anything else."""
+    """Return the names of a column, or of a field of a struct column; empty for another node."""
     if isinstance(node, exp.Column):
         return [part.name for part in node.parts]
     if isinstance(node, exp.Dot) and isinstance(node.expression, exp.Identifier) and (outer := _path(node.this)):
@@ -140,7 +161,7 @@ def _path(node: exp.Expr) -> list[str]:
 
 
 def _kind(node: exp.Expr, columns: Mapping[str, str]) -> Kind:
-    """The type of an expression made of parts that are alike; None for another."""
+    """Return the type of an expression; None unless all its parts are equivalent."""
     rule = _RULES.get(type(node))
     return None if rule is None else rule(node, lambda inner: _kind(inner, columns), columns)
 
@@ -148,19 +169,19 @@ def _kind(node: exp.Expr, columns: Mapping[str, str]) -> Kind:
 Rule = Callable[[Any, Callable[[exp.Expr], Kind], Mapping[str, str]], Kind]
 
 
-# Each rule is asked with a node, what tells the type of a node inside, and the types of the columns.
+# A rule takes a node, a function for the type of an inner node, and the types of the columns.
 
 
 def _column(node: exp.Column | exp.Dot, kind: Callable[[exp.Expr], Kind], columns: Mapping[str, str]) -> Kind:
-    """The type of a column, or of a field of a column of structs."""
+    """Return the type of a column, or of a field of a struct column."""
     path = [name.lower() for name in _path(node)]
-    found = columns.get(path[0]) if path else None
+    type_name = columns.get(path[0]) if path else None
     for name in path[1:]:
-        inner = json.loads(found) if found is not None and found.startswith("{") else {}
+        inner = json.loads(type_name) if type_name is not None and type_name.startswith("{") else {}
         types = {field["name"].lower(): field["type"] for field in inner.get("fields", ())}
         part = types.get(name)
-        found = part if part is None or isinstance(part, str) else json.dumps(part)
-    return found if found in _PLAIN or (found or "").startswith("decimal") else None
+        type_name = part if part is None or isinstance(part, str) else json.dumps(part)
+    return type_name if type_name in _PLAIN or (type_name or "").startswith("decimal") else None
 
 
 def _literal(node: exp.Literal, *_: Any) -> Kind:
@@ -183,7 +204,10 @@ def _cast(node: exp.Cast, kind: Callable[[exp.Expr], Kind], columns: Mapping[str
 
 
 def _is_time(text: str, kind: str) -> bool:
-    """True for a text that both engines read as the same date or time: all digits of one that there is."""
+    """Return True for a text that both engines read as the same date or time.
+
+    It is an existing one, with all its digits.
+    """
     whole = r"\d{4}-\d\d-\d\d" if kind == "date" else r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d{6})?"
     if not re.fullmatch(whole, text, re.ASCII):
         return False
@@ -195,45 +219,52 @@ def _is_time(text: str, kind: str) -> bool:
 
 
 def _common(kinds: Iterable[Kind]) -> Kind:
-    """The type of values of which one is taken: one type, or whole numbers of those that both make the wider one."""
-    found = set(kinds)
-    if None in found:
+    """Return the common type of CASE or COALESCE branches.
+
+    None if the engines may coerce differently.
+    """
+    types = set(kinds)
+    if None in types:
         return None
-    found -= {"null"}
-    if not found:
+    types -= {"null"}
+    if not types:
         return "null"
-    if found == {"integer", "long"}:
+    if types == {"integer", "long"}:
         return "long"
-    return found.pop() if len(found) == 1 else None
+    return types.pop() if len(types) == 1 else None
 
 
 def _comparable(kinds: Iterable[Kind]) -> bool:
-    """True if both engines compare values of these types as one type, or do not change any when they do."""
-    found = set(kinds) - {"null"}
-    if None in found or not found:
+    """Return True if both engines compare values of these types without changing any value."""
+    types = set(kinds) - {"null"}
+    if None in types or not types:
         return False
-    return len(found) == 1 or found <= {*_WHOLE} or found <= {"float", "double"} or _are_decimals(found)
+    return len(types) == 1 or types <= {*_WHOLE} or types <= {"float", "double"} or _are_decimals(types)
 
 
 def _are_decimals(kinds: Iterable[Kind]) -> bool:
-    """True for numbers that a decimal of 38 digits holds side by side: else Spark cuts off digits to compare them."""
-    found = [_DIGITS.get(kind or "") or tuple(map(int, re.findall(r"\d+", kind or ""))) for kind in kinds]
-    if any(len(each) != 2 for each in found):
+    """Return True for numbers whose common decimal has at most 38 digits.
+
+    Beyond that, Spark cuts off digits to compare them.
+    """
+    digits = [_DIGITS.get(kind or "") or tuple(map(int, re.findall(r"\d+", kind or ""))) for kind in kinds]
+    if any(len(each) != 2 for each in digits):
         return False
-    return max(whole - behind for whole, behind in found) + max(behind for _, behind in found) <= 38
+    return max(whole - behind for whole, behind in digits) + max(behind for _, behind in digits) <= 38
 
 
 def _sum(node: exp.Binary, kind: Callable[[exp.Expr], Kind], columns: Mapping[str, str]) -> Kind:
-    """Numbers of which both raise an error where the result is too large; the digits of decimals have rules of their own."""
-    found = {kind(node.this), kind(node.expression)}
-    if found <= {"integer", "long"}:
-        return "long" if "long" in found else "integer"
-    return "double" if found == {"double"} else None
+    """Return the type of a sum, difference or product; both engines raise an error on overflow."""
+    # Decimals are left out: each engine has its own rule for the digits of the result.
+    operands = {kind(node.this), kind(node.expression)}
+    if operands <= {"integer", "long"}:
+        return "long" if "long" in operands else "integer"
+    return "double" if operands == {"double"} else None
 
 
 def _negated(node: exp.Neg, kind: Callable[[exp.Expr], Kind], columns: Mapping[str, str]) -> Kind:
-    found = kind(node.this)
-    return found if found in ("integer", "long", "double") or isinstance(node.this, exp.Literal) else None
+    operand = kind(node.this)
+    return operand if operand in ("integer", "long", "double") or isinstance(node.this, exp.Literal) else None
 
 
 def _remainder(node: exp.Mod, kind: Callable[[exp.Expr], Kind], columns: Mapping[str, str]) -> Kind:
@@ -243,7 +274,7 @@ def _remainder(node: exp.Mod, kind: Callable[[exp.Expr], Kind], columns: Mapping
 
 
 def _test(*of: str) -> Rule:
-    """The rule of a comparison of these parts of a node."""
+    """Return the rule of a comparison between the named arguments of a node."""
 
     def rule(node: exp.Expr, kind: Callable[[exp.Expr], Kind], columns: Mapping[str, str]) -> Kind:
         if any(node.args.get(key) for key in ("query", "unnest", "field", "symmetric")):
@@ -261,10 +292,10 @@ def _logic(node: exp.Binary | exp.Unary, kind: Callable[[exp.Expr], Kind], colum
 
 
 def _is(node: exp.Is, kind: Callable[[exp.Expr], Kind], columns: Mapping[str, str]) -> Kind:
-    found = kind(node.this)
+    operand = kind(node.this)
     if isinstance(node.expression, exp.Null):
-        return "boolean" if found is not None else None
-    return "boolean" if found == "boolean" and isinstance(node.expression, exp.Boolean) else None
+        return "boolean" if operand is not None else None
+    return "boolean" if operand == "boolean" and isinstance(node.expression, exp.Boolean) else None
 
 
 def _case(node: exp.Case, kind: Callable[[exp.Expr], Kind], columns: Mapping[str, str]) -> Kind:
@@ -296,38 +327,39 @@ def _part_of_text(node: exp.Substring, kind: Callable[[exp.Expr], Kind], columns
 
 
 def _unwrapped(node: exp.Expr) -> exp.Expr:
-    """What is inside of the casts that sqlglot puts around the arguments of functions of dates."""
+    """Remove the casts that sqlglot puts around the arguments of date functions."""
     while isinstance(node, exp.TsOrDsToDate | exp.TimeStrToTime):
         node = node.this
     return node
 
 
 def _of_time(to: str, *sources: str) -> Rule:
-    """The rule of a function of one date or time."""
+    """Return the rule of a function with one date or time argument."""
     return lambda node, kind, columns: to if kind(_unwrapped(node.this)) in sources else None
 
 
 def _truncated(
     node: exp.DateTrunc | exp.TimestampTrunc, kind: Callable[[exp.Expr], Kind], columns: Mapping[str, str]
 ) -> Kind:
-    """``trunc`` of a date, which is NULL on Spark for a unit below the week, or ``date_trunc`` of a timestamp."""
-    unit, found = str(node.args["unit"].name).upper(), kind(node.this)
+    """Return the type of ``trunc`` of a date, or of ``date_trunc`` of a timestamp."""
+    unit, source = str(node.args["unit"].name).upper(), kind(node.this)
     if isinstance(node, exp.DateTrunc):
-        return "date" if found == "date" and unit in _UNITS_OF_DATES else None
-    return "timestamp" if found == "timestamp" and unit in _UNITS else None
+        # Spark's trunc() is NULL for a unit below the week.
+        return "date" if source == "date" and unit in _UNITS_OF_DATES else None
+    return "timestamp" if source == "timestamp" and unit in _UNITS else None
 
 
 def _formatted(node: exp.TimeToStr, kind: Callable[[exp.Expr], Kind], columns: Mapping[str, str]) -> Kind:
-    given = node.args.get("format")
-    alike = isinstance(given, exp.Literal) and set(given.name) <= _FORMAT
+    pattern = node.args.get("format")
+    alike = isinstance(pattern, exp.Literal) and set(pattern.name) <= _FORMAT
     return "string" if alike and kind(_unwrapped(node.this)) in _TIMES else None
 
 
 def _extracted(node: exp.Extract, kind: Callable[[exp.Expr], Kind], columns: Mapping[str, str]) -> Kind:
-    name, found = node.this.name.upper(), kind(node.expression)
+    name, source = node.this.name.upper(), kind(node.expression)
     if name in ("YEAR", "QUARTER", "MONTH", "DAY"):
-        return "integer" if found in _TIMES else None
-    return "integer" if name in ("HOUR", "MINUTE") and found in ("timestamp", "timestamp_ntz") else None
+        return "integer" if source in _TIMES else None
+    return "integer" if name in ("HOUR", "MINUTE") and source in ("timestamp", "timestamp_ntz") else None
 
 
 def _inner(node: exp.Expr, kind: Callable[[exp.Expr], Kind], columns: Mapping[str, str]) -> Kind:
@@ -343,7 +375,9 @@ _RULES: dict[type[exp.Expr], Rule] = {
     exp.Neg: _negated,
     **dict.fromkeys((exp.Add, exp.Sub, exp.Mul), _sum),
     exp.Mod: _remainder,
-    exp.Abs: lambda node, kind, columns: found if (found := kind(node.this)) in ("integer", "long", "double") else None,
+    exp.Abs: lambda node, kind, columns: (
+        number if (number := kind(node.this)) in ("integer", "long", "double") else None
+    ),
     **dict.fromkeys((exp.And, exp.Or, exp.Not), _logic),
     **dict.fromkeys(
         (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.NullSafeEQ, exp.NullSafeNEQ),

@@ -1,4 +1,4 @@
-"""Small parts of syntax trees that the rules of ``for_spark`` are made of."""
+"""Builders of small syntax trees, shared by the translation rules of ``for_spark`` and others."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from duckrun.errors import UnsupportedFeature
 
 
 def call(name: str, *arguments: exp.Expr) -> exp.Anonymous:
-    """A call of a function of Spark's, by its name there."""
+    """Return a call of a function by the name it has in the target engine."""
     return exp.Anonymous(this=name, expressions=list(arguments))
 
 

@@ -1,4 +1,4 @@
-"""Values that hold for all rows of a file, as SQL over the rows of many files."""
+"""SQL expressions that look up a per-file value for each row of a scan."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from duckrun.sql.names import fresh_name, quote_identifier, quote_literal
 from duckrun.sql.raising import text_of
 
 _MOST = 1_000
-"""Files for each of which a value stands in an expression; the values of more are joined."""
+"""Maximum number of files for a CASE expression; a scan of more files joins their values."""
 
 
 def with_values(
@@ -21,18 +21,25 @@ def with_values(
     *,
     there: bool = False,
 ) -> str:
-    """SELECT of all columns of a source and of some more, of which ``kinds`` has the types by their names; ``there``: the source has
-    columns of these names, which go. Names are quoted, as is ``place``, the column with the file of each row. ``values`` has SQL of one
-    value for each, by the file; a row of any other file raises StorageError, of which ``lost`` is the text before that file.
+    """Return a SELECT of a source's columns and of columns with one value per file.
 
-    DuckDB computes an expression over the file of a row once for each of its vectors, and before it opens the files where a filter asks
-    for it (of read_parquet(), with ``filename => true``): a join costs 1.4 times the scan and opens all.
+    Up to ``_MOST`` files are compared by a CASE. DuckDB evaluates it once per vector. With
+    ``filename => true`` it even evaluates a filter on it before it opens the files. A join costs
+    1.4 times the scan and opens all files.
+
+    Args:
+        source: SQL of the scan.
+        place: quoted name of the column with the file of each row.
+        values: SQL of one value per added column, by file.
+        kinds: DuckDB types of the added columns, by quoted name.
+        lost: start of the message of the StorageError that a row of another file raises.
+        there: True if the source has columns of these names; the added ones replace them.
     """
     names = list(kinds)
     rest = f" EXCLUDE ({', '.join(names)})" if there else ""
     if 0 < len(values) <= _MOST:
         ordered = sorted(values.items(), key=lambda each: each[0].encode())
-        # No error(): it is computed for each row anew. A text that is no number fails as well.
+        # Not error(): DuckDB would evaluate it for every row. Casting a text to a number fails too.
         fails = f"CAST(CAST({_lost(lost, place)} AS BIGINT) AS VARCHAR)"
         computed = ", ".join(
             f"{_chosen(place, [(file, each[i]) for file, each in ordered], f'CAST({fails} AS {kind})')} AS {name}"
@@ -46,8 +53,8 @@ def with_values(
     at = f"here.{place}"
     fails = f"error({_lost(lost, at)})"
     taken = ", ".join(f"CASE WHEN found.{key} IS NULL THEN {fails} ELSE found.{name} END AS {name}" for name in names)
-    found = f"(VALUES {rows}) AS found({', '.join([key, *names])})"
-    return f"SELECT here.*{rest}, {taken} FROM {source} AS here LEFT JOIN {found} ON {at} = found.{key}"
+    joined = f"(VALUES {rows}) AS found({', '.join([key, *names])})"
+    return f"SELECT here.*{rest}, {taken} FROM {source} AS here LEFT JOIN {joined} ON {at} = found.{key}"
 
 
 def _lost(text: str, place: str) -> str:
@@ -55,7 +62,7 @@ def _lost(text: str, place: str) -> str:
 
 
 def _chosen(place: str, values: Sequence[tuple[str, str]], fails: str) -> str:
-    """The value for the file of a row, among sorted ones: by halves."""
+    """Return a CASE that finds the value for a row's file by binary search over sorted files."""
     if len(values) == 1:
         file, value = values[0]
         return f"CASE WHEN {place} = {quote_literal(file)} THEN {value} ELSE {fails} END"

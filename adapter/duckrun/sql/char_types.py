@@ -1,7 +1,8 @@
-"""Spark's CHAR(n) and VARCHAR(n), which Delta stores as strings with their type in the field's metadata.
+"""Spark's CHAR(n) and VARCHAR(n), which Delta stores as strings.
 
-A reader pads CHAR with spaces. A writer stores values as they are, and fails for one that is longer, be it by spaces alone.
-Source: Spark's CharVarcharUtils, and Delta's constraint DELTA_EXCEED_CHAR_VARCHAR_LIMIT.
+The declared type stands in the field's metadata. A reader pads CHAR with spaces. A writer stores
+values unchanged. It fails for a longer value, even if only spaces exceed the length. Source:
+Spark's CharVarcharUtils, and Delta's constraint DELTA_EXCEED_CHAR_VARCHAR_LIMIT.
 """
 
 from __future__ import annotations
@@ -18,32 +19,35 @@ from duckrun.sql.names import quote_identifier, quote_literal
 from duckrun.sql.raising import raising
 
 TYPE = "__CHAR_VARCHAR_TYPE_STRING"
-"""The key of a field's metadata with the type that it was declared with, in Spark's SQL."""
+"""Key of a field's metadata that holds the declared type, in Spark's SQL."""
 _KEY = TYPE.encode()
 _LIMITED = (exp.DataType.Type.CHAR, exp.DataType.Type.VARCHAR)
 Leaf = Callable[[str, bool, int], str | None]
-"""SQL of a string value: of the value, whether it is CHAR, and its length. None where it stays as it is."""
+"""Return SQL of a string value from (SQL, is it CHAR, length); None for an unchanged value."""
 
 
 def is_limited(field: pa.Field) -> bool:
-    """True for a column of CHAR(n) or VARCHAR(n), or with one inside."""
+    """Return True for a column that is, or contains in a struct, a CHAR(n) or VARCHAR(n)."""
     if _KEY in (field.metadata or {}):
         return True
     return pa.types.is_struct(field.type) and any(map(is_limited, field.type))
 
 
 def is_padded(field: pa.Field) -> bool:
-    """True for a column that reads otherwise than its files have it: CHAR(n), or with one inside."""
+    """Return True for a column that contains a CHAR(n): readers pad its values."""
     return padded("x", field) is not None
 
 
 def padded(value: str, field: pa.Field) -> str | None:
-    """DuckDB's SQL of a value as Spark reads it; None where that is the value as it is stored."""
+    """Return DuckDB's SQL of a value as Spark reads it; None if Spark reads the stored value."""
     return _of_field(value, field, _pad)
 
 
 def fitting(value: str, field: pa.Field) -> str | None:
-    """DuckDB's SQL of a value, which fails if it is too long. None for a column without limits."""
+    """Return DuckDB's SQL of a value that fails if it is too long.
+
+    None for a column without limits.
+    """
 
     def fit(part: str, is_char: bool, length: int) -> str:
         kind = f"{'CHAR' if is_char else 'VARCHAR'}({length})"
@@ -52,24 +56,6 @@ def fitting(value: str, field: pa.Field) -> str | None:
         return f"CASE WHEN length({part}) > {length} THEN {failing} ELSE {part} END"
 
     return _of_field(value, field, fit)
-
-
-def declared(kind: str, dialect: str) -> str | None:
-    """The type that a column's metadata has where it is declared so in Spark's SQL; None for a type without limits."""
-    if dialect != "spark":
-        return None
-    found = _type(kind)
-    limited = found is not None and any(k.this in _LIMITED and k.expressions for k in found.find_all(exp.DataType))
-    return kind if limited else None
-
-
-def holds_all(before: str | None, after: str) -> bool:
-    """True if a VARCHAR(n) became one that is not shorter, by the types of Spark's SQL."""
-    old, new = None if before is None else _type(before), _type(after)
-    varchar = exp.DataType.Type.VARCHAR
-    if old is None or new is None or (old.this, new.this) != (varchar, varchar):
-        return False
-    return int(new.expressions[0].name) >= int(old.expressions[0].name)
 
 
 def _pad(value: str, is_char: bool, length: int) -> str | None:
@@ -95,16 +81,16 @@ def _of_type(value: str, kind: exp.DataType, leaf: Leaf, depth: int) -> str | No
         case limited if limited in _LIMITED and inner:
             return leaf(value, limited == exp.DataType.Type.CHAR, int(inner[0].name))
         case exp.DataType.Type.ARRAY | exp.DataType.Type.LIST:
-            made = _of_type(item, inner[0], leaf, depth + 1)
-            return None if made is None else f"list_transform({value}, lambda {item}: {made})"
+            changed = _of_type(item, inner[0], leaf, depth + 1)
+            return None if changed is None else f"list_transform({value}, lambda {item}: {changed})"
         case exp.DataType.Type.MAP:
             entry = {
                 name: _of_type(_part(item, name), part, leaf, depth + 1)
                 for name, part in zip(("key", "value"), inner, strict=True)
             }
-            made = _struct(item, entry)
-            entries = f"list_transform(map_entries({value}), lambda {item}: {made})"
-            return None if made is None else f"CASE WHEN {value} IS NOT NULL THEN map_from_entries({entries}) END"
+            changed = _struct(item, entry)
+            entries = f"list_transform(map_entries({value}), lambda {item}: {changed})"
+            return None if changed is None else f"CASE WHEN {value} IS NOT NULL THEN map_from_entries({entries}) END"
         case exp.DataType.Type.STRUCT:
             parts = {p.name: _of_type(_part(value, p.name), p.args["kind"], leaf, depth) for p in inner}
             return _struct(value, parts)
@@ -116,7 +102,7 @@ def _part(value: str, name: str) -> str:
 
 
 def _struct(value: str, parts: dict[str, str | None]) -> str | None:
-    """A struct with some other parts; a NULL stays one."""
+    """Return SQL of a struct with some fields replaced; NULL stays NULL."""
     if not any(parts.values()):
         return None
     packed = ", ".join(f"{quote_identifier(n)} := {sql or _part(value, n)}" for n, sql in parts.items())
@@ -125,7 +111,7 @@ def _struct(value: str, parts: dict[str, str | None]) -> str | None:
 
 @lru_cache(maxsize=256)
 def _type(text: str) -> exp.DataType | None:
-    """The declared type; None for a text that is no type."""
+    """Parse a declared type; None for a text that is no type."""
     try:
         kind = exp.DataType.build(text, dialect="spark")
     except SqlglotError:

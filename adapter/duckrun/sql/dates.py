@@ -1,4 +1,4 @@
-"""Which expressions of a query are dates: a date minus a date is a number of days in DuckDB, an interval in Spark."""
+"""Date expressions of a query: a date minus a date is a number in DuckDB, an interval in Spark."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ from typing import Any
 
 from sqlglot import exp
 
-_COLUMNS = "columns"  # of what stands for a table: its columns, lower-case, and whether each is a date
+_COLUMNS = "columns"  # of a replaced table: True or False (a date?) by lower-case column
 _DAYS = "days"  # of a subtraction: both sides are dates
 _LIKE_FIRST = (
-    exp.Paren, exp.Max, exp.Min, exp.Lag, exp.Lead, exp.FirstValue, exp.LastValue, exp.First, exp.Last, exp.AnyValue, exp.ArgMax,
-    exp.ArgMin, exp.Window, exp.Filter, exp.Nullif, exp.IgnoreNulls, exp.RespectNulls, exp.Alias,
+    exp.Paren, exp.Max, exp.Min, exp.Lag, exp.Lead, exp.FirstValue, exp.LastValue, exp.First, exp.Last,
+    exp.AnyValue, exp.ArgMax, exp.ArgMin, exp.Window, exp.Filter, exp.Nullif, exp.IgnoreNulls, exp.RespectNulls,
+    exp.Alias,
 )  # fmt: skip
 
 
 def with_columns(table: exp.Expr, dates: Mapping[str, bool]) -> exp.Expr:
-    """What stands for a table in a query, which knows its columns: is each a date?"""
+    """Store on a table's replacement which of its columns are dates."""
     table.meta[_COLUMNS] = {name.lower(): date for name, date in dates.items()}
     return table
 
@@ -33,7 +34,10 @@ def gives_days(node: exp.Expr) -> bool:
 
 
 def is_date(node: Any) -> bool:
-    """True for what can be seen to be a date, by its own form or by the tables of its query."""
+    """Return True for an expression that is certainly a date.
+
+    Its form tells, or the tables of its query.
+    """
     match node:
         case exp.Cast():
             return bool(node.to.this == exp.DataType.Type.DATE)
@@ -64,13 +68,13 @@ def _is_integer(node: exp.Expr) -> bool:
 
 
 def _column(name: str, table: str, query: Any) -> bool:
-    """Is a column a date that a query reads, or the query around it?"""
+    """Return True if a column is a date in its query, or else in an outer query."""
     while query is not None:
         for source in _sources(query):
             if table in ("", source.alias_or_name.lower()):
-                found = _of_source(source, name)
-                if found is not None:
-                    return found
+                answer = _of_source(source, name)
+                if answer is not None:
+                    return answer
         query = query.parent and query.parent.find_ancestor(exp.Query)
     return False
 
@@ -84,7 +88,7 @@ def _sources(query: exp.Expr) -> Iterator[exp.Expr]:
 
 
 def _of_source(source: Any, name: str) -> bool | None:
-    """The same of one source; None where it does not have the column, or is not known."""
+    """Return whether a source's column is a date; None if the source lacks it or is unknown."""
     if _COLUMNS in source.meta:
         return source.meta[_COLUMNS].get(name)
     names = source.alias_column_names
@@ -97,7 +101,13 @@ def _of_source(source: Any, name: str) -> bool | None:
 
 
 def _of_query(query: Any, name: str, names: list[str]) -> bool | None:
-    """The same of a result; ``names`` are those that an alias gives its columns."""
+    """Return whether a column of a query's result is a date.
+
+    Args:
+        query: the query.
+        name: the column in lower case.
+        names: the column names of the query's alias, which override its own.
+    """
     if isinstance(query, exp.Subquery):
         return _of_query(query.this, name, names)
     if isinstance(query, exp.SetOperation):
@@ -115,9 +125,9 @@ def _of_query(query: Any, name: str, names: list[str]) -> bool | None:
         elif not _changes(item):
             table = item.table.lower() if isinstance(item, exp.Column) else ""
             for source in _sources(query):
-                found = _of_source(source, name) if table in ("", source.alias_or_name.lower()) else None
-                if found is not None:
-                    return found
+                answer = _of_source(source, name) if table in ("", source.alias_or_name.lower()) else None
+                if answer is not None:
+                    return answer
     return None
 
 
@@ -127,7 +137,7 @@ def _changes(star: Any) -> bool:
 
 
 def _cte(table: exp.Table) -> Any:
-    """The common table expression that a name stands for: the nearest of those before the place where the name stands."""
+    """Return the common table expression that a name means: the nearest one defined before it."""
     inside, node = None, table.parent
     while node is not None:
         if isinstance(node, exp.CTE):

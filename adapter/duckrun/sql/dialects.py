@@ -1,6 +1,7 @@
-"""SQL text as a syntax tree, and a tree as text of a dialect, with the meaning it has in the dialect it was read from.
+"""SQL text to syntax trees and back, keeping the meaning of the source dialect.
 
-sqlglot does most of it. Here is what it reads otherwise than the engines; what Spark means otherwise than DuckDB is ``for_spark``.
+sqlglot does most of the work. This module corrects what sqlglot reads differently from the engines.
+``for_spark`` and ``for_duckdb`` handle what one engine means differently from the other.
 """
 
 from __future__ import annotations
@@ -37,12 +38,15 @@ from duckrun.sql.written import (
 )
 
 _SILENT: ContextVar[bool] = ContextVar("silent", default=False)
-# What sqlglot cannot read is refused by its name, in our words; its own warning would say it a second time.
+# Our own error names what sqlglot cannot read; sqlglot's warning would repeat it.
 logging.getLogger("sqlglot").addFilter(lambda record: not _SILENT.get())
 
 
 def tokens_in(text: str, dialect: str) -> list[Token]:
-    """The tokens of a text. Raises SqlglotError for an open quote or comment.
+    """Return the tokens of a text.
+
+    Raises:
+        SqlglotError: for an open quote or comment.
 
     >>> [token.text for token in tokens_in("'it''s' 'two'", "spark")]
     ["it's", 'two']
@@ -57,13 +61,31 @@ def tokens_in(text: str, dialect: str) -> list[Token]:
         tokens = _with_marks(tokenizer.tokenize(_without(text, marks)), text, marks)
         if _may_name(text) and _NAME_TOO.search(text):
             tokens = _with_columns_named_as_types(tokens)
+    if _CASE_AS_NAME.search(text):
+        tokens = _with_columns_named_as_case(tokens)
     if "@" in text:
         tokens = _with_versions(tokens, dialect)
     return _with_typed_literals(tokens) if "::" in text else tokens
 
 
+_CASE_AS_NAME = re.compile(r"\.\s*(?:case|end)\b", re.IGNORECASE)
+
+
+def _with_columns_named_as_case(tokens: list[Token]) -> list[Token]:
+    """Turn the last word of ``t.case`` and ``t.end`` into a name: it opens and closes nothing."""
+    return tokens[:1] + [
+        Token(TokenType.VAR, token.text, token.line, token.col, token.start, token.end)
+        if before.token_type == TokenType.DOT and token.token_type in (TokenType.CASE, TokenType.END)
+        else token
+        for before, token in zip(tokens, tokens[1:], strict=False)
+    ]
+
+
 def _with_columns_named_as_types(tokens: list[Token]) -> list[Token]:
-    """``range < 2`` over a column of that name, where sqlglot reads a type: DuckDB writes no type with ``<``."""
+    """Turn ``range < 2`` into a comparison with a column.
+
+    sqlglot reads a type there, but DuckDB writes no type with ``<``.
+    """
     return [
         Token(TokenType.IDENTIFIER, token.text, token.line, token.col, token.start, token.end)
         if token.text.upper() in _NAMES_TOO and token.token_type not in _QUOTED and after.token_type in _OPERATORS
@@ -73,7 +95,7 @@ def _with_columns_named_as_types(tokens: list[Token]) -> list[Token]:
 
 
 def _may_name(text: str) -> bool:
-    """False for a text in which none of these words is, which is told faster than by an expression."""
+    """Return False if a text contains none of these words: faster than the regular expression."""
     lower = text.lower()
     return any(name in lower for name in _LOWER_NAMES_TOO)
 
@@ -83,29 +105,48 @@ _LOWER_NAMES_TOO = tuple(name.lower() for name in _NAMES_TOO)
 _NAME_TOO = re.compile(rf"\b({'|'.join(_NAMES_TOO)})\b", re.IGNORECASE)
 _QUOTED = (TokenType.IDENTIFIER, TokenType.STRING)
 _OPERATORS = (
-    TokenType.LT, TokenType.LTE, TokenType.GT, TokenType.GTE, TokenType.EQ, TokenType.NEQ, TokenType.PLUS, TokenType.DASH,
-    TokenType.STAR, TokenType.SLASH, TokenType.DIV, TokenType.MOD, TokenType.DPIPE, TokenType.IS, TokenType.IN,
+    TokenType.LT, TokenType.LTE, TokenType.GT, TokenType.GTE, TokenType.EQ, TokenType.NEQ, TokenType.PLUS,
+    TokenType.DASH, TokenType.STAR, TokenType.SLASH, TokenType.DIV, TokenType.MOD, TokenType.DPIPE, TokenType.IS,
+    TokenType.IN,
 )  # fmt: skip
 
 
-def statements_in(tokens: Iterable[Token]) -> list[list[Token]]:
-    """The tokens of each statement; a semicolon inside of a literal, quoted name or comment parts nothing."""
+def statements_in(tokens: Iterable[Token], text: str) -> list[list[Token]]:
+    """Return the tokens of each statement of a text.
+
+    A semicolon inside a literal, quoted name or comment separates nothing.
+    """
     whole = list(tokens)
+    if ";" not in text:
+        return [whole] if whole else []
     ends = [at for at, token in enumerate(whole) if token.token_type == TokenType.SEMICOLON]
     parts = (whole[start:end] for start, end in zip([0, *(at + 1 for at in ends)], [*ends, len(whole)], strict=True))
     return [part for part in parts if part]
 
 
 def trees_in(text: str, dialect: str) -> list[exp.Expr]:
-    """The trees of the statements of a text, each of which knows its own part of it. Raises SqlglotError."""
-    return [tree_of(tokens, text, dialect) for tokens in statements_in(tokens_in(text, dialect))]
+    """Return one tree per statement of a text; each knows its own part of the text.
+
+    Raises:
+        SqlglotError: if sqlglot cannot parse the text.
+    """
+    return [tree_of(tokens, text, dialect) for tokens in statements_in(tokens_in(text, dialect), text)]
 
 
 def tree_of(tokens: Sequence[Token], text: str, dialect: str) -> exp.Expr:
-    """The tree of one expression or statement that is a part of a text. Raises SqlglotError."""
+    """Return the tree of one expression or statement.
+
+    Args:
+        tokens: the tokens of the expression or statement.
+        text: the whole text that the tokens were read from.
+        dialect: the dialect of the text.
+
+    Raises:
+        SqlglotError: if sqlglot cannot parse it, or if it is not exactly one.
+    """
     silent = _SILENT.set(True)
     try:
-        with _collector_paused() if len(tokens) > _LONG else nullcontext():
+        with collector_paused() if len(tokens) > _LONG else nullcontext():
             trees = Dialect.get_or_raise(dialect).parser().parse(list(tokens), text)
     finally:
         _SILENT.reset(silent)
@@ -118,13 +159,15 @@ def tree_of(tokens: Sequence[Token], text: str, dialect: str) -> exp.Expr:
 
 
 _LONG = 1000
-"""Tokens from which on a text is long."""
+"""Minimum number of tokens of a long text."""
 
 
 @contextmanager
-def _collector_paused() -> Iterator[None]:
-    """Meanwhile Python looks for no cyclic garbage. While a large tree grows, it would look through all objects of the process, which
-    takes longer than to parse; the tree itself is young when it is no longer of use, and then found cheaply.
+def collector_paused() -> Iterator[None]:
+    """Pause the search for cyclic garbage while a long text becomes tokens or a tree.
+
+    While these grow, the search would visit all objects of the process. That takes longer than to
+    parse. They are still young when they are dropped, so the collector then finds them cheaply.
     """
     is_enabled = gc.isenabled()
     gc.disable()
@@ -141,7 +184,11 @@ def _pattern_of_sqlglot(pattern: str) -> str | None:
 
 
 def tree_in(text: str, dialect: str) -> exp.Expr:
-    """The tree of one expression or statement. Raises SqlglotError."""
+    """Return the tree of one expression or statement.
+
+    Raises:
+        SqlglotError: if sqlglot cannot parse it, or if it is not exactly one.
+    """
     trees = trees_in(text, dialect)
     if len(trees) != 1:
         raise ParseError(f"this text holds {len(trees)} expressions, and one is asked for")
@@ -149,7 +196,9 @@ def tree_in(text: str, dialect: str) -> exp.Expr:
 
 
 def marks_in(text: str) -> list[tuple[int, int]]:
-    """First and last character of each parameter in a text of DuckDB's dialect, as DuckDB's own tokenizer parts it.
+    """Return first and last character of each parameter, as DuckDB's own tokenizer finds them.
+
+    The text is in DuckDB's dialect.
 
     >>> text = "select '$1', $1+$name, ?::int"
     >>> [text[start : end + 1] for start, end in marks_in(text)]
@@ -159,7 +208,7 @@ def marks_in(text: str) -> list[tuple[int, int]]:
         return []
     coded = text.encode()
     marks = (_MARK.match(coded, start) for start, kind in duckdb.tokenize(text) if kind == duckdb.token_type.operator)
-    spans = [found.span() for found in marks if found is not None]
+    spans = [match.span() for match in marks if match is not None]
     if not text.isascii():  # DuckDB counts bytes
         spans = [(len(coded[:start].decode()), len(coded[:end].decode())) for start, end in spans]
     return [(start, end - 1) for start, end in spans]
@@ -169,7 +218,10 @@ _MARK = re.compile(rb"\?\d*|\$(?:\d+|[A-Za-z_\x80-\xff][\w$\x80-\xff]*)")
 
 
 def _without(text: str, marks: Sequence[tuple[int, int]]) -> str:
-    """A text with blanks in the place of its parameters: sqlglot reads ``$1,$`` as a quote, and ``?::`` as an operator."""
+    """Replace the parameters by blanks.
+
+    sqlglot reads ``$1,$`` as a quote, and ``?::`` as an operator.
+    """
     pieces, at = [], 0
     for start, end in marks:
         pieces += [text[at:start], " " * (end + 1 - start)]
@@ -178,14 +230,14 @@ def _without(text: str, marks: Sequence[tuple[int, int]]) -> str:
 
 
 def _with_marks(tokens: Sequence[Token], text: str, marks: Sequence[tuple[int, int]]) -> list[Token]:
-    """The tokens of a text without its parameters, and one token for each of these."""
+    """Insert one token per parameter into the tokens of the text without them."""
     if not marks:
         return list(tokens)
     merged: list[Token] = []
     waiting = [Token(TokenType.PLACEHOLDER, text[start : end + 1], start=start, end=end) for start, end in marks[::-1]]
     for at, token in enumerate(tokens):
         if at and token.token_type == TokenType.STRING and tokens[at - 1].token_type in _COMMANDS:
-            # sqlglot makes one string of what follows such a word; its parameters belong to it.
+            # sqlglot makes one string of all that follows such a word, parameters included.
             start = tokens[at - 1].end + 1
             end = tokens[at + 1].start if at + 1 < len(tokens) else len(text)
             token = Token(token.token_type, text[start:end].strip(), token.line, token.col, token.start, token.end)
@@ -201,7 +253,10 @@ _COMMANDS = (TokenType.COMMAND, TokenType.EXECUTE)
 
 
 def _with_plain_casts(tokens: list[Token]) -> list[Token]:
-    """``?::int`` as a parameter and its cast, where sqlglot reads an operator that Spark does not have."""
+    """Split ``?::int`` into a parameter and its cast.
+
+    sqlglot reads one operator that Spark lacks.
+    """
     plain: list[Token] = []
     for token in tokens:
         if token.token_type == TokenType.QDCOLON:
@@ -212,11 +267,14 @@ def _with_plain_casts(tokens: list[Token]) -> list[Token]:
 
 
 def _with_doubled_quotes(tokens: list[Token], text: str) -> list[Token]:
-    """Since Spark 4.0 a quote that is doubled stands for itself; to sqlglot the two literals are one after the other, and would
-    be written as one without it."""
-    found: list[Token] = []
+    """Join two adjacent literals into one with the quote between them.
+
+    Since Spark 4.0 a doubled quote stands for itself. sqlglot reads two literals, and would write
+    them as one without the quote.
+    """
+    joined_tokens: list[Token] = []
     for token in tokens:
-        last = found[-1] if found else None
+        last = joined_tokens[-1] if joined_tokens else None
         if (
             last is not None
             and last.token_type == token.token_type == TokenType.STRING
@@ -224,16 +282,21 @@ def _with_doubled_quotes(tokens: list[Token], text: str) -> list[Token]:
             and text[token.start] == text[last.end]
         ):
             joined = last.text + text[token.start] + token.text
-            found[-1] = Token(TokenType.STRING, joined, last.line, last.col, last.start, token.end)
+            joined_tokens[-1] = Token(TokenType.STRING, joined, last.line, last.col, last.start, token.end)
         else:
-            found.append(token)
-    return found
+            joined_tokens.append(token)
+    return joined_tokens
 
 
 def _with_versions(tokens: list[Token], dialect: str) -> list[Token]:
-    """``orders@v3`` and ``orders@20260131120000000`` as ``orders AT (VERSION => 3)`` and ``AT (TIMESTAMP => …)``, which Delta's own
-    readers know and sqlglot takes for an alias. Raises ParseError for another word there in Spark's dialect, which has no other
-    use of the sign; DuckDB says itself what is wrong.
+    """Turn ``orders@v3`` into ``orders AT (VERSION => 3)``.
+
+    A time of 17 digits becomes ``AT (TIMESTAMP => …)``. Delta's own readers know this form; sqlglot
+    takes it for an alias.
+
+    Raises:
+        ParseError: for another word there in Spark's dialect, which has no other use of ``@``.
+            DuckDB reports the error itself.
     """
     plain: list[Token] = []
     for at, token in enumerate(tokens):
@@ -248,7 +311,8 @@ def _with_versions(tokens: list[Token], dialect: str) -> list[Token]:
             plain[-1:] = [Token(t.token_type, t.text, sign.line, sign.col, sign.start, token.end) for t in parts]
         elif dialect == "spark":
             raise ParseError(
-                "behind @ stands a version, as orders@v3, or a time of 17 digits, as orders@20260131120000000, without blanks; "
+                "behind @ stands a version, as orders@v3, or a time of 17 digits, as orders@20260131120000000, "
+                "without blanks; "
                 f"{token.text!r} is neither"
             )
         else:
@@ -257,7 +321,7 @@ def _with_versions(tokens: list[Token], dialect: str) -> list[Token]:
 
 
 def _travel(token: Token, dialect: str) -> str | None:
-    """The clause that ``v3`` or ``20260131120000000`` behind a table's name stands for; None for anything else."""
+    """Return the time travel clause for ``v3`` or ``20260131120000000``; None for another token."""
     text = token.text
     if token.token_type not in (TokenType.VAR, TokenType.NUMBER):
         return None
@@ -277,10 +341,13 @@ _AT_TIMESTAMP = {"duckdb": "AT (TIMESTAMP => '{}')", "spark": "TIMESTAMP AS OF '
 
 
 def _with_typed_literals(tokens: list[Token]) -> list[Token]:
-    """``timestamp '2008-01-01 10:00'::date`` with brackets around the literal: sqlglot casts the text first."""
-    found: list[Token] = []
+    """Put brackets around the literal of ``timestamp '2008-01-01 10:00'::date``.
+
+    sqlglot would cast the text first.
+    """
+    bracketed: list[Token] = []
     for i, token in enumerate(tokens):
-        found.append(token)
+        bracketed.append(token)
         is_cast = i + 1 < len(tokens) and tokens[i + 1].token_type == TokenType.DCOLON
         if (
             is_cast
@@ -289,21 +356,24 @@ def _with_typed_literals(tokens: list[Token]) -> list[Token]:
             and tokens[i - 1].token_type.name.startswith(_LITERAL_TYPES)
         ):
             kind = tokens[i - 1]
-            found[-2:] = [
+            bracketed[-2:] = [
                 Token(TokenType.L_PAREN, "(", kind.line, kind.col, kind.start, kind.start - 1),
                 kind,
                 token,
                 Token(TokenType.R_PAREN, ")", token.line, token.col, token.end + 1, token.end),
             ]
-    return found
+    return bracketed
 
 
 _LITERAL_TYPES = ("DATE", "TIME", "INTERVAL")
 
 
 def text_in(tree: exp.Expr, dialect: str) -> str:
-    """A tree as SQL text: as it was written, where it was written in that dialect. Raises UnsupportedFeature for what would
-    silently mean something else there, or be lost.
+    """Return a tree as SQL text; a tree that was read in this dialect gives its original text.
+
+    Raises:
+        UnsupportedFeature: for a part that the dialect would lose, or silently read differently.
+        InvalidConfig: for a text that holds more than sqlglot could parse.
     """
     if is_piece(tree, dialect):
         return text_of(tree, text_in)
@@ -320,16 +390,21 @@ def text_in(tree: exp.Expr, dialect: str) -> str:
         for_spark(root)
     else:
         for_duckdb(root)
-    # Under a parent: of a statement that stands alone, sqlglot moves the WITH of inner queries to the outermost one, where two
-    # names may meet that have nothing to do with each other. Engines read them where they are.
+    # The root has a parent on purpose: sqlglot moves the WITH of inner queries to a root statement,
+    # where two unrelated names may collide. Engines read each WITH at its place.
     text = generated(root, dialect)[1:-1]
-    for original, own in originals:
-        refuse_lost(tokens_in(original, own), _written_anew(original, own), tokens_in(text, dialect), original)
+    for original, source_dialect in originals:
+        refuse_lost(
+            tokens_in(original, source_dialect),
+            _written_anew(original, source_dialect),
+            tokens_in(text, dialect),
+            original,
+        )
     return text
 
 
 def _whole(piece: exp.Expr, text: str) -> str:
-    """The text of a piece as one that can be read alone."""
+    """Return the text of a piece as a text that can be parsed alone."""
     if isinstance(piece, exp.With):
         return f"{text} SELECT 1"
     named = isinstance(piece, exp.Table | exp.Subquery) or (isinstance(piece, exp.Values) and bool(piece.alias))
@@ -338,5 +413,5 @@ def _whole(piece: exp.Expr, text: str) -> str:
 
 @lru_cache(maxsize=256)
 def _written_anew(text: str, dialect: str) -> tuple[Token, ...]:
-    """The tokens of a text that went through a tree, in its own dialect."""
+    """Return the tokens of a text after a round trip through its tree, in its own dialect."""
     return tuple(tokens_in(generated(tree_in(text, dialect), dialect), dialect))

@@ -1,4 +1,4 @@
-"""Files that a query of DuckDB reads: their paths, so that the query means the same files to a process that runs elsewhere."""
+"""Absolute paths in DuckDB queries that read files, so that other processes read the same files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from duckrun.sql.dialects import tokens_in, tree_in
 from duckrun.sql.for_spark import FILE_READERS
 from duckrun.sql.names import quote_identifier, quote_literal
 
-# What stands in FROM as 'a/b.csv' is read by the function for its ending.
+# A file in FROM, such as 'a/b.csv', is read by the function for its ending.
 _ENDINGS = {"csv": "csv", "tsv": "csv", "parquet": "parquet", "json": "json", "jsonl": "json", "ndjson": "json"}
 _BEFORE_TABLES = (TokenType.FROM, TokenType.JOIN, TokenType.COMMA)
 _HINT = re.compile(rf"\b({FILE_READERS.pattern})\s*\(|\.({'|'.join(_ENDINGS)})\b", re.IGNORECASE)
@@ -23,15 +23,17 @@ _ENDING = re.compile(r"\.(csv|tsv|parquet|json|jsonl|ndjson)(\.gz|\.zst)?$", re.
 
 
 def with_absolute_paths(sql: str, dialect: str = "duckdb") -> str:
-    """A query whose relative paths, in DuckDB's dialect, are those of the present folder; nothing else of its text changes.
+    """Return a query with relative paths made absolute from the current folder.
 
-    A file that FROM names alone becomes the function that reads it, under the name that the file had, so that a session
-    does not take it for a table of the lake.
+    Only DuckDB's dialect has such paths; nothing else of the text changes. A file that FROM names
+    directly becomes a call of the function that reads it. Its alias is the name that the file had.
+    Otherwise a session would take it for a table of the lake.
 
-    >>> print(with_absolute_paths("select * from read_csv('/data/a.csv') join '/data/b.parquet' using (id)"))
+    >>> sql = "select * from read_csv('/data/a.csv') join '/data/b.parquet' using (id)"
+    >>> print(with_absolute_paths(sql))
     select * from read_csv('/data/a.csv') join read_parquet('/data/b.parquet') AS "b" using (id)
     """
-    if dialect != "duckdb" or _HINT.search(sql) is None:  # saves most views the parser
+    if dialect != "duckdb" or _HINT.search(sql) is None:  # most views need no parser
         return sql
     try:
         edits = sorted({**dict(_named(sql)), **dict(_arguments(tokens_in(sql, "duckdb")))}.items(), reverse=True)
@@ -43,13 +45,13 @@ def with_absolute_paths(sql: str, dialect: str = "duckdb") -> str:
 
 
 def _named(sql: str) -> Iterator[tuple[tuple[int, int], str]]:
-    """The files that FROM names alone."""
+    """Yield the edits for files that FROM names directly."""
     for table in tree_in(sql, "duckdb").find_all(exp.Table):
         name = table.this
-        found = _ENDING.search(table.name) if isinstance(name, exp.Identifier) and not table.db else None
-        if found is None or "start" not in name.meta:
+        ending = _ENDING.search(table.name) if isinstance(name, exp.Identifier) and not table.db else None
+        if ending is None or "start" not in name.meta:
             continue
-        reader = f"read_{_ENDINGS[found[1].lower()]}({quote_literal(_absolute(table.name))})"
+        reader = f"read_{_ENDINGS[ending[1].lower()]}({quote_literal(_absolute(table.name))})"
         called = PurePosixPath(table.name).name.split(".")[0]
         yield (
             (name.meta["start"], name.meta["end"]),
@@ -58,12 +60,12 @@ def _named(sql: str) -> Iterator[tuple[tuple[int, int], str]]:
 
 
 def _arguments(tokens: Sequence[Token]) -> Iterator[tuple[tuple[int, int], str]]:
-    """The paths that a function of files is given as literals."""
+    """Yield the edits for path literals among the arguments of file functions."""
     for i, token in enumerate(tokens[:-2]):
         if FILE_READERS.fullmatch(token.text) is None or tokens[i + 1].token_type != TokenType.L_PAREN:
             continue
         if token.text.lower() == "glob" and (not i or tokens[i - 1].token_type not in _BEFORE_TABLES):
-            continue  # the operator
+            continue  # x GLOB (…), the operator
         several = tokens[i + 2].token_type == TokenType.L_BRACKET
         for part in tokens[i + 3 if several else i + 2 :]:
             if part.token_type == TokenType.STRING:

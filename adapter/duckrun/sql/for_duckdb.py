@@ -1,7 +1,8 @@
-"""Spark's meaning in DuckDB's SQL: what sqlglot passes on although DuckDB means something else by it.
+"""Translation rules from Spark to DuckDB.
 
-Found by running the same expressions on both engines (``tests/differential/test_translation.py``). The opposite way is
-``for_spark``.
+They apply where sqlglot passes SQL on that DuckDB reads differently. The rules come from running
+the same expressions on both engines (``tests/differential/test_translation.py``). The opposite
+direction is ``for_spark``.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ _OF_FORMATS = (exp.TimeToStr, exp.StrToTime, exp.TsOrDsToDate, exp.UnixToStr)
 
 
 def for_duckdb(root: exp.Expr) -> None:
-    """Put what DuckDB has in the place of what it means something else by than Spark.
+    """Replace the parts of a tree that DuckDB would read differently from Spark.
 
     Raises:
-        UnsupportedFeature: for what has no translation.
+        UnsupportedFeature: for a part without a translation.
     """
     for node in reversed(list(root.this.walk())):  # from the leaves up
         if dialect_of(node) == "spark":
@@ -51,7 +52,10 @@ def _refused(what: str) -> Callable[[Any], exp.Expr]:
 
 
 def _cast(node: exp.TryCast) -> exp.Expr:
-    """A CAST that fails is an error in Spark's ANSI mode; sqlglot takes it for TRY_CAST, which alone is ``safe``."""
+    """Return Spark's CAST, which raises in ANSI mode.
+
+    sqlglot reads CAST as TRY_CAST; a real TRY_CAST has ``safe``.
+    """
     return node if node.args.get("safe") else exp.Cast(this=node.this, to=node.to)
 
 
@@ -70,7 +74,10 @@ def _format_to_parse(node: exp.Expr) -> exp.Expr:
 
 
 def _pattern_of(node: exp.Expr) -> str:
-    """The pattern as it was written; sqlglot has translated the one in the tree, with other letters left as text."""
+    """Return the datetime pattern of the source text.
+
+    sqlglot has translated the pattern in the tree, with unknown letters left as text.
+    """
     pattern = node.args.get("format")
     original = None if pattern is None else pattern.meta.get(WRITTEN_PATTERN)
     if original is None:
@@ -79,15 +86,15 @@ def _pattern_of(node: exp.Expr) -> str:
 
 
 WRITTEN_PATTERN = "written_pattern"
-"""Key in the metadata of a literal: the datetime pattern of Spark's that the literal was read from."""
+"""Metadata key of a literal: Spark's datetime pattern that the literal was read from."""
 
 
 def keep_patterns(tree: exp.Expr, texts: list[str], translate: Callable[[str], str | None]) -> None:
-    """Remember the datetime patterns of a tree of Spark's dialect.
+    """Store the original datetime patterns on the literals of a Spark tree.
 
     Args:
-        tree: as sqlglot has read it, which has translated the patterns.
-        texts: the string literals of its text.
+        tree: a tree from sqlglot, which has translated the patterns.
+        texts: the string literals of the source text.
         translate: sqlglot's translation of a pattern.
     """
     nodes = [node for node in tree.walk() if isinstance(node, _OF_FORMATS) and node.args.get("format") is not None]
@@ -99,12 +106,12 @@ def keep_patterns(tree: exp.Expr, texts: list[str], translate: Callable[[str], s
     for node in nodes:
         pattern = node.args["format"]
         written = originals.get(pattern.name, set()) if isinstance(pattern, exp.Literal) else set()
-        if len(written) == 1:  # of two that sqlglot takes for the same, it is not known which this one is
+        if len(written) == 1:  # two patterns with one translation are ambiguous
             pattern.meta[WRITTEN_PATTERN] = written.pop()
 
 
 def _truncated(node: exp.DateTrunc) -> exp.Expr:
-    """``trunc`` gives a date, and NULL for a unit below the week."""
+    """Return ``trunc``, which gives a date, and NULL for a unit below the week."""
     unit = node.args["unit"].name.upper()
     if unit not in _DATE_UNITS:
         raise _untranslated(f"trunc() with the unit {unit}")
@@ -153,8 +160,9 @@ def _plus(value: exp.Expr, count: int) -> exp.Expr:
 
 
 def _counted(node: exp.TimestampDiff) -> exp.Expr:
-    """``timestampdiff`` counts whole units; for months DuckDB's ``date_sub`` takes ends of months for equal."""
+    """Return ``timestampdiff`` as a count of whole units."""
     unit = node.args["unit"].name.upper()
+    # Months are left out: DuckDB's date_sub takes ends of months for equal.
     if unit not in _COUNTED_UNITS:
         raise _untranslated(f"timestampdiff() with the unit {unit}")
     return call("date_sub", exp.Literal.string(unit), node.expression, node.this)
@@ -168,13 +176,16 @@ def _days(node: exp.DateDiff) -> exp.Expr:
 
 
 def _end_of_text(node: exp.Left | exp.Right) -> exp.Expr:
-    """``left`` and ``right`` of a negative number are empty, where DuckDB leaves off so many letters."""
+    """Make ``left`` and ``right`` of a negative number empty.
+
+    DuckDB drops so many letters instead.
+    """
     node.set("expression", _at_least(0, node.expression))
     return node
 
 
 def _part_of_text(node: exp.Substring) -> exp.Expr:
-    """Place 0 is the first one, and a negative length is none; DuckDB counts back from there."""
+    """Read place 0 as place 1, and a negative length as none; DuckDB counts back from there."""
     start, length = node.args.get("start"), node.args.get("length")
     if isinstance(start, exp.Literal):
         node.set("start", number(max(int(start.name), 1)))
@@ -197,7 +208,7 @@ def _at_least(least: int, count: exp.Expr) -> exp.Expr:
         return count
     if _is_negative_literal(count):
         return number(least)
-    # greatest() leaves out NULL.
+    # Not greatest(): it ignores NULL.
     return call("if", exp.LT(this=count.copy(), expression=number(least)), number(least), count.copy())
 
 
@@ -206,7 +217,7 @@ def _is_negative_literal(count: Any) -> bool:
 
 
 def _regexp_replace(node: exp.RegexpReplace) -> exp.Expr:
-    """``$1`` is a group of the match, ``\\1`` in DuckDB."""
+    r"""Translate the group reference ``$1`` to DuckDB's ``\\1``."""
     replacement = node.args.get("replacement")
     if not (isinstance(replacement, exp.Literal) and replacement.is_string) or "${" in replacement.name:
         raise _untranslated("regexp_replace() with a replacement that is not a literal, or names a group")
@@ -219,7 +230,7 @@ def _regexp_replace(node: exp.RegexpReplace) -> exp.Expr:
 
 
 def _like(node: exp.Like | exp.ILike) -> exp.Expr:
-    """A backslash escapes the next letter of a pattern, in DuckDB only where ESCAPE says so."""
+    """Add ESCAPE: Spark escapes by a backslash, DuckDB only where ESCAPE says so."""
     pattern = node.expression
     if isinstance(node.parent, exp.Escape) or (isinstance(pattern, exp.Literal) and "\\" not in pattern.name):
         return node
@@ -235,7 +246,7 @@ def _three_letters(name: str) -> Callable[[Any], exp.Expr]:
 
 
 def _sign(node: exp.Sign) -> exp.Expr:
-    """NaN of NaN, for which DuckDB says 0."""
+    """Return NaN for NaN, where DuckDB returns 0."""
     value = exp.cast(node.this.copy(), "double")
     return call("if", call("isnan", value), exp.cast(exp.Literal.string("NaN"), "double"), node.copy())
 

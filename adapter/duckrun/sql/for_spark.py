@@ -1,6 +1,7 @@
-"""DuckDB's meaning in Spark's SQL: what sqlglot passes on although Spark means something else by it or does not know it.
+"""Translation rules from DuckDB to Spark.
 
-Found by running the same statements on both engines.
+They apply where sqlglot passes SQL on that Spark reads differently or lacks. The rules come from
+running the same statements on both engines.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from duckrun.sql.written import dialect_of
 
 
 def for_spark(root: exp.Expr) -> None:
-    """Put what Spark has in the place of what it means something else by."""
+    """Replace the parts of a tree that Spark would read differently from DuckDB."""
     mark_days(root)
     for node in reversed(list(root.this.walk())):  # from the leaves up
         if dialect_of(node) == "duckdb":
@@ -41,7 +42,8 @@ def for_spark(root: exp.Expr) -> None:
             if rewritten is not node:
                 node.replace(rewritten)
         elif isinstance(node, exp.ParseJSON):
-            # Spark's own, which makes a VARIANT; sqlglot writes its argument alone, as other dialects have JSON as text.
+            # Spark's parse_json makes a VARIANT. sqlglot writes its argument alone, because other
+            # dialects store JSON as text.
             node.replace(call("parse_json", node.this))
 
 
@@ -53,7 +55,7 @@ def _rewritten(node: exp.Expr) -> exp.Expr:
 
 
 def _function(node: Any) -> exp.Expr:
-    """Functions that sqlglot does not know by their DuckDB names, and Spark has by others."""
+    """Translate functions that sqlglot does not know, and that have other names in Spark."""
     name, arguments = str(node.this).lower(), node.expressions
     if name == "weekday" and len(arguments) == 1:
         return day_of_week(arguments[0])
@@ -86,12 +88,12 @@ def _refused(what: str, where: Callable[[Any], object] = lambda node: True) -> C
 
 
 def _counts_table(node: Any) -> bool:
-    """``count(t.*)`` counts rows; Spark's those in which no column is NULL."""
+    """Return True for ``count(t.*)``, which counts rows; Spark counts rows without any NULL."""
     return isinstance(node.this, exp.Column) and isinstance(node.this.this, exp.Star)
 
 
 def _seconds(node: Any) -> exp.Expr:
-    """``to_timestamp(1.5)``: Spark's from_unixtime drops the fraction."""
+    """Translate ``to_timestamp(1.5)``: Spark's from_unixtime drops the fraction."""
     return node if node.args.get("scale") else call("timestamp_seconds", node.this)
 
 
@@ -108,8 +110,11 @@ _OF_UNITS = {
 
 
 def _concat(node: Any) -> exp.Expr:
-    """``concat(x, …)`` leaves NULL out, for which sqlglot writes ``coalesce(x, '')``: Spark would have that in the type of x, which '' is not for a number
-    or a date. A text is made of it by a concat of Spark's own, which, unlike a cast, fails for a list.
+    """Make strings of the arguments of ``concat(x, …)``, which ignores NULL.
+
+    sqlglot writes ``coalesce(x, '')``. Spark would read ``''`` in the type of x, and fail for a
+    number or a date. So Spark's own concat makes a string of x first. Unlike a cast, it fails for a
+    list.
     """
     if isinstance(node, exp.ConcatWs) or any(isinstance(each, exp.Array) for each in node.expressions):
         return node
@@ -119,12 +124,16 @@ def _concat(node: Any) -> exp.Expr:
 
 
 def _regexp_replace(node: Any) -> exp.Expr:
-    """DuckDB replaces the first match unless told ``'g'``, and refers to groups by ``\\1``; Spark all, by ``$1``."""
+    r"""Translate the options and groups of ``regexp_replace``.
+
+    DuckDB replaces the first match unless the options have ``'g'``, and refers to groups by
+    ``\\1``. Spark replaces all matches, and refers to groups by ``$1``.
+    """
     flags = node.args.get("modifiers")
     if flags is None or "g" not in flags.name:
         raise UnsupportedFeature(
-            "regexp_replace without the option 'g' replaces the first match only, which Spark's does not do; add 'g', or run "
-            "this with engine: duckdb."
+            "regexp_replace without the option 'g' replaces the first match only, which Spark's does not do; "
+            "add 'g', or run this with engine: duckdb."
         )
     replacement = node.args.get("replacement")
     if isinstance(replacement, exp.Literal):
@@ -140,7 +149,7 @@ def _regexp_replace(node: Any) -> exp.Expr:
 
 
 def _regexp_like(node: Any) -> exp.Expr:
-    """``regexp_matches(s, 'a', 'i')``: Spark takes options in the pattern."""
+    """Move the options of ``regexp_matches(s, 'a', 'i')`` into the pattern, as Spark takes them."""
     flags = node.args.get("flag")
     if flags is None:
         return node
@@ -151,7 +160,10 @@ def _regexp_like(node: Any) -> exp.Expr:
 
 
 def _within_group(node: Any) -> exp.Expr:
-    """``percentile_cont(0.5) within group (order by x)``, which sqlglot writes as Spark's approximate function."""
+    """Translate ``percentile_cont(0.5) within group (order by x)`` to the exact function.
+
+    sqlglot writes Spark's approximate one.
+    """
     order = node.expression.expressions if isinstance(node.expression, exp.Order) else []
     if isinstance(node.this, exp.PercentileDisc) and order and order[0].args.get("desc"):
         raise untranslated("percentile_disc over a descending order")
@@ -164,13 +176,13 @@ def _within_group(node: Any) -> exp.Expr:
 
 
 def _percentile(node: Any) -> exp.Expr:
-    if node.expression is None:  # WITHIN GROUP, which Spark writes alike
+    if node.expression is None:  # WITHIN GROUP has the same form in Spark
         return node
     return call("percentile", node.this, node.expression)
 
 
 def _identifier(node: Any) -> exp.Expr:
-    """Letters of any alphabet make a name in DuckDB; Spark wants them quoted."""
+    """Quote a name with letters beyond ASCII: Spark requires the quotes, DuckDB does not."""
     if not node.name.isascii():
         node.set("quoted", True)
     return node
@@ -181,7 +193,7 @@ FILE_READERS = re.compile(
     r"(parquet|delta|iceberg)_scan|parquet_(schema|metadata|file_metadata|kv_metadata)",
     re.IGNORECASE,
 )
-"""DuckDB's functions of tables whose first argument is a path, or a list of them."""
+"""DuckDB's table functions whose first argument is a path, or a list of paths."""
 
 
 def _table(node: Any) -> exp.Expr:
@@ -200,28 +212,32 @@ def _table(node: Any) -> exp.Expr:
 
 
 def _window(node: Any) -> exp.Expr:
-    """``row_number() over …``, which is an INT in Spark."""
+    """Cast ``row_number() over …`` to BIGINT: it is an INT in Spark."""
     counts = isinstance(node.this, exp.RowNumber | exp.Rank | exp.DenseRank | exp.Ntile)
     return exp.cast(node.copy(), "bigint") if counts else _array_agg(node)
 
 
 def _select(node: Any) -> exp.Expr:
-    found = qualified(node)
-    if found is node:
+    layered = qualified(node)
+    if layered is node:
         return lifted(node)
     if any(map(generates, node.expressions)):
         raise untranslated("unnest() beside QUALIFY or DISTINCT ON", "use an inner query, or ")
-    return found
+    return layered
 
 
 def _name_of_day(node: Any) -> exp.Expr:
-    """DuckDB's full names; Spark's functions give three letters."""
+    """Return DuckDB's full names of days and months; Spark's functions give three letters."""
     pattern = "EEEE" if isinstance(node, exp.Dayname) else "MMMM"
     return call("date_format", node.this, exp.Literal.string(pattern))
 
 
 def _json(node: Any) -> exp.Expr:
-    """``'…'::json``: JSON is text in a Delta table, as DuckDB stores it, and what it says in a VARIANT. Spark has no TIME."""
+    """Translate casts to JSON: a string, or its content if the target is a VARIANT.
+
+    Delta tables store JSON as strings, as DuckDB does.
+    """
+    # Spark has no TIME.
     if node.to.this in (exp.DataType.Type.TIME, exp.DataType.Type.TIMETZ):
         raise untranslated("The type TIME")
     if node.to.this == exp.DataType.Type.JSON:
@@ -243,16 +259,22 @@ _JSON_FUNCTIONS = re.compile(
 
 
 def _makes_json(node: exp.Expr) -> bool:
-    """Whether DuckDB's type of an expression is JSON. Source: DuckDB, JSON Creation Functions and JSON Extraction Functions."""
+    """Return True if DuckDB gives an expression the type JSON.
+
+    Source: DuckDB, JSON Creation Functions and JSON Extraction Functions.
+    """
     name = node.name if isinstance(node, exp.Anonymous) else node.sql_name() if isinstance(node, exp.Func) else ""
     return isinstance(node, exp.ParseJSON | exp.JSONExtract) or _JSON_FUNCTIONS.fullmatch(name) is not None
 
 
 def _array_agg(node: Any) -> exp.Expr:
-    """``array_agg(x order by y)`` keeps NULLs and the order; Spark's collect_list has neither, so that it collects rows."""
+    """Translate ``array_agg(x order by y)``, which keeps NULLs and the order.
+
+    Spark's collect_list does neither, so it collects structs of value and sort keys.
+    """
     wrappers = (exp.Filter, exp.Window)
     if isinstance(node.parent, wrappers) and node.arg_key == "this":
-        return node  # goes with what is around it
+        return node  # the rule of its wrapper translates it
     outer = node.copy()
     wrapped = outer
     while isinstance(wrapped, wrappers):
@@ -287,7 +309,10 @@ def _array_agg(node: Any) -> exp.Expr:
 
 
 def _comparison(name: str, key: Any, equal: exp.Expr) -> exp.Expr:
-    """-1, 1 or what decides between equal ones: of a key of the rows ``l`` and ``r``, as ORDER BY has it."""
+    """Compare one sort key of the rows ``l`` and ``r``, as ORDER BY does.
+
+    The result is -1 or 1, and ``equal`` for equal keys.
+    """
     left, right = exp.column(name, "l"), exp.column(name, "r")
     first, last = (1, -1) if key.args.get("desc") else (-1, 1)
     nulls = -1 if key.args.get("nulls_first") else 1
@@ -302,8 +327,10 @@ def _comparison(name: str, key: Any, equal: exp.Expr) -> exp.Expr:
 
 
 def _bracket(node: Any) -> exp.Expr:
-    """``list[2:3]``: Spark's slice() takes a start and a length. ``list[2]`` counts from 1, from the end where it is
-    negative, and is NULL where nothing is there.
+    """Translate ``list[2:3]`` and ``list[2]``.
+
+    Spark's slice() takes a start and a length. An index counts from 1, or from the end if it is
+    negative; without an element the result is NULL.
     """
     part = node.expressions[0] if len(node.expressions) == 1 else None
     if not isinstance(part, exp.Slice):
@@ -317,9 +344,8 @@ def _bracket(node: Any) -> exp.Expr:
 
 
 def _element(whole: exp.Expr, index: Any) -> exp.Expr:
-    """An element by its number, or of a map by its key. sqlglot has taken 1 from a number that is written out, unless it knows that
-    this is no list.
-    """
+    """Return a list element by number, or a map value by key."""
+    # sqlglot has subtracted 1 from a literal index, unless it knows that this is no list.
     is_shifted = whole.type is None or whole.is_type(exp.DType.UNKNOWN, exp.DType.ARRAY, exp.DType.LIST)
     if index.is_int and is_shifted:
         index = number(int(index.to_py()) + 1)
@@ -327,25 +353,27 @@ def _element(whole: exp.Expr, index: Any) -> exp.Expr:
 
 
 def _map(node: Any) -> exp.Expr:
-    """``map {key: value}``; sqlglot would write a struct for the pairs."""
+    """Translate ``map {key: value}``; sqlglot would write a struct for the pairs."""
     if not isinstance(node.this, exp.Struct):
         raise untranslated("map {…} with something behind its }", "write (map {…}) in brackets, or ")
     pairs = node.this.expressions
     if not pairs:
         return _empty_map(node)
-    made = call("map", *(part for pair in pairs for part in (pair.this, pair.expression)))
-    made.type = node.type
-    return made
+    function = call("map", *(part for pair in pairs for part in (pair.this, pair.expression)))
+    function.type = node.type
+    return function
 
 
 def _empty_map(node: Any) -> exp.Expr:
-    """``map {}`` has numbers as keys and values; Spark's has no types, which no result takes."""
+    """Cast ``map {}`` to a map of integers, as in DuckDB; Spark's empty map has no types."""
     return node if node.args.get("keys") else exp.cast(call("map"), "map(int, int)", dialect="duckdb")
 
 
 def _row(node: Any) -> exp.Expr:
-    """``row(a, b)``, whose fields have no names. Spark would name them by the columns, and compare no rows with others; before IN
-    it has a list.
+    """Translate ``row(a, b)``, whose fields have no names.
+
+    Spark would name the fields by the columns, and then not compare the row with others. Before IN,
+    Spark needs a list.
     """
     values = node.expressions
     if isinstance(node.parent, exp.In) and node.arg_key == "this":
@@ -355,7 +383,7 @@ def _row(node: Any) -> exp.Expr:
 
 
 def _list_aggregate(node: Any) -> exp.Expr:
-    """``list_aggr(list, 'name', …)``: Spark has functions for some of the names."""
+    """Translate ``list_aggr(list, 'name', …)`` if Spark has a list function for the aggregate."""
     name = node.expressions[1].name.lower() if len(node.expressions) > 1 else ""
     others = [node.expressions[0], *node.expressions[2:]]
     if name not in _OF_LISTS:
@@ -367,14 +395,20 @@ _OF_LISTS = {"string_agg": "array_join", "min": "array_min", "max": "array_max"}
 
 
 def _where(node: exp.Where) -> exp.Expr:
-    """Spark reads ``FROM t WHERE (flag)`` as all of t by the name WHERE, with a column flag: so no parentheses around one name."""
+    """Remove parentheses around a single name.
+
+    Spark reads ``FROM t WHERE (flag)`` as table t with the alias WHERE and a column flag.
+    """
     while isinstance(node.this, exp.Paren) and isinstance(node.this.this, exp.Column | exp.Boolean | exp.Paren):
         node.set("this", node.this.this)
     return node
 
 
 def _rounded(node: Any) -> exp.Expr:
-    """``ceil`` and ``floor``: Spark's are a BIGINT, which has no NaN and stops at 2^63. A DOUBLE of that size is whole anyway."""
+    """Translate ``ceil`` and ``floor``.
+
+    Spark's give a BIGINT, which has no NaN and ends at 2^63. A DOUBLE of that size is whole anyway.
+    """
     value, limit = node.this, exp.Literal.number("9E15")
     large = exp.or_(
         exp.GTE(this=value.copy(), expression=limit), exp.LTE(this=value.copy(), expression=exp.Neg(this=limit.copy()))
@@ -383,17 +417,17 @@ def _rounded(node: Any) -> exp.Expr:
 
 
 def _sign(node: Any) -> exp.Expr:
-    """0 for NaN."""
+    """Return 0 for NaN."""
     return call("if", call("isnan", node.this.copy()), number(0), node.copy())
 
 
 def _log(node: Any) -> exp.Expr:
-    """``log(x)`` is the logarithm to base 10, in Spark the natural one."""
+    """Translate ``log(x)``: the base is 10 in DuckDB, e in Spark."""
     return node if node.expression is not None else call("log10", node.this)
 
 
 def _is_nan(node: Any) -> exp.Expr:
-    """NULL for NULL, where Spark says false."""
+    """Return NULL for NULL, where Spark returns false."""
     return call("if", exp.Paren(this=node.this.copy()).is_(exp.null()), exp.null(), node.copy())
 
 

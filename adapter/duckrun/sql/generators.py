@@ -1,4 +1,7 @@
-"""DuckDB's unnest() and series as Spark's generators, which stand alone in a SELECT, one in each."""
+"""DuckDB's unnest() and series as Spark's generators.
+
+Spark allows one generator per SELECT, and none inside an expression.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +16,12 @@ from duckrun.sql.times import as_timestamp, is_interval, may_hold_months
 
 
 def lifted(select: exp.Select) -> exp.Expr:
-    """A SELECT with generators inside of expressions, or with several: one that computes the lists, around it one that makes
-    rows of them, and around that one the expressions over the elements.
+    """Return a SELECT whose generators stand alone, as Spark requires.
 
-    Several lists are read side by side; the shorter ones are filled up with NULL.
+    A SELECT with several generators, or with generators inside expressions, becomes three queries.
+    The inner one computes the lists. The next one turns them into rows. The outer one computes the
+    expressions over the elements. Several lists are read side by side; NULL fills up the shorter
+    ones.
     """
     count = sum(len(list(_generators(item))) for item in select.expressions)
     alone = count == 1 and any(isinstance(item.unalias(), exp.Explode) for item in select.expressions)
@@ -26,19 +31,22 @@ def lifted(select: exp.Select) -> exp.Expr:
 
 
 def _over_rows(select: exp.Select) -> bool:
-    """True with a window function, which sees the rows before unnest() in DuckDB, and those after it in Spark."""
+    """Return True if a SELECT list has a window function.
+
+    Window functions run before unnest() in DuckDB, and after it in Spark.
+    """
     return any(item.find(exp.Window) is not None for item in select.expressions)
 
 
 def _generators(node: exp.Expr) -> Iterator[exp.Explode]:
-    """Those of an expression itself; an inner query has its own."""
-    for found in node.walk(prune=lambda n: isinstance(n, exp.Query | exp.Explode)):
-        if isinstance(found, exp.Explode):
-            yield found
+    """Yield the generators of an expression, without those of inner queries."""
+    for part in node.walk(prune=lambda n: isinstance(n, exp.Query | exp.Explode)):
+        if isinstance(part, exp.Explode):
+            yield part
 
 
 def generates(node: exp.Expr) -> bool:
-    """True for an expression with a generator in it."""
+    """Return True for an expression that contains a generator."""
     return next(_generators(node), None) is not None
 
 
@@ -67,7 +75,7 @@ class _Lifting:
         elements = [exp.to_identifier(_element(i), quoted=True) for i in range(len(lists))]
         if len(lists) == 1:
             rows: exp.Expr = exp.alias_(call("explode", *lists), elements[0])
-        else:  # of a list that is NULL, arrays_zip would make none at all
+        else:  # arrays_zip() of a NULL list is NULL
             filled = [call("coalesce", each, exp.Array()) for each in lists]
             rows = exp.Aliases(this=call("inline", call("arrays_zip", *filled)), expressions=elements)
         source = outer.args["from_"].this
@@ -87,7 +95,7 @@ class _Lifting:
             value = self.layers.over(item.unalias(), self._instead)
         elif self.has_star:
             value = self.layers.added(item.unalias())
-        else:  # under its name, as GROUP BY may call it
+        else:  # keeps its name, which GROUP BY may use
             self.layers.inner.append("expressions", exp.alias_(item.unalias().copy(), name, quoted=True))
             return named(name)
         return exp.alias_(value, name, quoted=True)
@@ -107,7 +115,7 @@ def _element(index: int) -> str:
 
 
 def _renumber(group: Any, places: dict[int, int]) -> None:
-    """GROUP BY 2 is the second column of the query as it was written."""
+    """Adapt the column numbers of GROUP BY to the inner query."""
     for key in [] if group is None else group.expressions:
         if isinstance(key, exp.Literal) and key.is_int:
             key.replace(number(places[int(key.name)]))
@@ -117,8 +125,11 @@ def _renumber(group: Any, places: dict[int, int]) -> None:
 
 
 def series(node: Any) -> exp.Expr:
-    """``generate_series(a, b, step)`` and ``range(…)``, which are empty where the step leads away from the end: Spark's
-    sequence() goes down by itself, or fails."""
+    """Translate ``generate_series(a, b, step)`` and ``range(…)``.
+
+    They are empty if the step leads away from the end; Spark's sequence() counts down by itself, or
+    fails.
+    """
     step = node.args.get("step") or number(1)
     if is_interval(step):
         return _series_of_times(node, step)
@@ -158,8 +169,11 @@ def _whole(value: Any) -> exp.Expr:
 
 
 def _series_of_times(node: Any, step: exp.Expr) -> exp.Expr:
-    """Of timestamps, also between dates. DuckDB adds the step again and again, Spark multiplies it, which is another day
-    where a month is too short."""
+    """Translate a series of timestamps or dates.
+
+    DuckDB adds the step again and again; Spark multiplies it. The days differ where a month is too
+    short.
+    """
     start, end = as_timestamp(node.args["start"]), as_timestamp(node.args["end"])
     next_one = exp.Paren(this=exp.Add(this=start.copy(), expression=step.copy()))
     up = exp.And(
@@ -189,14 +203,17 @@ _FIRST_COLUMN = {True: "range", False: "generate_series"}  # by is_end_exclusive
 
 
 def series_table(node: Any) -> exp.Expr:
-    """``from range(10) as t(i)``: Spark takes a series as rows in a SELECT only."""
+    """Translate ``from range(10) as t(i)``: Spark allows a series as rows in a SELECT only."""
     alias = node.args.get("alias")
     name = _FIRST_COLUMN[bool(node.this.args.get("is_end_exclusive"))]
     return _rows([series(node.this)], alias, [name], "_series", joined=isinstance(node.parent, exp.Join))
 
 
 def unnest_table(node: Any) -> exp.Expr:
-    """``join unnest(t.list) as u(x) on …``, of which sqlglot drops whether it is an outer join, and the condition."""
+    """Translate ``join unnest(t.list) as u(x) on …``.
+
+    sqlglot would drop the join's condition, and whether it is an outer join.
+    """
     if node.args.get("offset"):
         raise untranslated("WITH ORDINALITY")
     if not isinstance(node.parent, exp.Join):
@@ -205,15 +222,15 @@ def unnest_table(node: Any) -> exp.Expr:
 
 
 def _rows(lists: list[exp.Expr], alias: Any, names: list[str], table: str, *, joined: bool) -> exp.Expr:
-    given = [] if alias is None else [column.name for column in alias.columns]
-    names = [*given, *names[len(given) :]]
+    aliases = [] if alias is None else [column.name for column in alias.columns]
+    names = [*aliases, *names[len(aliases) :]]
     columns = [
         exp.alias_(exp.Explode(this=each.copy()), name, quoted=True) for each, name in zip(lists, names, strict=True)
     ]
     called = alias.this if alias is not None and alias.this is not None else exp.to_identifier(table, quoted=True)
     query: Any = lifted(exp.Select(expressions=columns))
     rows = query.subquery()
-    if joined:  # it may read columns of the tables before it
+    if joined:  # only LATERAL may use columns of the preceding tables
         return exp.Lateral(this=rows, alias=exp.TableAlias(this=called))
     rows.set("alias", exp.TableAlias(this=called))
     return rows

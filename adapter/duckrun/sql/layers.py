@@ -1,4 +1,4 @@
-"""A SELECT as one inside of another: for what DuckDB computes in one step and Spark has no place for in it."""
+"""A SELECT as two nested ones: DuckDB computes in one step what Spark needs a subquery for."""
 
 from __future__ import annotations
 
@@ -9,17 +9,21 @@ from sqlglot import exp
 
 from duckrun.sql.building import untranslated
 
-_OUTERMOST = ("with_", "distinct", "order", "limit", "offset")  # what comes after the rows are computed
+_OUTERMOST = ("with_", "distinct", "order", "limit", "offset")  # clauses that apply after the rows are computed
 
 
 class Layers:
-    """The inner query gives the rows, with columns added that the outer one needs; the outer one orders and cuts them."""
+    """An inner and an outer query for one SELECT.
+
+    The inner query computes the rows, with extra columns for the outer one. The outer query orders
+    and limits them.
+    """
 
     def __init__(self, select: exp.Select) -> None:
         self.select = select
         self.inner = select.copy()
         self.names: list[str] = []
-        """Of the columns that were added."""
+        """Names of the added columns."""
         named_items = (
             item for item in select.expressions if isinstance(item, exp.Alias | exp.Column) and not item.is_star
         )
@@ -28,31 +32,36 @@ class Layers:
             self.inner.set(key, None)
 
     def added(self, node: exp.Expr) -> exp.Column:
-        """An expression as a column of the inner query, and its name in the outer one."""
+        """Add an expression to the inner query as a column; return its name for the outer one."""
         name = f"_added_{len(self.names)}"
         self.names.append(name)
         self.inner.append("expressions", exp.alias_(node.copy(), name, quoted=True))
         return named(name)
 
     def over(self, node: Any, instead: Callable[[Any], exp.Expr | None]) -> exp.Expr:
-        """An expression of the outer query: what it reads is added to the inner one, but for what ``instead`` gives."""
-        given = instead(node)
-        if given is not None:
-            return given
+        """Return an expression of the outer query, and add the columns it needs to the inner one.
+
+        Args:
+            node: the expression in terms of the inner query.
+            instead: returns a replacement for a node, or None to add the node.
+        """
+        replacement = instead(node)
+        if replacement is not None:
+            return replacement
         if isinstance(node, exp.Column | exp.Query | exp.AggFunc | exp.Window):
             return self.added(node)
-        found = node.copy()
+        rebuilt = node.copy()
         for place, child in enumerate(list(node.iter_expressions())):
-            list(found.iter_expressions())[place].replace(self.over(child, instead))
-        return found
+            list(rebuilt.iter_expressions())[place].replace(self.over(child, instead))
+        return rebuilt
 
     def result(self, node: Any) -> exp.Expr | None:
-        """A column by the name that the outer query gives it."""
+        """Return a column that names a result of the outer query; None for another node."""
         is_result = isinstance(node, exp.Column) and not node.table and node.name.lower() in self.results
         return node.copy() if is_result else None
 
     def outer(self, results: list[exp.Expr], rows: exp.Query) -> exp.Select:
-        """The outer query, over rows of the inner one."""
+        """Return the outer query over rows of the inner one."""
         outer = exp.Select(expressions=results)
         for key in _OUTERMOST:
             part = self.select.args.get(key)
@@ -72,7 +81,10 @@ def named(name: str) -> exp.Column:
 
 
 def qualified(select: exp.Select) -> exp.Expr:
-    """QUALIFY, and DISTINCT ON, which is the first of each group: both filter by window functions in an outer query."""
+    """Translate QUALIFY, and DISTINCT ON (the first row of each group).
+
+    Both filter by window functions in an outer query.
+    """
     distinct = select.args.get("distinct")
     on = None if distinct is None else distinct.args.get("on")
     qualify = select.args.get("qualify")

@@ -1,7 +1,8 @@
-"""What a parser drops: a text is refused that the other dialect would run as another query.
+"""Detection of words that the parser drops, which would change the query in the other dialect.
 
-A translation goes by the tree, and words that the tree has no place for are gone from it without a sign. So the tree is written
-in its own dialect first: each literal, name and keyword of the text has to be in it.
+A translation goes through the tree, and words without a place in the tree disappear silently. So
+the tree is first written in its own dialect. Each literal, name and keyword of the text must be in
+the result.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from sqlglot.tokens import TokenType
 
 from duckrun.errors import UnsupportedFeature
 
-# Words with which a query is the same as without, or that its dialect has another spelling for.
+# Words that do not change a query, or that a dialect may spell differently.
 _NOISE = frozenset([
     "AS", "ASC", "INNER", "OUTER", "ALL", "ROW", "ROWS", "CAST", "TRY_CAST", "INTERVAL", "ARRAY", "INTO", "FIRST",
     "LAST", "NULLS", "TABLE", "FROM", "SELECT", "FOR", "BY", "NOT", "AND", "OR", "IN", "IS", "LIKE", "CASE", "END",
@@ -36,10 +37,19 @@ _STRINGS = (
 
 
 def refuse_lost(tokens: Sequence[Token], again: Sequence[Token], result: Sequence[Token], text: str) -> None:
-    """Raise UnsupportedFeature for a word of ``tokens`` that is neither in ``again``, the tokens of the same tree written in its
-    own dialect, nor in ``result``, those in the other one; for literals, which have no other names, ``result`` decides.
+    """Raise an error for a word that a translation loses.
+
+    Args:
+        tokens: the tokens of the source text.
+        again: the tokens of its tree, written in the same dialect.
+        result: the tokens of the translation.
+        text: the source text, for the message.
+
+    Raises:
+        UnsupportedFeature: for a word in neither ``again`` nor ``result``, or a literal missing in
+            ``result``. Literals have no other spelling.
     """
-    kept = Counter(_forms([*again, *result]))
+    surviving = Counter(_forms([*again, *result]))
     strings = Counter(form for token in again if token.token_type in _STRINGS for form in _pieces(token.text))
     words = Counter(_forms(again))
     literals = set(_forms(result))
@@ -48,20 +58,24 @@ def refuse_lost(tokens: Sequence[Token], again: Sequence[Token], result: Sequenc
             if not _is_consumed(token.text) and not _is_in(token.text.lower(), literals):
                 raise _lost(repr(token.text), text)
         elif token.token_type == TokenType.NUMBER:
-            if not (kept[_number(token.text)] or kept[token.text.lower()] or _is_length_of_text(tokens, i)):
+            if not (surviving[_number(token.text)] or surviving[token.text.lower()] or _is_length_of_text(tokens, i)):
                 raise _lost(token.text, text)
         elif token.text in ("~", "!~") and i and (tokens[i - 1].token_type in _OPERANDS or tokens[i - 1].text == "!"):
             raise _lost(f"the operator {token.text}, which matches the whole text,", text)
         elif _is_word(token) and not _has_other_names(tokens, i):
             for word in _pieces(token.text):
-                if word.upper() not in _NOISE and not kept[word]:
+                if word.upper() not in _NOISE and not surviving[word]:
                     raise _lost(token.text, text)
                 if words[word] and words[word] == strings[word] and token.token_type in _NAMES:
                     raise _lost(f"the column {token.text}, which is read as a word,", text)
 
 
 def generated(tree: exp.Expr, dialect: str) -> str:
-    """A tree as text. Raises UnsupportedFeature for what the dialect has no words for; hints and accuracies are advice."""
+    """Return a tree as text; hints and accuracies are advice, and may be lost.
+
+    Raises:
+        UnsupportedFeature: for a part that the dialect cannot express.
+    """
     try:
         return tree.sql(dialect=dialect, unsupported_level=ErrorLevel.RAISE, max_unsupported=100)
     except UnsupportedError as error:
@@ -75,7 +89,10 @@ _ADVICE = ("Hints", "'accuracy'")
 
 
 def _is_consumed(text: str) -> bool:
-    """True for formats of times, which every dialect spells otherwise, and for the options that our own rules translate."""
+    """Return True for time formats and for the options that our own rules translate.
+
+    Each dialect spells time formats differently.
+    """
     by_rule = text.lower() in _WORDS_OF_RULES or re.fullmatch("[gimsc]+", text) is not None
     letters = re.fullmatch("[yMLdDHhmsSaEzZXx'./:,_ T-]+", text) is not None
     return (
@@ -90,8 +107,8 @@ def _is_consumed(text: str) -> bool:
 _WORDS_OF_RULES = ("desc", "asc", "nulls last", "dow", "dayofweek", "weekday", "string_agg", "min", "max")
 
 
-def _is_in(text: str, kept: set[str]) -> bool:
-    return text in kept or f"$.{text}" in kept or all(piece in kept for piece in _pieces(text))
+def _is_in(text: str, words: set[str]) -> bool:
+    return text in words or f"$.{text}" in words or all(piece in words for piece in _pieces(text))
 
 
 def _forms(tokens: Iterable[Token]) -> Iterator[str]:
@@ -118,14 +135,14 @@ def _is_word(token: Token) -> bool:
 
 
 def _has_other_names(tokens: Sequence[Token], i: int) -> bool:
-    """True for functions, types, parts of a date and fields of a struct: sqlglot writes some by another name."""
+    """Return True for functions, types, date parts and struct fields: sqlglot may rename them."""
     after = tokens[i + 1].text if i + 1 < len(tokens) else ""
     is_part = i > 1 and tokens[i - 1].token_type == TokenType.L_PAREN and tokens[i - 2].text.upper() == "EXTRACT"
     return after in ("(", ":=") or tokens[i].token_type in _TYPES or is_part
 
 
 def _is_length_of_text(tokens: Sequence[Token], i: int) -> bool:
-    """True for the 5 of ``varchar(5)``, which neither engine holds a text to."""
+    """Return True for the 5 of ``varchar(5)``, which neither engine enforces."""
     return i > 1 and tokens[i - 1].token_type == TokenType.L_PAREN and tokens[i - 2].token_type in _TEXT_TYPES
 
 
@@ -138,6 +155,6 @@ _TYPES = frozenset(kind for kind in TokenType if kind.name in exp.DType.__member
 def _lost(what: str, text: str) -> UnsupportedFeature:
     shown = text if len(text) < 200 else f"{text[:200]} …"
     return UnsupportedFeature(
-        f"The translation to the other engine's SQL would lose {what} of this text, and be another query: {shown}. Write it in "
-        "the engine's own dialect, in other words, or run it on the engine that it is written for."
+        f"The translation to the other engine's SQL would lose {what} of this text, and be another query: {shown}. "
+        "Write it in the engine's own dialect, in other words, or run it on the engine that it is written for."
     )

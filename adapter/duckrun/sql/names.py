@@ -1,4 +1,4 @@
-"""SQL text: quoting, dialects, and the names that a statement uses. Statements become specs here too (later)."""
+"""Quoting of SQL, and the names that a statement uses."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NO_NAMES = Names()
 
 
 def quote_identifier(*parts: str) -> str:
-    """A name of one or more parts, each in double quotes (DuckDB, DataFusion).
+    """Return a qualified name, each part in double quotes (DuckDB, DataFusion).
 
     >>> print(quote_identifier("sales", 'odd "name'))
     "sales"."odd ""name"
@@ -33,7 +33,7 @@ def quote_identifier(*parts: str) -> str:
 
 
 def quote_literal(value: str) -> str:
-    """A string literal in standard SQL.
+    """Return a string literal in standard SQL.
 
     >>> print(quote_literal("it's"))
     'it''s'
@@ -42,26 +42,27 @@ def quote_literal(value: str) -> str:
 
 
 def with_values(sql: str, values: Iterable[str | int]) -> str:
-    """A statement with literals in the place of ``?``, or of ``$1``, ``$2``, …. To bind a value DuckDB imports pandas, a third of a
-    second a process.
+    """Return a statement with literals for ``?``, or for ``$1``, ``$2``, ….
+
+    DuckDB imports pandas to bind a value, which takes a third of a second per process.
 
     >>> print(with_values('SELECT "a?" FROM t WHERE b = ? AND c > ?', ["it's", 3]))
     SELECT "a?" FROM t WHERE b = 'it''s' AND c > 3
     """
-    given = list(values)
+    literals = list(values)
     places = count()
 
-    def literal(found: re.Match[str]) -> str:
-        if found[0][0] in "'\"":
-            return found[0]
-        value = given[next(places) if found[0] == "?" else int(found[0][1:]) - 1]
+    def literal(match: re.Match[str]) -> str:
+        if match[0][0] in "'\"":
+            return match[0]
+        value = literals[next(places) if match[0] == "?" else int(match[0][1:]) - 1]
         return str(value) if isinstance(value, int) else quote_literal(value)
 
     return re.sub(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|\?|\$\d+""", literal, sql)
 
 
 def fresh_name(wanted: str, taken: Iterable[str]) -> str:
-    """A name that none of some columns has, whatever its case: the one that is wanted, or it with a number.
+    """Return a name that no column has, in any case: the wanted one, or it with a number.
 
     >>> fresh_name("n", ["N", "n_1", "x"])
     'n_2'
@@ -72,7 +73,11 @@ def fresh_name(wanted: str, taken: Iterable[str]) -> str:
 
 
 def transpile(expression: str, read: str, write: str) -> str:
-    """One expression from one dialect to the other; the same dialect returns the text untouched."""
+    """Translate one expression between dialects; the same dialect returns the text unchanged.
+
+    Raises:
+        InvalidConfig: if sqlglot cannot parse the expression.
+    """
     if read == write:
         return expression
     try:
@@ -86,20 +91,27 @@ def _unreadable(expression: str, dialect: str, error: SqlglotError) -> InvalidCo
 
 
 def plain_error(error: SqlglotError) -> str:
-    """The first finding of the parser, with its place and without terminal colours."""
-    found = getattr(error, "errors", None)
-    if not found:
+    """Return the parser's first error with its place, without terminal colours."""
+    errors = getattr(error, "errors", None)
+    if not errors:
         return str(error)
-    first = found[0]
+    first = errors[0]
     return f"{first['description']} at line {first['line']}, column {first['col']}, near {first['highlight']!r}"
 
 
 SIDES = ("target", "source")
-"""The aliases of the table and of the rows in the expressions of a spec."""
+"""Aliases of the table and of the rows in the expressions of a spec."""
 
 
 def columns_of(expression: str, dialect: str = "duckdb", sides: Collection[str] = ()) -> set[tuple[str, str]]:
-    """The columns that an expression names, as (one of the aliases ``sides`` or "", column). Of a field it is the struct's column.
+    """Return the columns that an expression uses, as (side or "", column).
+
+    A struct field counts as its column.
+
+    Args:
+        expression: the expression.
+        dialect: its dialect.
+        sides: the aliases that may qualify a column.
 
     >>> columns_of("s.a + 1")
     {('', 's')}
@@ -110,7 +122,11 @@ def columns_of(expression: str, dialect: str = "duckdb", sides: Collection[str] 
 
 
 def paths_of(expression: str, dialect: str = "duckdb") -> set[tuple[str, ...]]:
-    """The names of each column of an expression, with those of the field that is read of it. Of deep fields these are the first four."""
+    """Return the names of each column or struct field of an expression; at most four per path.
+
+    Raises:
+        InvalidConfig: if sqlglot cannot parse the expression.
+    """
     try:
         short, _ = abridged(expression, dialect, is_statement=False)
         tree = tree_of(tokens_in(short, dialect), expression, dialect)
@@ -124,12 +140,13 @@ def _of_side(path: Sequence[str], sides: Collection[str]) -> tuple[str, str]:
     return (path[0].lower(), path[1]) if qualified else ("", path[0])
 
 
+# Cached: a dbt node needs the names of its text several times.
 @lru_cache(maxsize=16)
 def dotted_names(sql: str, dialect: str = "duckdb") -> tuple[tuple[str, ...], ...]:
-    """The chains of names joined by dots in a statement, from its tokens: a superset of the tables it uses. Each spelling once, in the
-    order of the text.
+    """Return the dotted names in a statement: a superset of the tables that it uses.
 
-    Needs no parse, so it holds for every statement that the engine itself understands. A dbt node asks several times for its text.
+    Each spelling appears once, in the order of the text. The names come from the tokens. So this
+    works for every statement that the engine understands, also if sqlglot cannot parse it.
     """
     return tuple(dict.fromkeys(_chains(sql, dialect)))
 
@@ -161,7 +178,12 @@ def _may_be_name(token: sqlglot.Token) -> bool:
 
 
 def parse_query(sql: str, dialect: str) -> exp.Expr:
-    """The tree of one SELECT. Raises InvalidConfig for what cannot be read, UnsupportedFeature for what is no query."""
+    """Return the tree of one query.
+
+    Raises:
+        InvalidConfig: for a text that cannot be parsed, or that is not one statement.
+        UnsupportedFeature: for a statement that is not a query.
+    """
     if dialect not in DIALECTS:
         raise InvalidConfig(f"Unknown SQL dialect {dialect!r}; the dialects are {', '.join(DIALECTS)}.")
     try:
@@ -186,20 +208,22 @@ def replace_tables(
     dialect: str = "",
     inner: bool = False,
 ) -> exp.Expr:
-    """The tree with every table that ``resolve`` knows put in place of its name, under the name's alias; in the text that the
-    tree was read from, nothing else changes.
+    """Replace every table that ``resolve`` knows, under the alias or name that it had.
 
-    Names of common table expressions are left alone where they are in scope. A table whose columns are qualified by its schema
-    (``sales.orders.id``), or in sight of which another table has its name, gets an alias that no other table has. The columns
-    that mean it are written with that alias.
+    In the text that the tree was read from, nothing else changes. Names of common table expressions
+    stay where they are in scope. A table gets a unique alias if its schema qualifies columns
+    (``sales.orders.id``), or if it sees another table of its name. Its columns are rewritten with
+    that alias.
 
     Args:
-        tree: a query or an expression; it stays as it is.
-        resolve: what stands in the place of a table; None for a name that stays.
+        tree: a query or an expression, which stays unchanged.
+        resolve: returns the replacement of a table; None for a name that stays.
         names: finds tables and columns.
-        call: the same as ``resolve`` for a function that gives a table.
-        dialect: the one that the result is wanted in as text: a tree that was read in it is then not copied, and becomes a text alone.
-        inner: True for a query that stands in another one, which may use the names that DuckDB gives to its expressions.
+        call: like ``resolve``, for a table function.
+        dialect: the dialect of the text that the caller needs. A tree in this dialect is not
+            copied; the result is a text without a tree.
+        inner: True for a subquery. Queries around it may use the names that DuckDB gives to its
+            expressions.
     """
     if not has_any(tree, exp.Table):
         return tree
@@ -211,29 +235,29 @@ def replace_tables(
         is_call = isinstance(table.this, exp.Func)
         if not is_call and (not table.name or id(table) in common):
             continue
-        found = call(table) if is_call else resolve(table)
-        if found is not None:
-            pairs.append((table, found))
+        replacement = call(table) if is_call else resolve(table)
+        if replacement is not None:
+            pairs.append((table, replacement))
     if not pairs:
         return tree
     spelled = _Spelled()
     aliases = _unique_aliases(edit, pairs, common, names, spelled)
-    for table, found in pairs:
+    for table, replacement in pairs:
         is_call = isinstance(table.this, exp.Func)
         name = table.this.name if is_call else table.name
         alias = aliases.get(id(table), name)
         if table.alias:
-            found.set("alias", table.args["alias"].copy())
+            replacement.set("alias", table.args["alias"].copy())
         elif alias:
             alias = alias if is_call else spelled.alias(alias, table.parts)
-            found.set("alias", exp.TableAlias(this=exp.to_identifier(alias, quoted=True)))
-        edit.put(found, table, aliased=bool(table.alias))
+            replacement.set("alias", exp.TableAlias(this=exp.to_identifier(alias, quoted=True)))
+        edit.put(replacement, table, aliased=bool(table.alias))
     _keep_generated_names(edit, inner)
     return edit.result
 
 
 def _keep_generated_names(edit: InText | InTree, inner: bool) -> None:
-    """Alias the expressions of inner queries that DuckDB names by their texts, where these change."""
+    """Alias the changed expressions of inner queries that DuckDB names by their texts."""
     root = edit.root if isinstance(edit, InText) else edit.result
     for piece, changes in list(edit.changed()):
         if dialect_of(piece) != "duckdb":
@@ -250,12 +274,15 @@ def _unique_aliases(
     names: Names,
     spelled: _Spelled,
 ) -> dict[int, str]:
-    """Aliases of the tables whose name alone would not find their columns, by the table's id. Empty for one that keeps its
-    schema. The columns of such tables are rewritten.
+    """Return the unique aliases of tables by id, and rewrite the columns of these tables.
+
+    A table needs one if its bare name does not find its columns. The alias is empty for a table
+    that keeps its schema.
     """
     root = edit.root
     sources = {
-        id(table): names.source(table, loses_name=not _keeps_name(table, found, names.schema)) for table, found in pairs
+        id(table): names.source(table, loses_name=not _keeps_name(table, replacement, names.schema))
+        for table, replacement in pairs
     }
     replaced = {
         id(table): sources[id(table)] for table, _ in pairs if not table.alias and not isinstance(table.this, exp.Func)
@@ -263,10 +290,16 @@ def _unique_aliases(
     if not _may_share(root, pairs) and not _has_qualified(root, replaced.values()):
         return {}
     sight = Sight(root, sources, common)
-    meant = [(column, found) for column in all_in(root, exp.Column) if (found := sight.meant(column)) is not None]
+    meant = [
+        (column, replacement) for column in all_in(root, exp.Column) if (replacement := sight.meant(column)) is not None
+    ]
     qualified = {id(source.node) for column, (source, length) in meant if length > 1}
     aliased = (sight.shared() | qualified) & set(replaced)
-    whole = {id(table): found for table, found in pairs if id(table) in aliased and not replaced[id(table)].loses_name}
+    whole = {
+        id(table): replacement
+        for table, replacement in pairs
+        if id(table) in aliased and not replaced[id(table)].loses_name
+    }
     for column, (source, length) in meant:
         key = id(source.node)
         if key in whole:
@@ -279,16 +312,17 @@ def _unique_aliases(
 
 
 class _Spelled:
-    """Aliases of tables, each in another letter case for each way to write the table's name.
+    """Aliases of tables, in one letter case per spelling of the table's name.
 
-    Names of result columns hold the alias: its case tells whether ``t.id`` or ``a.t.id`` was written.
+    Names of result columns contain the alias. Its case tells whether ``t.id`` or ``a.t.id`` was
+    written.
     """
 
     def __init__(self) -> None:
         self._known: dict[str, dict[str, str]] = {}
 
     def alias(self, alias: str, parts: Sequence[exp.Expr]) -> str:
-        """The alias of a table for the parts of its name as written."""
+        """Return the alias of a table for one spelling of its name."""
         of_table = self._known.setdefault(alias.lower(), {})
         written = ".".join(part.sql() for part in parts)
         if written not in of_table:
@@ -301,27 +335,28 @@ class _Spelled:
 
 
 def _has_qualified(root: exp.Expr, sources: Collection[Source]) -> bool:
-    """True if the name of some column may begin with a table's schema or catalog."""
+    """Return True if some column name may begin with a table's schema or catalog."""
     first = {name for source in sources for name in (source.schema.lower(), *source.catalogs) if name}
-    return any(column.table and parts_of_column(column)[0].lower() in first for column in all_in(root, exp.Column))
+    columns = (column for column in all_in(root, exp.Column) if column.args.get("table") is not None)
+    return any(parts_of_column(column)[0].lower() in first for column in columns)
 
 
 def _may_share(root: exp.Expr, pairs: Sequence[tuple[exp.Table, exp.Expr]]) -> bool:
-    """True if some name is that of two tables, wherever they stand."""
+    """Return True if two tables anywhere in the tree have the same name."""
     bare = [table for table, _ in pairs if not table.alias and not isinstance(table.this, exp.Func)]
     full = {(table.catalog.lower(), table.db.lower(), table.name.lower()) for table in bare}
     names = {name for _, _, name in full}
     if len(names) < len(full):
         return True
-    own = {id(table) for table in bare}
+    bare_ids = {id(table) for table in bare}
     others = (exp.Table, exp.Subquery, exp.Lateral, exp.Values, exp.Unnest)
-    return any(id(node) not in own and node.alias_or_name.lower() in names for node in all_in(root, *others))
+    return any(id(node) not in bare_ids and node.alias_or_name.lower() in names for node in all_in(root, *others))
 
 
-def _keeps_name(table: exp.Table, found: exp.Expr, schema: str) -> bool:
-    """True for a table in whose place its own name stands, with its schema: columns find it as before."""
+def _keeps_name(table: exp.Table, replacement: exp.Expr, schema: str) -> bool:
+    """Return True if the replacement has the table's name and schema: columns still find it."""
     return (
-        isinstance(found, exp.Table)
-        and found.name.lower() == table.name.lower()
-        and found.db.lower() == (table.db or schema or found.db).lower()
+        isinstance(replacement, exp.Table)
+        and replacement.name.lower() == table.name.lower()
+        and replacement.db.lower() == (table.db or schema or replacement.db).lower()
     )

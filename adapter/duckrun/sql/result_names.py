@@ -1,7 +1,8 @@
-"""Names that DuckDB gives to expressions without one, where names inside of them are replaced: an outer query may use them.
+"""Names that DuckDB generates for unnamed expressions, for queries whose tables are replaced.
 
-DuckDB names ``max(a.t.id)`` by its own text. With something else in the place of ``a.t`` that name changes, so the text gets it as an
-alias. DuckDB's parser says what the name is.
+DuckDB names ``max(a.t.id)`` by its own text, and an outer query may use that name. Replacing
+``a.t`` changes the name, so the text gets the original one as an alias. DuckDB's parser tells the
+name.
 """
 
 from __future__ import annotations
@@ -20,25 +21,29 @@ from sqlglot.tokens import TokenType
 _OPENING = (TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE)
 _CLOSING = (TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE)
 _ENDS = (
-    TokenType.FROM, TokenType.WHERE, TokenType.GROUP_BY, TokenType.HAVING, TokenType.WINDOW, TokenType.QUALIFY, TokenType.USING,
-    TokenType.ORDER_BY, TokenType.LIMIT, TokenType.OFFSET, TokenType.FETCH, TokenType.UNION, TokenType.EXCEPT, TokenType.INTERSECT,
-    TokenType.SELECT, TokenType.SEMICOLON, TokenType.INTO, TokenType.RETURNING, TokenType.ON,
+    TokenType.FROM, TokenType.WHERE, TokenType.GROUP_BY, TokenType.HAVING, TokenType.WINDOW, TokenType.QUALIFY,
+    TokenType.USING, TokenType.ORDER_BY, TokenType.LIMIT, TokenType.OFFSET, TokenType.FETCH, TokenType.UNION,
+    TokenType.EXCEPT, TokenType.INTERSECT, TokenType.SELECT, TokenType.SEMICOLON, TokenType.INTO,
+    TokenType.RETURNING, TokenType.ON,
 )  # fmt: skip
-"""What may follow a SELECT list."""
+"""Tokens that may follow a SELECT list."""
 _SPELLED = re.compile(r"\b(\w*char|character varying|bit|numeric|decimal|dec|interval)\b", re.IGNORECASE)
-"""Types of which the parser's tree does not say whether a length was written, and one that is made of other casts."""
+"""Types whose length the parser's tree may omit, and INTERVAL, which consists of other casts."""
 
 
 def names_behind(
     text: str, tokens: Sequence[Token], changes: Sequence[int], *, outermost: bool
 ) -> Iterator[tuple[int, str]]:
-    """The generated names that changes of a text would change, each with the character behind which it is to stand as an alias.
+    """Yield the generated names that changes of a text would alter.
 
     Args:
-        text: a query of DuckDB's, or a text with queries in it.
-        tokens: those of the text.
-        changes: where names are replaced, in ascending order.
-        outermost: True if the names of the outermost query are used by another one too.
+        text: a DuckDB query, or a text with queries in it.
+        tokens: the tokens of the text.
+        changes: offsets of the replaced names, in ascending order.
+        outermost: True if another query uses the names of the outermost query too.
+
+    Yields:
+        The offset of the expression's last character, and its name; the alias goes behind it.
     """
     if not changes or not tokens:
         return
@@ -49,7 +54,7 @@ def names_behind(
         before = kinds[: kinds.index(TokenType.FROM)]
         is_outside = all(before.count(a) == before.count(b) for a, b in zip(_OPENING, _CLOSING, strict=True))
         if is_outside and TokenType.SELECT in before and tokens[len(before)].start < changes[0]:
-            return  # all of them stand behind the one list
+            return  # all changes are behind the only SELECT list
     for start, end in _items(tokens, 0 if outermost else 1):
         at = bisect_left(changes, start)
         if at < len(changes) and changes[at] <= end and (name := generated_name(text[start : end + 1])) is not None:
@@ -57,7 +62,7 @@ def names_behind(
 
 
 def _items(tokens: Sequence[Token], least: int) -> Iterator[tuple[int, int]]:
-    """The first and last character of each expression of the SELECT lists that stand in so many brackets or more."""
+    """Yield first and last character of each SELECT item inside at least ``least`` brackets."""
     depth = 0
     for at, token in enumerate(tokens):
         depth += (token.token_type in _OPENING) - (token.token_type in _CLOSING)
@@ -66,7 +71,7 @@ def _items(tokens: Sequence[Token], least: int) -> Iterator[tuple[int, int]]:
 
 
 def _first(tokens: Sequence[Token], at: int) -> int:
-    """The token behind ``ALL``, ``DISTINCT`` and ``DISTINCT ON (…)``."""
+    """Return the index of the token behind ``ALL``, ``DISTINCT`` or ``DISTINCT ON (…)``."""
     while at < len(tokens) and tokens[at].token_type in (TokenType.ALL, TokenType.DISTINCT):
         at += 1
     if at == len(tokens) or tokens[at].token_type != TokenType.ON:
@@ -96,15 +101,16 @@ def _listed(tokens: Sequence[Token], at: int) -> Iterator[tuple[int, int]]:
 
 
 def _ends(tokens: Sequence[Token], at: int) -> bool:
-    """True for a word behind a SELECT list; that of ``IS DISTINCT FROM`` is within."""
+    """Return True for a word behind a SELECT list; FROM in ``IS DISTINCT FROM`` is not."""
     is_within = tokens[at].token_type == TokenType.FROM and tokens[at - 1].token_type == TokenType.DISTINCT
     return tokens[at].token_type in _ENDS and not is_within
 
 
 @lru_cache(maxsize=1024)
 def generated_name(expression: str) -> str | None:
-    """The name that DuckDB gives to an expression of a SELECT list by its text. None for one with a name, of several columns, or of which the
-    parser does not say it.
+    """Return the name that DuckDB generates for an expression of a SELECT list.
+
+    None for an expression with a name, for several columns, and if the parser does not tell.
 
     >>> generated_name("a.t.id+1"), generated_name("max(a.t.id)::date")
     ('(a.t.id + 1)', 'CAST(max(a.t.id) AS "DATE")')
@@ -122,10 +128,10 @@ def generated_name(expression: str) -> str | None:
     if len(node["select_list"]) != 1 or (item := node["select_list"][0])["alias"] or item["class"] == "COLUMN_REF":
         return None
     if item["class"] == "FUNCTION" and item["function_name"].lower() == "unnest":
-        return None  # that of a struct is several columns
+        return None  # unnest() of a struct gives several columns
     name = _asked("SELECT json_deserialize_sql($1::json)", parsed).removeprefix("SELECT ")
     for part in _parts(item):
-        if part.get("class") in ("STAR", "LAMBDA"):  # DuckDB's JSON does not say how a lambda was written
+        if part.get("class") in ("STAR", "LAMBDA"):  # DuckDB's JSON loses the spelling of a lambda
             return None
         if part.get("class") == "CAST":
             kind = part["cast_type"]
@@ -137,7 +143,7 @@ def generated_name(expression: str) -> str | None:
 
 @cache
 def _shown_type(kind: str) -> str:
-    """A type as it stands in a generated name."""
+    """Return a type as generated names show it."""
     return _names(f"SELECT CAST(NULL AS {kind})").removeprefix("CAST(NULL AS ")[:-1]
 
 

@@ -1,8 +1,8 @@
-"""Expressions that a table's definition holds: they may compute from the columns of one row, and from nothing else.
+"""Check that an expression of a table's definition depends on the columns of one row only.
 
-A log, or a file of definitions, may come from anybody. Its expressions run in our process, where SQL can also read files,
-settings and the environment. DuckDB's own parser says of what an expression consists, and DuckDB's catalog which functions are
-scalar and give the same for the same arguments.
+Anybody may have written a log or a file of definitions. Its expressions run in our process, where
+SQL can also read files, settings and the environment. DuckDB's parser gives the parts of an
+expression. DuckDB's catalog tells which functions are scalar and deterministic.
 """
 
 from __future__ import annotations
@@ -23,15 +23,17 @@ from duckrun.sql.written import has_any
 
 _ABOUT_SESSION = frozenset([
     "current_setting", "getvariable", "getenv", "version", "current_user", "session_user", "user", "current_role",
-    "current_catalog", "current_database", "current_schema", "current_schemas", "current_query", "in_search_path", "txid_current",
-    "stats", "get_block_size", "write_log", "current_transaction_id", "current_connection_id", "current_query_id",
+    "current_catalog", "current_database", "current_schema", "current_schemas", "current_query", "in_search_path",
+    "txid_current", "stats", "get_block_size", "write_log", "current_transaction_id", "current_connection_id",
+    "current_query_id",
 ])  # fmt: skip
-"""Functions that tell of the session; DuckDB calls some of them consistent."""
+"""Functions that depend on the session; DuckDB calls some of them consistent."""
 _ABOUT_NOW = frozenset([
-    "now", "today", "current_date", "current_time", "current_timestamp", "localtime", "localtimestamp", "get_current_time",
-    "get_current_timestamp", "transaction_timestamp", "current_localtime", "current_localtimestamp",
+    "now", "today", "current_date", "current_time", "current_timestamp", "localtime", "localtimestamp",
+    "get_current_time", "get_current_timestamp", "transaction_timestamp", "current_localtime",
+    "current_localtimestamp",
 ])  # fmt: skip
-"""The time of the statement, which a condition may compare a row with ("not in the future")."""
+"""Functions of the statement's time. A condition may compare a row with it ("not in future")."""
 _NO_VALUES = {
     "SUBQUERY": "a subquery",
     "WINDOW": "a window function",
@@ -42,7 +44,9 @@ _NO_VALUES = {
 
 
 def why_not_scalar(expression: str, columns: Collection[str]) -> str | None:
-    """The part of an expression in DuckDB's SQL that is not computed from these columns alone, in words; None for none.
+    """Return the part of a DuckDB expression that does not depend on these columns alone.
+
+    None if all do.
 
     >>> why_not_scalar("i > 3 and upper(s) <> 'A'", ["i", "s"])
     >>> why_not_scalar("(select content from read_text('/etc/passwd')) like 'r%'", ["i"])
@@ -57,8 +61,13 @@ def why_not_scalar(expression: str, columns: Collection[str]) -> str | None:
 
 
 def why_not_scalar_in_spark(expression: str, *, is_default: bool = False) -> str | None:
-    """The same for an expression that Spark computes, as a log holds it. Spark itself refuses columns that there are not. A default
-    may give another value for each row, as ``uuid()`` does.
+    """Return the part of a Spark expression that depends on more than the row; None for none.
+
+    Spark itself rejects unknown columns.
+
+    Args:
+        expression: the expression as a log stores it.
+        is_default: True for a default, which may differ for each row, as ``uuid()`` does.
 
     >>> why_not_scalar_in_spark("a > 1 and lower(b) = 'x'")
     >>> why_not_scalar_in_spark("java_method('java.lang.System', 'getenv', 'KEY') = b")
@@ -83,8 +92,9 @@ def why_not_scalar_in_spark(expression: str, *, is_default: bool = False) -> str
 
 
 def part_over_rows(tree: exp.Expr) -> str | None:
-    """The part of an expression that is computed from several rows, or gives several, in words; None for none. Its subqueries may
-    have one.
+    """Return the part of an expression that reads or gives several rows, in words; None for none.
+
+    Its subqueries are not searched.
     """
     if not has_any(tree, *_MAY_BE_OVER_ROWS):
         return None
@@ -92,7 +102,7 @@ def part_over_rows(tree: exp.Expr) -> str | None:
 
 
 def aggregates_in(tree: exp.Expr) -> Iterator[tuple[str, exp.Expr]]:
-    """The aggregate functions of an expression and its subqueries, each with its name."""
+    """Yield the name and node of each aggregate function in an expression and its subqueries."""
     for node in tree.find_all(*_MAY_BE_OVER_ROWS):
         name = _over_rows(node)
         if name is not None and not isinstance(node, exp.Window | exp.UDTF):
@@ -122,14 +132,17 @@ def _over_rows(node: exp.Expr) -> str | None:
 
 _READ_OUTSIDE = frozenset(["reflect", "try_reflect", "java_method", "getenv", "getvariable", "current_setting"])
 _SPARK_IMPURE = (_READ_OUTSIDE | _ABOUT_SESSION) | frozenset([
-    "input_file_name", "input_file_block_start", "input_file_block_length",
-    "monotonically_increasing_id", "spark_partition_id", "rand", "randn", "random", "randstr", "uniform", "uuid", "shuffle",
-    "current_timezone", "raise_error", "assert_true",
+    "input_file_name", "input_file_block_start", "input_file_block_length", "monotonically_increasing_id",
+    "spark_partition_id", "rand", "randn", "random", "randstr", "uniform", "uuid", "shuffle", "current_timezone",
+    "raise_error", "assert_true",
 ])  # fmt: skip
 
 
 def why_not_in_definition(expression: str, columns: Collection[str]) -> str | None:
-    """The same for an expression of Spark's SQL that a table is to keep: it may be one that DuckDB has no words for."""
+    """Return why a table cannot store a Spark expression; None if it can.
+
+    DuckDB need not be able to translate the expression.
+    """
     why = why_not_scalar_in_spark(expression)
     if why is not None:
         return why
@@ -141,12 +154,12 @@ def why_not_in_definition(expression: str, columns: Collection[str]) -> str | No
 
 
 def _parsed(query: str) -> Any:
-    """The one expression of a SELECT in DuckDB's own form; None for anything more, and for what is none."""
-    found = _parser().cursor().execute("SELECT json_serialize_sql($1)", [query]).fetchone()
-    said = json.loads(found[0]) if found is not None else {"error": True}
-    if said["error"] or len(said["statements"]) != 1:
+    """Return DuckDB's tree of a SELECT with one expression; None for any other text."""
+    row = _parser().cursor().execute("SELECT json_serialize_sql($1)", [query]).fetchone()
+    result = json.loads(row[0]) if row is not None else {"error": True}
+    if result["error"] or len(result["statements"]) != 1:
         return None
-    node = said["statements"][0]["node"]
+    node = result["statements"][0]["node"]
     if node["type"] != "SELECT_NODE" or node["from_table"]["type"] != "EMPTY" or node["cte_map"]["map"]:
         return None
     rest = ("where_clause", "group_expressions", "having", "sample", "qualify", "modifiers")
@@ -161,7 +174,7 @@ def _parser() -> duckdb.DuckDBPyConnection:
 
 
 def _foreign_parts(tree: Any, columns: frozenset[str]) -> Iterator[str]:
-    """What an expression has beside values of the columns, constants and functions of these."""
+    """Yield the parts of an expression that are no columns, constants or functions of these."""
     waiting: list[tuple[Any, frozenset[str]]] = [(tree, columns)]
     while waiting:
         node, known = waiting.pop()
@@ -189,7 +202,7 @@ def _foreign_parts(tree: Any, columns: frozenset[str]) -> Iterator[str]:
 
 
 def _names_in(tree: Any) -> Iterator[str]:
-    """The parameters of a lambda."""
+    """Yield the parameters of a lambda."""
     if isinstance(tree, dict):
         if tree.get("class") == "COLUMN_REF":
             yield tree["column_names"][0].lower()
@@ -223,12 +236,13 @@ def _why_no_function(name: str, schema: str) -> str | None:
 
 @cache
 def _functions() -> dict[str, list[tuple[str, str, str, list[str]]]]:
-    """Every function that a new DuckDB has: its kind, its stability, and a macro's text and parameters."""
+    """Return the functions of a new DuckDB: kind, stability, and a macro's text and parameters."""
     rows = (
         _parser()
         .cursor()
         .execute(
-            "SELECT DISTINCT lower(function_name), function_type, stability, macro_definition, parameters FROM duckdb_functions()"
+            "SELECT DISTINCT lower(function_name), function_type, stability, macro_definition, parameters "
+            "FROM duckdb_functions()"
         )
         .fetchall()
     )
@@ -239,7 +253,9 @@ def _functions() -> dict[str, list[tuple[str, str, str, list[str]]]]:
 
 
 def holds_statements(text: str) -> bool:
-    """True for a text that DuckDB takes for more than one statement, whatever another parser says of its quotes.
+    """Return True if DuckDB reads more than one statement in a text.
+
+    Another parser may read the quotes differently.
 
     >>> holds_statements("select ';' -- ;")
     False

@@ -1,8 +1,13 @@
 """Resolution of qualified columns to the tables of a query, in DuckDB's order.
 
-DuckDB tells ``bronze.orders`` and ``silver.orders`` apart by their schemas. A scan that replaces a table has an alias only, so
-columns are resolved here, before the schema is gone. DuckDB tries the innermost query first. In each query it tries lake,
-schema and table, then schema (or lake) and table, then the table alone, then a struct column and its fields.
+DuckDB tells ``bronze.orders`` and ``silver.orders`` apart by their schemas. A scan that replaces a
+table has an alias only, so columns are resolved here, before the schema is gone. DuckDB tries the
+innermost query first. In each query it tries these readings in turn:
+
+1. lake, schema and table,
+2. schema (or lake) and table,
+3. the table alone,
+4. a struct column and its fields.
 """
 
 from __future__ import annotations
@@ -28,31 +33,31 @@ class Source:
     node: exp.Expr
     name: str
     schema: str = ""
-    """Empty for a table that is known by its alias alone."""
+    """Empty for a table that only has an alias."""
     catalog: str = ""
     """The catalog as written."""
     catalogs: Collection[str] = ()
-    """Every name of its catalog, in lower case. Empty if they are unknown: then any name is taken for one."""
+    """All names of its catalog, in lower case; empty if unknown, and then any name matches."""
     columns: Columns = lambda: None
-    """Return the names of the columns; None if they are unknown."""
+    """Return the column names; None if they are unknown."""
     loses_name: bool = False
-    """True if something without its schema and name stands in its place."""
+    """True if the table's replacement lacks its schema and name."""
     _names: frozenset[str] | None = field(default=None, init=False)
     _is_read: bool = field(default=False, init=False)
 
     @property
     def label(self) -> str:
-        """The name for messages."""
+        """Qualified name for messages."""
         return ".".join(part for part in (self.catalog, self.schema, self.name) if part)
 
     @property
     def alias(self) -> str:
-        """An alias that no other table has, whichever way its name is written."""
+        """Alias that no other table has, however its name is written."""
         catalog = next(iter(self.catalogs), self.catalog)
         return ".".join(part for part in (catalog, self.schema, self.name) if part).lower()
 
     def is_named(self, parts: Sequence[str]) -> bool:
-        """True if the parts of a name before that of a column mean this table."""
+        """Return True if the name parts before a column's name mean this table."""
         *before, name = (part.lower() for part in parts)
         schema = self.schema.lower()
         if name != self.name.lower() or (before and not schema):
@@ -63,8 +68,8 @@ class Source:
 
     def names(self) -> frozenset[str] | None:
         if not self._is_read:
-            found = self.columns()
-            self._names = None if found is None else frozenset(name.lower() for name in found)
+            columns = self.columns()
+            self._names = None if columns is None else frozenset(name.lower() for name in columns)
             self._is_read = True
         return self._names
 
@@ -78,7 +83,7 @@ def parts_of_column(column: exp.Column) -> list[str]:
 
 
 def sources_of(select: exp.Select) -> Iterator[exp.Expr]:
-    """The tables of a query's FROM clause in their order, those in brackets too."""
+    """Yield the tables of a query's FROM clause in order, including those in brackets."""
     from_ = select.args.get("from_") or select.args.get("from")
     for item in [*([from_.this] if from_ is not None else []), *_beside(select)]:
         yield from _flat(item)
@@ -100,7 +105,13 @@ def _beside(node: exp.Expr) -> Iterator[exp.Expr]:
 
 
 def other_source(node: exp.Expr, columns: Columns | None = None, cte: exp.CTE | None = None) -> Source:
-    """A table that is known by its alias alone: a derived one, or that of a common table expression ``cte``."""
+    """Return a source that only has an alias.
+
+    Args:
+        node: a derived table, or the name of a common table expression.
+        columns: returns the column names.
+        cte: the common table expression that the node names.
+    """
     alias = node.args.get("alias")
     listed = [column.name for column in alias.columns] if isinstance(alias, exp.TableAlias) else []
     columns = columns or (lambda: _columns_of(node, cte))
@@ -108,7 +119,7 @@ def other_source(node: exp.Expr, columns: Columns | None = None, cte: exp.CTE | 
 
 
 def _columns_of(node: exp.Expr, cte: exp.CTE | None) -> list[str] | None:
-    """The columns of a derived table or a common table expression, where its SELECT list names them."""
+    """Return the column names of a derived table or a CTE, if its SELECT list gives them."""
     query: exp.Expr | None = node.this if isinstance(node, exp.Subquery | exp.Lateral) else None
     if cte is not None:
         if cte.args["alias"].columns:
@@ -124,12 +135,12 @@ def _columns_of(node: exp.Expr, cte: exp.CTE | None) -> list[str] | None:
 
 @dataclass(frozen=True)
 class _With:
-    """The common table expressions that a place of a tree sees."""
+    """The common table expressions visible at a place of a tree."""
 
     own: Mapping[str, exp.CTE]
-    """Those of the nearest WITH, by their names in lower case."""
+    """Expressions of the nearest WITH, by name in lower case."""
     hidden: exp.CTE | None
-    """The one of them that the place lies in, which does not see itself."""
+    """The expression that contains the place, which does not see itself."""
     outer: _With | None
 
     def of(self, name: str) -> exp.CTE | None:
@@ -143,7 +154,7 @@ class _With:
 
 
 def common_tables(root: exp.Expr) -> dict[int, exp.CTE]:
-    """The common table expression of each name in a tree that stands for one, by the id of the name's table."""
+    """Return the common table expression of each table name that means one, by the table's id."""
     common: dict[int, exp.CTE] = {}
     top = root.root()
     if not has_any(top, exp.CTE):
@@ -153,11 +164,11 @@ def common_tables(root: exp.Expr) -> dict[int, exp.CTE]:
         node, seen = waiting.pop()
         with_ = node.args.get("with_") or node.args.get("with")
         if with_ is not None:
-            own = {cte.alias.lower(): cte for cte in reversed(with_.expressions)}
+            nearest = {cte.alias.lower(): cte for cte in reversed(with_.expressions)}
             waiting += [
-                (cte, _With(own, None if with_.args.get("recursive") else cte, seen)) for cte in with_.expressions
+                (cte, _With(nearest, None if with_.args.get("recursive") else cte, seen)) for cte in with_.expressions
             ]
-            seen = _With(own, None, seen)
+            seen = _With(nearest, None, seen)
         if isinstance(node, exp.Table) and not node.db and seen is not None:
             cte = seen.of(node.name.lower())
             if cte is not None:
@@ -168,17 +179,17 @@ def common_tables(root: exp.Expr) -> dict[int, exp.CTE]:
 
 @dataclass(frozen=True)
 class Names:
-    """The names by which a session finds tables and columns."""
+    """Lookup of the tables and columns of a session."""
 
     schema: str = ""
-    """The schema of bare names."""
+    """Schema of unqualified names."""
     catalogs: Callable[[str], Collection[str]] = lambda catalog: ()
-    """The names of a catalog by one of them, or by "" for that of bare names; empty if they are unknown."""
+    """Return all names of a catalog by one of them ("" for unqualified names); empty if unknown."""
     columns: Callable[[exp.Table], Sequence[str] | None] = lambda table: None
-    """The columns of a table. Asked only if a column's meaning depends on it."""
+    """Return the columns of a table. Called only if the meaning of a column depends on it."""
 
     def source(self, table: exp.Table, *, loses_name: bool = True) -> Source:
-        """A table in a query, by its alias or by its name."""
+        """Return a table in a query as a source, by its alias or its name."""
         columns = partial(self.columns, table)
         if table.alias or isinstance(table.this, exp.Func):
             return other_source(table, columns)
@@ -187,7 +198,7 @@ class Names:
         return Source(table, table.name, table.db or self.schema, table.catalog, catalogs, columns, loses_name)
 
     def sight(self, root: exp.Expr) -> Sight:
-        """The tables of a tree."""
+        """Return the tables of a tree."""
         common = common_tables(root)
         tables = (table for table in all_in(root, exp.Table) if table.name and id(table) not in common)
         return Sight(root, {id(table): self.source(table) for table in tables}, common)
@@ -198,16 +209,16 @@ Levels = tuple[tuple[exp.Expr, ...], ...]
 
 @dataclass(frozen=True)
 class Place:
-    """What a name means at some place of a tree. All names of one clause share it."""
+    """Tables and names visible at a place of a tree. All names of one clause share it."""
 
     levels: Levels = ()
-    """The tables that a name may mean: those of the query around it, then those of the query around that."""
+    """The tables that a name may mean, per query, from the innermost query outwards."""
     in_select: bool = False
-    """True within a SELECT."""
+    """True inside a SELECT."""
     aliases: frozenset[str] = frozenset()
-    """In ORDER BY, HAVING, QUALIFY or DISTINCT ON: the names that the SELECT list gives to expressions, in lower case."""
+    """SELECT list aliases, in lower case; only in ORDER BY, HAVING, QUALIFY and DISTINCT ON."""
     variables: frozenset[str] = frozenset()
-    """The variables of list comprehensions, in lower case: ``x`` in ``[x + 1 for x in list]``."""
+    """Variables of list comprehensions, in lower case: ``x`` in ``[x + 1 for x in list]``."""
 
 
 _TOP = Place()
@@ -215,14 +226,13 @@ _AFTER_PROJECTION = (exp.Order, exp.Having, exp.Qualify, exp.Distinct)
 
 
 def _places(root: exp.Expr) -> dict[int, Place]:
-    """The place of each column and table of a tree, by its id; without those of the top. The tree is walked once, from its root:
-    to climb from each column takes the square of the length of a chain.
-    """
+    """Return the place of each column and table of a tree, by id; places at the top are omitted."""
+    # One walk from the root: climbing from each column is quadratic in the length of a chain.
     places: dict[int, Place] = {}
     top = root.root()
     if not has_any(top, exp.Query, exp.Comprehension):
         return places
-    before: dict[int, Levels] = {}  # the levels within a derived table, by its id: it sees the tables before it alone
+    before: dict[int, Levels] = {}  # levels inside a derived table, by id: it sees only the tables before it
     waiting: list[tuple[exp.Expr, Place]] = [(top, _TOP)]
     while waiting:
         node, place = waiting.pop()
@@ -249,14 +259,14 @@ def _places(root: exp.Expr) -> dict[int, Place]:
 
 
 def _aliases_of(query: exp.Expr | None) -> frozenset[str]:
-    """The names that a SELECT list gives to expressions."""
+    """Return the aliases of a SELECT list."""
     if not isinstance(query, exp.Select):
         return frozenset()
     return frozenset(each.alias.lower() for each in query.expressions if isinstance(each, exp.Alias))
 
 
 class Sight:
-    """The tables of a whole tree, by which its columns are found."""
+    """The tables of a whole tree, for the lookup of its columns."""
 
     def __init__(self, root: exp.Expr, sources: dict[int, Source], common: Mapping[int, exp.CTE]) -> None:
         self._named = {key: source for key, source in sources.items() if source.schema}
@@ -265,7 +275,7 @@ class Sight:
         self._places = _places(root)
 
     def place(self, node: exp.Expr) -> Place:
-        """The place of a column or table."""
+        """Return the place of a column or table."""
         return self._places.get(id(node), _TOP)
 
     def of(self, node: exp.Expr) -> Source:
@@ -274,20 +284,27 @@ class Sight:
         return self._sources[id(node)]
 
     def shared(self) -> set[int]:
-        """The replaced tables in sight of which another one has their name."""
-        found: set[int] = set()
+        """Return the ids of replaced tables that see another table of their name."""
+        ids: set[int] = set()
         for key, source in self._named.items():
             for level in self.place(source.node).levels:
                 for other in map(self.of, level):
                     if other.name.lower() == source.name.lower() and other.alias != source.alias:
-                        found |= {key, id(other.node)}
-        return found
+                        ids |= {key, id(other.node)}
+        return ids
 
     def meant(self, column: exp.Column, outside: Sequence[Source] = ()) -> tuple[Source, int] | None:
-        """The table of a column, and how many parts of the column's name are the table's; None for a column without such parts.
-        ``outside`` are the tables around the whole tree.
+        """Return the table of a column, and how many parts of the column's name are the table's.
 
-        Raises InvalidConfig for a name that may mean two tables.
+        Args:
+            column: the column.
+            outside: the tables around the whole tree.
+
+        Returns:
+            None for a column whose name has no such parts.
+
+        Raises:
+            InvalidConfig: for a name that may mean two tables.
         """
         parts, place = parts_of_column(column), self.place(column)
         if len(parts) == 1 and parts[0].lower() in place.aliases:
@@ -295,25 +312,25 @@ class Sight:
         levels = [*([self.of(node) for node in level] for level in place.levels), outside]
         for sources in levels:
             for length in range(min(3, len(parts) - 1), 0, -1):
-                found = [s for s in sources if s.is_named(parts[:length]) and s.may_have(parts[length])]
-                if found:
-                    return self._single(found, parts, length)
+                matches = [s for s in sources if s.is_named(parts[:length]) and s.may_have(parts[length])]
+                if matches:
+                    return self._single(matches, parts, length)
             if any((names := s.names()) is not None and parts[0].lower() in names for s in sources):
                 return None
             if len(parts) < 4 and (rows := [s for s in sources if s.is_named(parts)]):
                 return self._single(rows, parts, len(parts))
-        for sources in levels:  # a column that no list has, such as rowid
+        for sources in levels:  # a column outside of all lists, such as rowid
             for length in range(min(3, len(parts) - 1), 0, -1):
-                if found := [s for s in sources if s.is_named(parts[:length])]:
-                    return self._single(found, parts, length)
+                if matches := [s for s in sources if s.is_named(parts[:length])]:
+                    return self._single(matches, parts, length)
         return None
 
-    def _single(self, found: Sequence[Source], parts: Sequence[str], length: int) -> tuple[Source, int] | None:
-        if len(found) == 1:
-            return found[0], length
-        if not any(source.loses_name for source in found):
+    def _single(self, matches: Sequence[Source], parts: Sequence[str], length: int) -> tuple[Source, int] | None:
+        if len(matches) == 1:
+            return matches[0], length
+        if not any(source.loses_name for source in matches):
             return None  # the engine sees the same names and decides
-        places = " and of ".join(source.label for source in found)
+        places = " and of ".join(source.label for source in matches)
         raise InvalidConfig(
             f"{'.'.join(parts)} may be a column of {places}; write the name of the schema before it, or an alias."
         )

@@ -1,4 +1,4 @@
-"""SQL as DuckDB itself spells it, in views and macros of a catalog, made such as sqlglot reads it too."""
+"""SQL that DuckDB itself wrote for views and macros, adapted to what sqlglot can parse."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from duckrun.sql.dialects import tokens_in
 
 
 def with_plain_lambdas(sql: str) -> str:
-    """A text of DuckDB's own with ``lambda x: …`` for ``(lambda x: …)``, as it writes an argument, which sqlglot does not read.
+    """Return DuckDB's text with ``lambda x: …`` for ``(lambda x: …)``.
+
+    DuckDB writes the brackets around an argument; sqlglot cannot parse them.
 
     >>> with_plain_lambdas("list_transform(l, (lambda x: (x + 1)))")
     'list_transform(l, lambda x: (x + 1))'

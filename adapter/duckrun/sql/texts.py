@@ -1,4 +1,4 @@
-"""DuckDB's functions of texts in Spark's SQL."""
+"""DuckDB's string functions in Spark's SQL."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ from sqlglot import exp
 
 from duckrun.sql.building import call, number, untranslated
 
-# %d alone or with text around it: C and Java write all other numbers in forms of their own.
+# %d alone or inside text. C and Java format all other numbers differently.
 _PRINTF = re.compile(r"(?:[^%]|%%|%[-+0,]*\d*d|%s)*", re.DOTALL)
 
 
 def printf(arguments: Sequence[exp.Expr]) -> exp.Expr:
-    """``printf(format, …)``: NULL where an argument is NULL, which Spark writes as a text."""
+    """Translate ``printf(format, …)``.
+
+    NULL if an argument is NULL, which Spark writes as a text.
+    """
     pattern, *values = arguments
     if not (isinstance(pattern, exp.Literal) and pattern.is_string and _PRINTF.fullmatch(pattern.name)):
         raise untranslated("printf with a format other than %d, %s and text")
@@ -26,20 +29,26 @@ def printf(arguments: Sequence[exp.Expr]) -> exp.Expr:
 
 
 def end_of_text(node: Any) -> exp.Expr:
-    """``left`` and ``right``: a negative number leaves off so many letters, where Spark takes none."""
+    """Translate ``left`` and ``right``.
+
+    A negative number drops so many letters; Spark then returns none.
+    """
     count = node.expression
     if _is_count(count):
         return node
-    kept = call(
+    remaining = call(
         "greatest", exp.Add(this=call("char_length", node.this.copy()), expression=exp.Paren(this=count)), number(0)
     )
     below = exp.LT(this=exp.Paren(this=count.copy()), expression=number(0))
-    node.set("expression", call("if", below, kept, count.copy()))
+    node.set("expression", call("if", below, remaining, count.copy()))
     return node
 
 
 def part_of_text(node: Any) -> exp.Expr:
-    """``substring``: place 0 is before the first letter, which Spark takes for place 1; no length is negative there."""
+    """Translate ``substring``.
+
+    Place 0 is before the first letter; Spark takes it for place 1. Spark has no negative length.
+    """
     start, length = node.args.get("start"), node.args.get("length")
     if length is None or (_is_count(start) and int(start.name) > 0 and _is_count(length)):
         return node
@@ -53,7 +62,10 @@ def part_of_text(node: Any) -> exp.Expr:
 
 
 def split_text(node: Any) -> exp.Expr:
-    """``string_split(s, '')``: the letters; Spark adds an empty text behind them."""
+    """Refuse ``string_split(s, '')``, which gives the letters.
+
+    Spark adds an empty text behind them.
+    """
     by = node.expression
     if isinstance(by, exp.Literal) and not by.name:
         raise untranslated("string_split by an empty text")
@@ -61,7 +73,7 @@ def split_text(node: Any) -> exp.Expr:
 
 
 def levenshtein(node: Any) -> exp.Expr:
-    """DuckDB counts bytes, Spark letters: each byte becomes one letter."""
+    """Turn each byte into one letter: DuckDB counts bytes, Spark letters."""
     sides = (
         call("decode", call("encode", side, exp.Literal.string("UTF-8")), exp.Literal.string("ISO-8859-1"))
         for side in (node.this, node.expression)
@@ -70,13 +82,17 @@ def levenshtein(node: Any) -> exp.Expr:
 
 
 def unicode(node: Any) -> exp.Expr:
-    """-1 for an empty text, which is 0 in Spark."""
+    """Return -1 for an empty text; Spark returns 0."""
     empty = exp.EQ(this=node.this.copy(), expression=exp.Literal.string(""))
     return call("if", empty, number(-1), node.copy())
 
 
 def like(node: Any) -> exp.Expr:
-    """A backslash in a pattern is a letter in DuckDB, and escapes the next one in Spark, unless ESCAPE names another."""
+    """Double the backslashes of a pattern.
+
+    A backslash is a letter in DuckDB. In Spark it escapes the next letter, unless ESCAPE names
+    another.
+    """
     if isinstance(node.parent, exp.Escape):
         return node
     pattern, backslash = node.expression, "\\"
@@ -89,5 +105,5 @@ def like(node: Any) -> exp.Expr:
 
 
 def _is_count(node: Any) -> bool:
-    """True for a number that is written out and not negative."""
+    """Return True for a literal number that is not negative."""
     return isinstance(node, exp.Literal) and not node.is_string and node.name.isdigit()

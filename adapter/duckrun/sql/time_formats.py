@@ -1,8 +1,9 @@
-"""Formats of dates and times: DuckDB's ``strftime`` and ``strptime``, and Spark's datetime patterns, each for the other engine.
+"""Translation between DuckDB's ``strftime`` and ``strptime`` formats and Spark's datetime patterns.
 
-Spark's datetime patterns have no letter for some codes, take letters of a text for fields, and parse by other rules. So a
-format is split into its codes: Spark's ``date_format`` gets the codes that it knows, with all text quoted, and other codes are
-computed. A text is parsed by a regular expression that accepts what DuckDB accepts.
+Spark's patterns lack letters for some codes, read letters of a text as fields, and parse by other
+rules. So a format is split into its codes. Spark's ``date_format`` gets the codes that it knows,
+with all text quoted; other codes are computed. A regular expression parses a text. It accepts what
+DuckDB accepts.
 
 Source: DuckDB, Date Format Functions; Apache Spark, Datetime Patterns for Formatting and Parsing.
 """
@@ -25,9 +26,9 @@ _PATTERNS = {
     "-H": "H", "I": "hh", "-I": "h", "p": "a", "M": "mm", "-M": "m", "S": "ss", "-S": "s", "f": "SSSSSS", "g": "SSS",
     "j": "DDD", "-j": "D",
 }  # fmt: skip
-"""Codes for which Spark's datetime patterns have letters that give the same text for every date."""
+"""Spark's pattern letters by code, where both give the same text for every date."""
 _COMPUTED = {
-    # Spark's yyyy is the year of the era, and has a sign beyond 9999.
+    # Spark's yyyy is the year of the era, with a sign beyond 9999.
     "Y": "if(year(t) BETWEEN 0 AND 999, lpad(CAST(year(t) AS STRING), 4, '0'), CAST(year(t) AS STRING))",
     "y": "lpad(CAST(abs(year(t) % 100) AS STRING), 2, '0')",
     "-y": "CAST(abs(year(t) % 100) AS STRING)",
@@ -35,17 +36,17 @@ _COMPUTED = {
     "V": "lpad(CAST(weekofyear(t) AS STRING), 2, '0')",
     "w": "CAST(dayofweek(t) - 1 AS STRING)",
     "u": "CAST(weekday(t) + 1 AS STRING)",
-    # Weeks that begin on Sunday, or on Monday; the days before the first of them are week 0.
+    # Weeks begin on Sunday (U) or Monday (W); days before the first week are week 0.
     "U": "lpad(CAST((dayofyear(t) + 7 - dayofweek(t)) DIV 7 AS STRING), 2, '0')",
     "W": "lpad(CAST((dayofyear(t) + 6 - weekday(t)) DIV 7 AS STRING), 2, '0')",
 }
-"""Codes that Spark's datetime patterns have no letter for, as SQL of the value ``t``."""
+"""Spark SQL of codes without a pattern letter, over the value ``t``."""
 
 _MONTHS = ("january", "february", "march", "april", "may", "june", "july", "august", "september", "october", "november",
            "december")  # fmt: skip
 _SHORT_MONTHS = tuple(name[:3] for name in _MONTHS)
 _DAYS = ("sunday", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday")
-_TWO_DIGITS = r"\d{1,2}+"  # possessive: DuckDB takes as many digits as there are, and never gives one back
+_TWO_DIGITS = r"\d{1,2}+"  # possessive: DuckDB reads as many digits as possible, without backtracking
 _PARSED = {
     "Y": r"\d{1,4}+",
     "y": _TWO_DIGITS,
@@ -65,9 +66,9 @@ _PARSED = {
     "a": f"(?i:{'|'.join(day[:3] for day in _DAYS)})",
     "A": f"(?i:{'|'.join(_DAYS)})",
 }
-"""What DuckDB accepts for a code, as a regular expression of Java's."""
+"""Java regular expressions of what DuckDB accepts for each code."""
 _FIELDS = {"b": "B", "h": "B", "g": "f", "A": "a"}
-"""Codes that stand for the same field as another one."""
+"""Codes that mean the same field as another code."""
 _SPACES = r"[ \t\n\x0B\f\r]"
 
 
@@ -76,12 +77,12 @@ class _Part:
     """One code of a format, or the text between two codes."""
 
     code: str = ""
-    """The letter behind the percent sign, with the hyphen of ``%-d``; empty for text."""
+    """Letter behind the percent sign, with the hyphen of ``%-d``; empty for text."""
     text: str = ""
 
 
 def formatted(value: exp.Expr, time_format: exp.Expr) -> exp.Expr:
-    """Return ``strftime(value, time_format)`` as an expression of Spark's.
+    """Return ``strftime(value, time_format)`` as a Spark expression.
 
     Raises:
         UnsupportedFeature: for a format that is not a literal, and for ``%z`` and ``%Z``.
@@ -93,7 +94,7 @@ def formatted(value: exp.Expr, time_format: exp.Expr) -> exp.Expr:
     pattern = text = ""
     for part in [*_parts("strftime", time_format), None]:
         if part is not None and part.code == "n":
-            # DuckDB 1.5.5 writes bytes of its memory where the code has others beside it.
+            # DuckDB 1.5.5 writes uninitialized memory if %n stands beside other codes.
             raise untranslated("strftime with %n", "use %f, or ")
         if part is not None and not part.code:
             text += part.text
@@ -104,7 +105,7 @@ def formatted(value: exp.Expr, time_format: exp.Expr) -> exp.Expr:
         if letters and pattern[-1:] != letters[0]:
             pattern += letters
             continue
-        # One letter is one field, however often it is repeated: two fields of a letter need two patterns.
+        # A repeated letter is one field: two adjacent fields of one letter need two patterns.
         if pattern or (part is None and not pieces):
             pieces.append(call("date_format", value.copy(), exp.Literal.string(pattern)))
         if part is not None and not letters:
@@ -114,10 +115,16 @@ def formatted(value: exp.Expr, time_format: exp.Expr) -> exp.Expr:
 
 
 def parsed(text: exp.Expr, time_format: exp.Expr, *, lenient: bool = False) -> exp.Expr:
-    """Return ``strptime(text, time_format)`` as an expression of Spark's; ``lenient`` is ``try_strptime``.
+    """Return ``strptime(text, time_format)`` as a Spark expression.
+
+    Args:
+        text: the text to parse.
+        time_format: a format, or a list of formats.
+        lenient: True for ``try_strptime``.
 
     Raises:
-        UnsupportedFeature: for a format that is not a literal, and for codes of time zones and weeks.
+        UnsupportedFeature: for a format that is not a literal, and for codes of time zones and
+            weeks.
         InvalidConfig: for a code that DuckDB does not know.
     """
     name = "try_strptime" if lenient else "strptime"
@@ -136,7 +143,7 @@ def parsed(text: exp.Expr, time_format: exp.Expr, *, lenient: bool = False) -> e
 
 
 def _parsed_by(name: str, text: exp.Expr, time_format: exp.Expr) -> exp.Expr:
-    """The time that a text is by one format; NULL for a text that does not fit."""
+    """Return a text as a time by one format; NULL if the text does not match."""
     groups: dict[str, int] = {}
     pattern = rf"\A{_SPACES}*+"
     for part in _parts(name, time_format):
@@ -165,7 +172,7 @@ def _parsed_by(name: str, text: exp.Expr, time_format: exp.Expr) -> exp.Expr:
 
 
 def _time_of(fields: Collection[str]) -> str:
-    """SQL of the time whose fields are columns of text, named by their codes; NULL for no date, as 30 February."""
+    """Return SQL of a time from columns named by the codes; NULL for no date, as 30 February."""
     numbers = {code: f"CAST({code} AS INT)" for code in fields}
     year = numbers.get("Y", "1900")
     if "y" in numbers:
@@ -188,7 +195,7 @@ def _time_of(fields: Collection[str]) -> str:
 
 
 def _sql(text: str, values: Mapping[str, exp.Expr]) -> exp.Expr:
-    """An expression of Spark's SQL, with values in the place of columns."""
+    """Return a Spark expression with values for its columns."""
     tree = parse_one(text, dialect="spark")
     for column in list(tree.find_all(exp.Column)):
         column.replace(values[column.name].copy())
@@ -196,27 +203,27 @@ def _sql(text: str, values: Mapping[str, exp.Expr]) -> exp.Expr:
 
 
 def _quoted(text: str) -> str:
-    """A text in a datetime pattern of Spark's, where it stands for itself."""
+    """Return a literal text inside a Spark datetime pattern."""
     return "'" + text.replace("'", "''") + "'" if re.search(r"[A-Za-z'#{}\[\]]", text) else text
 
 
 def _literal_pattern(text: str) -> str:
-    """The regular expression of a text between two codes: DuckDB takes any number of spaces for some of them."""
+    """Return the regular expression of a text between codes; DuckDB takes any number of spaces."""
     parts = re.split(rf"({_SPACES}+)", text)
     return "".join(f"{_SPACES}++" if i % 2 else re.sub(r"(\W)", r"\\\1", part) for i, part in enumerate(parts))
 
 
 def _parts(name: str, time_format: exp.Expr) -> Iterator[_Part]:
-    """The codes of a format and the texts between them."""
+    """Yield the codes of a format and the texts between them."""
     if not (isinstance(time_format, exp.Literal) and time_format.is_string):
         raise untranslated(f"{name} with a format that is not a literal")
     text = time_format.name
-    for found in re.finditer(r"%(-?.?)|[^%]+", text, re.DOTALL):
-        code = found[1]
+    for match in re.finditer(r"%(-?.?)|[^%]+", text, re.DOTALL):
+        code = match[1]
         if code is None:
-            yield _Part(text=found[0])
+            yield _Part(text=match[0])
         elif code not in _CODES:
-            raise InvalidConfig(f"{name} does not know the format specifier {found[0]!r} of {text!r}.")
+            raise InvalidConfig(f"{name} does not know the format specifier {match[0]!r} of {text!r}.")
         elif code == "%":
             yield _Part(text="%")
         elif code in ("z", "Z"):
@@ -228,29 +235,38 @@ def _parts(name: str, time_format: exp.Expr) -> Iterator[_Part]:
 
 
 _OF_PATTERNS = {
-    "yyyy": "%Y", "yy": "%y", "M": "%-m", "MM": "%m", "MMM": "%b", "MMMM": "%B", "L": "%-m", "LL": "%m", "LLL": "%b", "LLLL": "%B",
-    "d": "%-d", "dd": "%d", "D": "%-j", "DDD": "%j", "E": "%a", "EE": "%a", "EEE": "%a", "EEEE": "%A", "H": "%-H", "HH": "%H",
-    "h": "%-I", "hh": "%I", "m": "%-M", "mm": "%M", "s": "%-S", "ss": "%S", "SSS": "%g", "SSSSSS": "%f", "a": "%p",
+    "yyyy": "%Y", "yy": "%y", "M": "%-m", "MM": "%m", "MMM": "%b", "MMMM": "%B", "L": "%-m", "LL": "%m",
+    "LLL": "%b", "LLLL": "%B", "d": "%-d", "dd": "%d", "D": "%-j", "DDD": "%j", "E": "%a", "EE": "%a", "EEE": "%a",
+    "EEEE": "%A", "H": "%-H", "HH": "%H", "h": "%-I", "hh": "%I", "m": "%-M", "mm": "%M", "s": "%-S", "ss": "%S",
+    "SSS": "%g", "SSSSSS": "%f", "a": "%p",
 }  # fmt: skip
-"""Codes of DuckDB's that give the same text as these letters of Spark's datetime patterns."""
+"""DuckDB codes by Spark's pattern letters, where both give the same text."""
 _PATTERN_PARTS = re.compile(r"'((?:[^']|'')*)'|([A-Za-z])\2*|[\[\]#{}']|[^A-Za-z'\[\]#{}]+", re.DOTALL)
 
 
 def duckdb_format(pattern: str, refusal: Callable[[str], UnsupportedFeature]) -> str:
-    """Return the format of ``strftime`` for one of Spark's datetime patterns.
+    """Return the ``strftime`` format for a Spark datetime pattern.
+
+    Args:
+        pattern: the Spark pattern.
+        refusal: makes the error for what has no translation.
 
     Raises:
-        UnsupportedFeature: as ``refusal`` makes it, for letters without a code.
+        UnsupportedFeature: for letters without a code.
     """
     return "".join(_code_of(part, pattern, refusal) for part in _PATTERN_PARTS.finditer(pattern))
 
 
 def duckdb_format_to_parse(pattern: str, refusal: Callable[[str], UnsupportedFeature]) -> str:
-    """Return the format of ``strptime`` for a datetime pattern by which Spark parses texts.
+    """Return the ``strptime`` format for a datetime pattern that Spark parses by.
+
+    Args:
+        pattern: the Spark pattern.
+        refusal: makes the error for what has no translation.
 
     Raises:
-        UnsupportedFeature: as ``refusal`` makes it, for letters without a code, and for a pattern without a year of four
-            digits: the engines take other years for it.
+        UnsupportedFeature: for letters without a code, and for a pattern without a four-digit year.
+            The engines assume different years.
     """
     time_format = duckdb_format(pattern, refusal)
     codes = set(re.findall(r"%%|%-?\w", time_format))

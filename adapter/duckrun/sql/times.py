@@ -1,4 +1,4 @@
-"""DuckDB's arithmetic of dates and times in Spark's SQL."""
+"""DuckDB's date and time arithmetic in Spark's SQL."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ _TIMES = (
 _UNITS = frozenset(
     ("microsecond", "millisecond", "second", "minute", "hour", "day", "week", "month", "quarter", "year")
 )
-"""Units by which Spark truncates and counts; for another it gives NULL or an error of its own."""
+"""Units that Spark truncates and counts by; another one gives NULL or a different error."""
 
 
 def day_of_week(node: Any) -> exp.Expr:
-    """Sunday is 0 in DuckDB, 1 in Spark."""
+    """Return the day of the week with Sunday as 0; Spark's Sunday is 1."""
     return exp.Paren(this=exp.Sub(this=exp.DayOfWeek(this=node), expression=number(1)))
 
 
 def iso_day_of_week(node: Any) -> exp.Expr:
-    """Monday is 1; sqlglot writes a formula that takes Sunday for the first day."""
+    """Return the day of the week with Monday as 1; sqlglot's formula starts on Sunday."""
     return exp.Paren(this=exp.Add(this=call("weekday", node), expression=number(1)))
 
 
@@ -45,9 +45,10 @@ def extract(node: Any) -> exp.Expr:
 
 
 def date_diff(node: Any) -> exp.Expr:
-    """DuckDB counts the boundaries between two times (31 January to 1 February is a month), Spark whole units.
+    """Count the boundaries between two times, as DuckDB does.
 
-    Weeks are whole ones of seven days for both, in DuckDB from midnight to midnight.
+    31 January to 1 February is one month; Spark counts whole units. For weeks both count whole ones
+    of seven days, DuckDB from midnight to midnight.
     """
     unit = node.args.get("unit") or exp.var("DAY")
     _refuse_unit("date_diff", unit)
@@ -65,13 +66,13 @@ def _refuse_unit(name: str, unit: exp.Expr) -> None:
 
 
 def date_add(node: Any) -> exp.Expr:
-    """``date_add(d, interval …)``: Spark's function takes a number of days."""
+    """Translate ``date_add(d, interval …)``: Spark's function takes a number of days."""
     interval = node.expression
     return exp.Paren(this=plus(exp.Add(this=node.this, expression=interval))) if is_interval(interval) else node
 
 
 def interval(node: Any) -> exp.Expr:
-    """``interval (n) day``: Spark's literal takes a literal."""
+    """Translate ``interval (n) day``: Spark's interval literal needs a literal number."""
     amount = node.this.unnest() if node.this is not None else None
     if amount is None or node.args.get("unit") is None:
         return node
@@ -82,7 +83,7 @@ def interval(node: Any) -> exp.Expr:
 
 
 def interval_of(amount: exp.Expr, unit: str) -> exp.Expr:
-    """An interval of a number that is computed."""
+    """Return an interval of a computed number."""
     unit = unit.lower().removesuffix("s")
     if unit in MONTHS:
         return call("make_ym_interval", number(0), _times(amount, MONTHS[unit]))
@@ -98,15 +99,17 @@ def _times(amount: exp.Expr, factor: int) -> exp.Expr:
 
 
 def truncated(node: Any) -> exp.Expr:
-    """``date_trunc``: of a date or a timestamp without zone it has none in DuckDB, in Spark it always has one. The branch that
-    is never taken gives the type of the other kind."""
+    """Translate ``date_trunc``: DuckDB's has no zone for a date or a zoneless timestamp.
+
+    Spark's result always has a zone. A branch that never runs gives the result its type.
+    """
     _refuse_unit("date_trunc", node.unit)
     part = call("date_trunc", exp.Literal.string(node.unit.name), node.this)
     return call("if", exp.false(), node.this.copy(), exp.cast(part, "timestamp_ntz", dialect="spark"))
 
 
 def plus(node: Any) -> exp.Expr:
-    """A date with an interval added or taken off is a timestamp in DuckDB, also where the interval is of days."""
+    """Translate a date plus or minus an interval: DuckDB gives a timestamp, also for days."""
     left, right = node.this, node.expression
     if is_interval(right) and not is_interval(left):
         node.set("this", as_timestamp(left))
@@ -118,8 +121,11 @@ def plus(node: Any) -> exp.Expr:
 
 
 def as_timestamp(value: Any) -> exp.Expr:
-    """A date as the timestamp at its midnight; a timestamp of either kind as it is. The types of columns are not known here,
-    but to Spark: the common type of a date and a timestamp is the timestamp's."""
+    """Return a date as the timestamp at its midnight; a timestamp stays unchanged.
+
+    Column types are unknown here, but not to Spark: a date and a timestamp have the timestamp's
+    type in common.
+    """
     if _is_time(value) or isinstance(value, exp.Literal):
         return value.copy()
     nothing = exp.cast(exp.null(), "timestamp_ntz", dialect="spark")
@@ -127,7 +133,7 @@ def as_timestamp(value: Any) -> exp.Expr:
 
 
 def is_interval(node: Any) -> bool:
-    """True for what can be seen to be an interval; no table has a column of that type."""
+    """Return True for an expression whose form shows an interval; no table has such a column."""
     match node:
         case exp.Interval():
             return True
@@ -145,7 +151,7 @@ def is_interval(node: Any) -> bool:
 
 
 def may_hold_months(node: exp.Expr) -> bool:
-    """True unless an interval is of days or shorter ones only."""
+    """Return True unless an interval has days or shorter units only."""
     for part in node.walk():
         if isinstance(part, exp.Interval):
             unit = part.args.get("unit")

@@ -1,4 +1,4 @@
-"""DuckDB's SQL of Arrow types, and of values that a log has as texts."""
+"""DuckDB types and literals for Arrow types and for texts in a log."""
 
 from __future__ import annotations
 
@@ -10,7 +10,11 @@ from duckrun.sql.names import quote_identifier, quote_literal
 
 
 def sql_type(kind: pa.DataType) -> str:
-    """The DuckDB type of a column."""
+    """Return the DuckDB type of an Arrow type.
+
+    Raises:
+        KeyError: for a type that DuckDB lacks.
+    """
     plain = _TYPES.get(str(kind))
     if plain is not None:
         return plain
@@ -36,7 +40,10 @@ _TYPES = {
 
 
 def in_arrow(kind: Any) -> str:
-    """A DuckDB type as one that has an Arrow form: a VARIANT as the struct of its parts, which is what other readers make of it."""
+    """Return a DuckDB type that has an Arrow form.
+
+    VARIANT becomes the struct of its parts, as other readers see it.
+    """
     if kind.id == "variant":
         return 'STRUCT("metadata" BLOB, "value" BLOB)'
     if kind.id in ("list", "array"):
@@ -50,7 +57,7 @@ def in_arrow(kind: Any) -> str:
 
 
 def partition_literal(value: str | None, kind: str) -> str:
-    """A partition value of the log as SQL of its type."""
+    """Return SQL of a partition value from the log, cast to its type."""
     if value is None:
         return f"CAST(NULL AS {kind})"
     if kind == "BLOB":

@@ -1,15 +1,20 @@
-"""What was written: a syntax tree knows the text that it was read from, and gives it back with nothing changed but its names.
+"""Original texts of syntax trees.
 
-A tree that is written anew is another query now and then: sqlglot has one form for what a dialect tells apart. So a tree
-whose root was read from a text (a *piece*) is that text again, and what was put in the place of a table or column is spliced
-in where the old one stood. Whoever changes a piece otherwise makes it ``loose`` first.
+A tree returns the text it was read from, with only names replaced.
+
+Generating text from a tree sometimes gives another query, since sqlglot merges forms that a dialect
+tells apart. So a tree whose root was read from a text (a *piece*) returns that text. A replacement
+of a table or column is spliced in at the place of the old one. Call ``loose`` before any other
+change to a piece.
 """
 
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
+from operator import attrgetter
 from typing import Any, TypeVar
 
 from sqlglot import Token, exp
@@ -17,38 +22,48 @@ from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import SqlglotError
 from sqlglot.tokens import TokenType
 
-_READ = "read"  # the dialect that a tree was read in: of its root, and once it is translated of every node
-_PIECE = "piece"  # text, start and end of a root, both inclusive
-_PLACE = "place"  # where in the text of its piece a name stood: start, end, and whether an alias follows there
-_CHANGES = "changes"  # of a piece or column: start, end and what stands there now
-_END = "end_of_name"  # of a table: the last character of its name and of the version that it is read at
-_ROWS = "rows_of"  # of a table behind TABLE, DESCRIBE or SUMMARIZE: where a query of its rows begins instead
-_BEHIND = "behind"  # of a table: where the arguments or the version stand that follow its name, both inclusive
-_NAMES = "names"  # of a piece without a tree: what stands for the names in its text, with these
-_ALIASES = "aliases"  # of the same: the aliases of tables that hold their schema, with the names as written
-_UNREAD = "unread"  # why a tree holds the names of its tables only
+# Keys of a node's metadata. Offsets are inclusive.
+_READ = "read"  # source dialect of a root; of every node once the tree is translated
+_PIECE = "piece"  # text, start and end of a root
+_PLACE = "place"  # offsets of a replaced name in its piece's text, and whether an alias follows
+_CHANGES = "changes"  # edits of a piece or column: start, end, new text
+_END = "end_of_name"  # last character of a table's name, including its time travel clause
+_ROWS = "rows_of"  # of a table behind TABLE, DESCRIBE or SUMMARIZE: start of the query that replaces it
+_BEHIND = "behind"  # offsets of the arguments or the version behind a table's name
+_NAMES = "names"  # of a piece without a tree: original names by their replacements
+_ALIASES = "aliases"  # of a piece without a tree: original names by aliases with a schema
+_UNREAD = "unread"  # why a tree has only the names of its tables
 
-# What follows a table's name, and stays in the text as it is.
+# Arguments of a table node that follow its name, and stay unchanged in the text.
 _AFTER = ("joins", "laterals", "pivots", "sample")
 
-_ORIGINAL = "original"  # the tree of a piece as it was read
+_ORIGINAL = "original"  # the unchanged tree of a piece
 
 
 class _Original:
-    """The tree that was read, and its tokens. Its copies share it: to copy it for each of them would take longer than to read it."""
+    """The original tree and its tokens.
+
+    Copies of the tree share it: copying it each time would take longer than parsing.
+    """
 
     def __init__(self, tree: exp.Expr, tokens: Sequence[Token]) -> None:
         self.tree, self.tokens = tree, tokens
+        self._of: dict[tuple[type[exp.Expr], ...], list[exp.Expr]] = {}
 
     @cached_property
     def nodes(self) -> list[exp.Expr]:
-        """The nodes of the tree, which is walked once for all questions: a walk takes ten times as long as a look at each node."""
+        """The nodes of the tree, walked once.
+
+        A walk takes ten times as long as a look at each node.
+        """
         return list(self.tree.walk())
 
-    @cached_property
-    def kinds(self) -> frozenset[type[exp.Expr]]:
-        """The classes of the nodes."""
-        return frozenset(map(type, self.nodes))
+    def of(self, kinds: tuple[type[exp.Expr], ...]) -> list[exp.Expr]:
+        """Return the nodes of some classes, searched once."""
+        if kinds not in self._of:
+            exact = {kind for kind in set(map(type, self.nodes)) if issubclass(kind, kinds)}
+            self._of[kinds] = [node for node in self.nodes if type(node) in exact] if exact else []
+        return self._of[kinds]
 
     def __deepcopy__(self, memo: dict[int, object]) -> _Original:
         return self
@@ -59,106 +74,124 @@ Node = TypeVar("Node", bound=exp.Expr)
 
 
 def _known(node: exp.Expr, key: str) -> Any:
-    """What a node knows of itself. Its ``meta`` would be made for the question, and then copied with every node."""
+    """Return a value from a node's metadata."""
+    # The property ``meta`` would create a dict, which is then copied with every node.
     return None if node._meta is None else node._meta.get(key)
 
 
 def all_in(tree: exp.Expr, *kinds: type[Node]) -> list[Node]:
-    """The nodes of some classes, in the order of ``find_all()``."""
+    """Return the nodes of some classes, in the order of ``find_all()``."""
     original = _known(tree, _ORIGINAL)
     if original is None or original.tree is not tree:
         return list(tree.find_all(*kinds))
-    exact = {kind for kind in original.kinds if issubclass(kind, kinds)}
-    return [node for node in original.nodes if type(node) in exact] if exact else []
+    return list(original.of(kinds))
 
 
 def has_any(tree: exp.Expr, *kinds: type[exp.Expr]) -> bool:
-    """True if a tree has a node of one of some classes."""
+    """Return True if a tree has a node of one of these classes."""
     original = _known(tree, _ORIGINAL)
     if original is None or original.tree is not tree:
         return tree.find(*kinds) is not None
-    return any(issubclass(kind, kinds) for kind in original.kinds)
+    return bool(original.of(kinds))
 
 
 def mark(root: exp.Expr) -> None:
-    """Have every node of a tree know in which dialect it was read: one name may mean two things, and a query may hold views of
-    another dialect. Nodes that were built stay without.
+    """Store on every node the dialect that it was read in.
+
+    One name may mean two things, and a query may contain views in another dialect. Nodes that were
+    built get none.
     """
     waiting: list[tuple[exp.Expr, str | None]] = [(root, None)]
     while waiting:
         node, around = waiting.pop()
-        own = _known(node, _READ) or around
-        if own is not None:
-            node.meta[_READ] = own
-        was_put = _known(node, _PLACE) is not None  # of it, what follows a table's name was read alone
+        dialect = _known(node, _READ) or around
+        if dialect is not None:
+            node.meta[_READ] = dialect
+        was_put = _known(node, _PLACE) is not None  # only what follows a replaced name was read from text
         for key, value in node.args.items():
-            inherited = own if not was_put or key in _AFTER else None
+            inherited = dialect if not was_put or key in _AFTER else None
             for child in value if isinstance(value, list) else (value,):
                 if isinstance(child, exp.Expr):
                     waiting.append((child, inherited))
 
 
 def read_from(tree: exp.Expr, dialect: str, text: str, tokens: Sequence[Token]) -> exp.Expr:
-    """The tree as a piece of a text, whose tokens it was read from."""
+    """Return the tree as a piece of a text.
+
+    Args:
+        tree: the tree that sqlglot has read.
+        dialect: the dialect of the text.
+        text: the whole text.
+        tokens: the tokens of the tree.
+    """
     tree.meta.update({_PIECE: (text, tokens[0].start, tokens[-1].end), _READ: dialect})
     tree.meta[_ORIGINAL] = _Original(tree, tokens)
-    tables = all_in(tree, exp.Table)
-    at = {token.end: i for i, token in enumerate(tokens)} if tables else {}
-    for node in tables:
-        if (found := _span(node)) is not None and found[1] in at:
-            last = at[found[1]]
+    for node in all_in(tree, exp.Table):
+        if (span := _span(node)) is not None and (last := _token_ending(tokens, span[1])) is not None:
             if isinstance(node.this, exp.Func):
                 node.meta[_END] = _end_of_call(tokens, last)
             else:
                 node.meta[_END] = _end_of_travel(node, dialect, tokens, last)
             if node.meta[_END] > tokens[last].end:
                 node.meta[_BEHIND] = (tokens[last].end + 1, node.meta[_END])
-            first = next((i for i in range(last, -1, -1) if tokens[i].start == found[0]), 0)
+            first = next((i for i in range(last, -1, -1) if tokens[i].start == span[0]), 0)
             before = tokens[first - 1] if first else None
             if before is not None and before.token_type == TokenType.TABLE:
                 node.meta[_ROWS] = before.start
             elif before is not None and before.text.upper() in ("DESCRIBE", "SUMMARIZE"):
-                node.meta[_ROWS] = found[0]
+                node.meta[_ROWS] = span[0]
     return tree
 
 
+def _token_ending(tokens: Sequence[Token], end: int) -> int | None:
+    """Return the index of the last token that ends at an offset; None without one."""
+    at = bisect_right(tokens, end, key=attrgetter("end")) - 1
+    if at >= 0 and tokens[at].end == end:
+        return at
+    # Words that the text lacks have no offset, so that the tokens are not sorted.
+    return next((at for at in range(len(tokens) - 1, -1, -1) if tokens[at].end == end), None)
+
+
 def dialect_of(node: exp.Expr) -> str | None:
-    """The dialect that a tree was read in, or a node of one that is translated; None for one that was built."""
+    """Return the dialect that a tree, or a node of a translated tree, was read in.
+
+    None if it was built.
+    """
     return _known(node, _READ)
 
 
 def written(tree: exp.Expr) -> str | None:
-    """The text that a piece was read from, as it was; None for what is no piece."""
+    """Return the text that a piece was read from; None for a tree that is no piece."""
     piece = _known(tree, _PIECE)
     return None if piece is None else piece[0][piece[1] : piece[2] + 1]
 
 
 def tokens_of_piece(piece: exp.Expr) -> Sequence[Token]:
-    """The tokens that a piece was read from, each with its place in the text of which the piece is a part."""
+    """Return the tokens of a piece; their offsets count in the whole text around it."""
     tokens: Sequence[Token] = piece.meta[_ORIGINAL].tokens
     return tokens
 
 
 def text_of_piece(piece: exp.Expr) -> str:
-    """The text in which the tokens of a piece have their places."""
+    """Return the whole text that the tokens of a piece point into."""
     text: str = piece.meta[_PIECE][0]
     return text
 
 
 def written_of_names(piece: exp.Expr) -> str:
-    """The same without the arguments, and the versions, of tables in whose place something was put."""
+    """Return the text of a piece without the arguments and versions of replaced tables."""
     text, at, end = piece.meta[_PIECE]
-    found = []
+    pieces = []
     for start, last in sorted(
         node.meta[_BEHIND] for node in piece.walk() if _known(node, _PLACE) and _known(node, _BEHIND)
     ):
-        found.append(text[at:start])
+        pieces.append(text[at:start])
         at = last + 1
-    return "".join([*found, text[at : end + 1]])
+    return "".join([*pieces, text[at : end + 1]])
 
 
 def loose(tree: exp.Expr) -> exp.Expr:
-    """A copy that is no piece: it may be changed, and is written anew."""
+    """Return a copy that is no piece: it may be changed, and sqlglot generates its text."""
     copy = tree.copy()
     copy.meta.pop(_PIECE, None)
     copy.meta.pop(_ORIGINAL, None)
@@ -166,7 +199,7 @@ def loose(tree: exp.Expr) -> exp.Expr:
 
 
 def unread(tree: exp.Expr, why: str) -> exp.Expr:
-    """A tree that holds the tables of its text and nothing else, since the parser failed on it."""
+    """Mark a tree that has only the tables of its text, because the parser failed on it."""
     tree.meta[_UNREAD] = why
     return tree
 
@@ -176,8 +209,13 @@ def why_unread(tree: exp.Expr) -> str | None:
 
 
 def put_in_place(new: exp.Expr, old: exp.Expr, *, aliased: bool = False) -> None:
-    """Replace a table or column in a tree, and in the text that the tree was read from. ``aliased``: the name that the old one
-    had in its query follows in the text, so that the new one's is not written.
+    """Replace a table or column in a tree, and in the text that the tree was read from.
+
+    Args:
+        new: the replacement.
+        old: the table or column.
+        aliased: True if the text already has an alias there; the alias of ``new`` is then not
+            written.
     """
     for key in (_PLACE, _PIECE, _ORIGINAL, _READ, _CHANGES, _BEHIND):
         if key in old.meta:
@@ -185,36 +223,43 @@ def put_in_place(new: exp.Expr, old: exp.Expr, *, aliased: bool = False) -> None
     if _PLACE not in new.meta and (place := _place_of(old, aliased)) is not None:
         new.meta[_PLACE] = place
     for key in _AFTER:
-        if old.args.get(key):  # moved, not copied: tables in them are to be replaced too
+        if old.args.get(key):  # moved, not copied: tables in them are replaced later
             new.set(key, old.args[key])
     old.replace(new)
 
 
 def _place_of(name: exp.Expr, aliased: bool) -> tuple[int, int, bool, bool] | None:
-    """The place of a table or column in its text; None for one that was built."""
-    found = _span(name)
-    if found is None:
+    """Return the place of a table or column in its text; None for a node that was built."""
+    span = _span(name)
+    if span is None:
         return None
     rows = _known(name, _ROWS)
-    return (found[0] if rows is None else rows), _known(name, _END) or found[1], aliased, rows is not None
+    return (span[0] if rows is None else rows), _known(name, _END) or span[1], aliased, rows is not None
 
 
 def keep_place(column: exp.Column) -> None:
-    """Remember where a column stands in its text: what its parts are changed to is written there."""
+    """Store the place of a column, so that changes of its parts are written there."""
     _part_from_original(column)
-    if _PLACE not in column.meta and (found := _span(column)) is not None:
-        column.meta[_PLACE] = (*found, False, False)
+    if _PLACE not in column.meta and (span := _span(column)) is not None:
+        column.meta[_PLACE] = (*span, False, False)
 
 
 def stand_in(new: exp.Expr, old: exp.Expr, start: int, end: int) -> None:
-    """Replace a word that has no place of its own in the tree, by where it stands in the text."""
+    """Replace a word whose place only the text knows.
+
+    Args:
+        new: the replacement.
+        old: the node to replace.
+        start: first character of the word in the text.
+        end: last character.
+    """
     _part_from_original(old)
     new.meta[_PLACE] = (start, end, False, False)
     old.replace(new)
 
 
 def _part_from_original(node: exp.Expr) -> None:
-    """Have the piece around a node remember what was read, since it is to be changed itself and not a copy of it."""
+    """Copy the original tree of a node's piece before the piece itself is changed."""
     piece = node.root()
     original = _known(piece, _ORIGINAL)
     if original is not None and original.tree is piece:
@@ -222,7 +267,14 @@ def _part_from_original(node: exp.Expr) -> None:
 
 
 def change(node: exp.Expr, start: int, end: int, new: str) -> None:
-    """Put other words in the place of some of a text, of which ``node`` is the piece, or a part of it."""
+    """Replace a range of a text.
+
+    Args:
+        node: the piece of the text, or a part of it.
+        start: first character.
+        end: last character.
+        new: the text to put there.
+    """
     node.meta[_CHANGES] = [*node.meta.get(_CHANGES, ()), (start, end, new)]
 
 
@@ -230,17 +282,22 @@ _WITH = re.compile(r"\s*WITH\s+(?:RECURSIVE\s+)?", re.IGNORECASE)
 
 
 def may_have_scans(query: exp.Expr, dialect: str) -> bool:
-    """True for a query to which with_scans() can add common table expressions."""
+    """Return True for a query that with_scans() can add common table expressions to."""
     if not isinstance(query, exp.Select | exp.SetOperation):
         return False
-    text, own = written(query), query.args.get("with_")
+    text, with_clause = written(query), query.args.get("with_")
     if text is None:
-        return own is None  # else it has the expressions of a statement around it, which are texts
-    return InText.fits(query, dialect) and (own is None or _WITH.match(text) is not None)
+        return with_clause is None  # else it has the expressions of a statement around it, which are texts
+    return InText.fits(query, dialect) and (with_clause is None or _WITH.match(text) is not None)
 
 
 def with_scans(query: exp.Expr, scans: Mapping[str, str]) -> exp.Expr:
-    """A query whose tables are replaced, with materialized common table expressions before its own: name -> SQL in brackets."""
+    """Add materialized common table expressions before those of a query.
+
+    Args:
+        query: a query whose tables are replaced.
+        scans: SQL in brackets, by name.
+    """
     names = {exp.to_identifier(name, quoted=True): sql for name, sql in scans.items()}
     text = written(query)
     if text is None:
@@ -259,36 +316,39 @@ def with_scans(query: exp.Expr, scans: Mapping[str, str]) -> exp.Expr:
 
 
 class InTree:
-    """Other names in a copy of a tree, and in the texts of its pieces."""
+    """Replacements in a copy of a tree, and in the texts of its pieces."""
 
     def __init__(self, tree: exp.Expr) -> None:
-        self.root: exp.Expr = exp.Paren(this=tree.copy())  # a parent, so that the whole tree may be one table
+        self.root: exp.Expr = exp.Paren(this=tree.copy())  # a parent, in case the whole tree is one table
 
     @property
     def result(self) -> exp.Expr:
-        found: exp.Expr = self.root.this
-        return found
+        tree: exp.Expr = self.root.this
+        return tree
 
     def changed(self) -> Iterator[tuple[exp.Expr, list[int]]]:
-        """The pieces with their changes: where each begins."""
+        """Yield each piece with the offsets of its changes."""
         for piece in self.root.walk():
             if _known(piece, _ORIGINAL) is not None and _known(piece, _PIECE) is not None:
                 yield piece, sorted(start for node in _of_piece(piece) for start in _starts(node))
 
     def append(self, piece: exp.Expr, end: int, text: str) -> None:
-        """Put a text behind a character of a piece's text."""
-        if (end + 1, end, text) not in piece.meta.get(_CHANGES, ()):  # a tree may be changed again
+        """Insert a text behind a character of a piece's text."""
+        if (end + 1, end, text) not in piece.meta.get(_CHANGES, ()):  # not twice if the tree is changed again
             change(piece, end + 1, end, text)
 
     def put(self, new: exp.Expr, old: exp.Expr, *, aliased: bool) -> None:
-        """Put something in the place of a table, with what follows the table's name there."""
+        """Replace a table; what follows the table's name stays."""
         put_in_place(new, old, aliased=aliased)
 
     def qualify(self, column: exp.Column, length: int, names: Sequence[str]) -> None:
-        """Put other names, quoted, in the place of the first parts of a column: ``"bronze.orders".id`` for ``bronze.orders.id``."""
+        """Replace the first parts of a column's name by quoted names.
+
+        ``bronze.orders.id`` becomes ``"bronze.orders".id``.
+        """
         parts = column.parts
         chain = [*(exp.to_identifier(name, quoted=True) for name in names), *parts[length:]]
-        # Names of an earlier change have a place only at its ends.
+        # After an earlier change, only its first and last name have a place.
         last = next((i for i in range(length - 1, len(parts)) if "end" in parts[i].meta), None)
         if "start" in parts[0].meta and last is not None:
             start, end = parts[0].meta["start"], parts[last].meta["end"]
@@ -302,7 +362,7 @@ class InTree:
 
 
 class InText:
-    """Other names in the text of a piece alone: its tree stays as it is, and is not copied."""
+    """Replacements in the text of a piece alone; its tree stays unchanged and is not copied."""
 
     def __init__(self, piece: exp.Expr, generate: Generate) -> None:
         self.root = piece
@@ -316,16 +376,16 @@ class InText:
 
     @staticmethod
     def fits(tree: exp.Expr, dialect: str) -> bool:
-        """True for a piece of this dialect as it was read."""
+        """Return True for an unchanged piece of this dialect."""
         return is_piece(tree, dialect) and tree.meta[_ORIGINAL].tree is tree
 
     @property
     def result(self) -> exp.Expr:
-        """A piece with the new text and without a tree, of the same kind."""
+        """Piece with the new text and without a tree, of the same class."""
         text, at, end = self.root.meta[_PIECE]
         pieces: list[str] = []
         for first, last, new in sorted(self._edits.values(), key=lambda edit: (edit[0], -edit[1])):
-            if first >= at:  # else it stood in what something else stands for now
+            if first >= at:  # else it is inside an already replaced range
                 pieces += [text[at:first], new]
                 at = last + 1
         text = "".join([*pieces, text[at : end + 1]])
@@ -337,11 +397,11 @@ class InText:
         return unread(piece, "the names of its tables are replaced already.")
 
     def changed(self) -> Iterator[tuple[exp.Expr, list[int]]]:
-        """The piece with its changes: where each begins."""
+        """Yield the piece with the offsets of its changes."""
         yield self.root, sorted(start for start, _, _ in self._edits.values())
 
     def append(self, piece: exp.Expr, end: int, text: str) -> None:
-        """Put a text behind a character of the piece's text."""
+        """Insert a text behind a character of the piece's text."""
         self._edits[~end] = end + 1, end, text
         self._names[text] = ""
 
@@ -349,7 +409,7 @@ class InText:
         place = _place_of(old, aliased)
         assert place is not None, "names of a text have a place in it"
         start, end, _, rows = place
-        if isinstance(new, exp.Column):  # which may stand in the place of thousands
+        if isinstance(new, exp.Column):  # one column may replace thousands: generate its text once
             if id(new) not in self._columns:
                 self._columns[id(new)] = new, self._generate(new, self._dialect)
             self._edits[id(old)] = start, end, self._columns[id(new)][1]
@@ -376,7 +436,7 @@ class InText:
 
 
 def _starts(node: exp.Expr) -> Iterator[int]:
-    """Where the changes of one node of a piece begin."""
+    """Yield the offsets of the changes of one node of a piece."""
     place = _known(node, _PLACE)
     if place is not None:
         yield place[0]
@@ -384,22 +444,22 @@ def _starts(node: exp.Expr) -> Iterator[int]:
 
 
 def _parts(column: exp.Column, length: int) -> tuple[int, int] | None:
-    """Where the first parts of a column's name stand."""
+    """Return the offsets of the first parts of a column's name."""
     start, end = _known(column.parts[0], "start"), _known(column.parts[length - 1], "end")
     return None if start is None or end is None else (start, end)
 
 
 def _qualified(column: exp.Column, length: int, names: Sequence[exp.Expr], dialect: str | None) -> str:
-    """What is written for the first parts of a column's name."""
+    """Return the text of new names for the first parts of a column."""
     text = ".".join(name.sql(dialect) for name in names)
     if length == len(column.parts) and isinstance(column.parent, exp.Select) and column.arg_key == "expressions":
         last = exp.to_identifier(column.parts[-1].name, quoted=True)
-        text += f" AS {last.sql(dialect)}"  # a whole row has its table's name
+        text += f" AS {last.sql(dialect)}"  # the result column of a whole row has the table's name
     return text
 
 
 def _dialect_around(node: exp.Expr) -> str | None:
-    """The dialect of the text that a node stands in."""
+    """Return the dialect of the text around a node."""
     around: exp.Expr | None = node
     while around is not None and _known(around, _READ) is None:
         around = around.parent
@@ -407,12 +467,12 @@ def _dialect_around(node: exp.Expr) -> str | None:
 
 
 def is_piece(node: exp.Expr, dialect: str) -> bool:
-    """True for a tree that knows its text, in this dialect."""
+    """Return True for a tree that was read from a text in this dialect."""
     return _known(node, _PIECE) is not None and _known(node, _READ) == dialect
 
 
 def give_back(root: exp.Expr, dialect: str, generate: Generate) -> None:
-    """Put its text in the place of each piece of a dialect. ``root`` itself stays."""
+    """Replace each piece of a dialect below ``root`` by its text."""
     waiting = list(root.iter_expressions())
     while waiting:
         node = waiting.pop()
@@ -423,41 +483,44 @@ def give_back(root: exp.Expr, dialect: str, generate: Generate) -> None:
 
 
 def text_of(piece: exp.Expr, generate: Generate) -> str:
-    """The text of a piece, with what was put in the place of its names."""
+    """Return the text of a piece, with its replacements."""
     text, start, end = piece.meta[_PIECE]
     assert _is_as_read(piece, piece.meta[_ORIGINAL].tree), (
         f"a tree was changed behind the back of its text: {text[start : end + 1]}"
     )
-    found: list[str] = []
+    parts: list[str] = []
     at = start
     for first, last, new in sorted(_edits(piece, generate)):
-        found += [text[at:first], new]
+        parts += [text[at:first], new]
         at = last + 1
-    return "".join([*found, text[at : end + 1]])
+    return "".join([*parts, text[at : end + 1]])
 
 
 def put_names(tree: exp.Expr, generate: Generate) -> Iterator[tuple[str, str]]:
-    """What stands in the texts of a tree for the name of a table, and that name as it was written; the longest first."""
-    found: dict[str, str] = {}
+    """Yield the replacements of table names in the texts of a tree, each with its original name.
+
+    The longest replacement comes first.
+    """
+    originals: dict[str, str] = {}
     for node in tree.walk():
-        found.update(_known(node, _NAMES) or {})
+        originals.update(_known(node, _NAMES) or {})
         original = _known(node, _ORIGINAL)
         if original is None:
             continue
         text = node.meta[_PIECE][0]
-        found.update({new: "" for start, end, new in _known(node, _CHANGES) or () if start > end})
+        originals.update({new: "" for start, end, new in _known(node, _CHANGES) or () if start > end})
         for put in _of_piece(node):
             if isinstance(put, exp.Column):
-                found.update({new: text[start : end + 1] for start, end, new in _known(put, _CHANGES) or () if new})
+                originals.update({new: text[start : end + 1] for start, end, new in _known(put, _CHANGES) or () if new})
             if isinstance(put, exp.Subquery) and _known(put, _PLACE):
                 start, end, aliased, _ = put.meta[_PLACE]
                 alias = f" AS {put.args['alias'].sql(node.meta[_READ])}" if aliased else ""
-                found[_name(put, aliased, node.meta[_READ], generate, {}) + alias] = text[start : end + 1] + alias
-    yield from sorted(found.items(), key=lambda pair: -len(pair[0]))
+                originals[_name(put, aliased, node.meta[_READ], generate, {}) + alias] = text[start : end + 1] + alias
+    yield from sorted(originals.items(), key=lambda pair: -len(pair[0]))
 
 
 def _of_piece(piece: exp.Expr) -> Iterator[exp.Expr]:
-    """The nodes of a piece without those of other pieces in it, such as the query of a view."""
+    """Yield the nodes of a piece, without inner pieces such as the query of a view."""
     waiting = [piece]
     while waiting:
         node = waiting.pop()
@@ -466,7 +529,7 @@ def _of_piece(piece: exp.Expr) -> Iterator[exp.Expr]:
 
 
 def with_names_as_written(tree: exp.Expr, message: str) -> str:
-    """An engine's message about a tree, with the tables' names as written in the place of their aliases."""
+    """Return an engine's message with original table names for their aliases."""
     for piece in tree.walk():
         for alias, name in (_known(piece, _ALIASES) or {}).items():
             message = message.replace(alias, name)
@@ -482,7 +545,8 @@ def with_names_as_written(tree: exp.Expr, message: str) -> str:
 
 
 def _is_as_read(now: Any, then: Any) -> bool:
-    """True if nothing but what has a place in the text is other than it was: any other change would be lost."""
+    """Return True if a tree differs from the original only where the text has a place for it."""
+    # The text would lose any other change.
     waiting = [(now, then)]
     while waiting:
         now, then = waiting.pop()
@@ -510,7 +574,7 @@ def _is_as_read(now: Any, then: Any) -> bool:
 
 
 def _bracketed(piece: exp.Expr, text: str) -> str:
-    """An expression in brackets, if what is around it may bind its parts otherwise."""
+    """Return an expression in brackets, if its surroundings may bind its parts differently."""
     standing = (exp.Query, exp.Values, exp.Table, exp.With, exp.Column, exp.Literal, exp.Paren, exp.Tuple)
     parent = piece.parent
     alone = isinstance(piece, standing) or parent is None or isinstance(parent, exp.Paren)
@@ -536,8 +600,10 @@ def _edits(tree: exp.Expr, generate: Generate) -> Iterator[tuple[int, int, str]]
 
 
 def _name(node: exp.Expr, aliased: bool, dialect: str, generate: Generate, texts: dict[Any, str]) -> str:
-    """What stands in the place of a name, without what follows it in the text. ``texts`` of a whole text are generated once each."""
-    holds_text = any(part is not node and _known(part, _PIECE) for part in node.walk())  # which its tree does not say
+    """Return the text that replaces a name, without what follows the name in the text."""
+    # Equal trees may hold different original texts, so only trees without them are cached in
+    # ``texts``.
+    holds_text = any(part is not node and _known(part, _PIECE) for part in node.walk())
     if not holds_text and (node, aliased) in texts:
         return texts[node, aliased]
     bare = node.copy()
@@ -552,16 +618,20 @@ def _name(node: exp.Expr, aliased: bool, dialect: str, generate: Generate, texts
 
 
 def _span(node: Any) -> tuple[int, int] | None:
-    """Where the parts of a table's or column's name stand in the text."""
-    parts = [p for p in (node.args.get(key) for key in ("catalog", "db", "table", "this")) if isinstance(p, exp.Expr)]
-    places = [part.meta for part in parts if "start" in part.meta]
-    if not places or len(places) < len(parts):
-        return None
-    return min(place["start"] for place in places), max(place["end"] for place in places)
+    """Return the offsets of a table's or column's name in the text."""
+    span: tuple[int, int] | None = None
+    for key in ("catalog", "db", "table", "this"):
+        part = node.args.get(key)
+        if isinstance(part, exp.Expr):
+            start, end = _known(part, "start"), _known(part, "end")
+            if start is None:
+                return None
+            span = (start, end) if span is None else (min(span[0], start), max(span[1], end))
+    return span
 
 
 def _end_of_call(tokens: Sequence[Token], last: int) -> int:
-    """The end of what stands in brackets behind the name of a function."""
+    """Return the offset of the closing bracket of a function call."""
     depth = 0
     for token in tokens[last + 1 :]:
         depth += (token.token_type == TokenType.L_PAREN) - (token.token_type == TokenType.R_PAREN)
@@ -571,7 +641,10 @@ def _end_of_call(tokens: Sequence[Token], last: int) -> int:
 
 
 def _end_of_travel(table: exp.Expr, dialect: str, tokens: Sequence[Token], last: int) -> int:
-    """The end of ``AT (VERSION => n)`` or ``VERSION AS OF n`` behind a table's name, else of the name."""
+    """Return the offset of the end of a table's time travel clause, or of its name without one.
+
+    The clause is ``AT (VERSION => n)`` or ``VERSION AS OF n``.
+    """
     clause = table.args.get("when") or table.args.get("version")
     if clause is None:
         return tokens[last].end
@@ -584,11 +657,11 @@ def _end_of_travel(table: exp.Expr, dialect: str, tokens: Sequence[Token], last:
                 return token.end
     while tokens[start].text.upper() != "OF" and not tokens[start].text.upper().endswith(" OF"):
         start += 1
-    for end in range(start + 2, len(tokens) + 1):  # the shortest text that is the expression
+    for end in range(start + 2, len(tokens) + 1):  # the shortest text that parses to the expression
         try:
-            found = Dialect.get_or_raise(dialect).parser().parse(list(tokens[start + 1 : end]), "")
+            trees = Dialect.get_or_raise(dialect).parser().parse(list(tokens[start + 1 : end]), "")
         except SqlglotError:
             continue
-        if found and found[0] == clause.expression:
+        if trees and trees[0] == clause.expression:
             return tokens[end - 1].end
     return tokens[last].end

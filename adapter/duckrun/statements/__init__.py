@@ -1,4 +1,4 @@
-"""SQL statements: text -> tokens or syntax tree -> frozen values -> specs, which a session carries out.
+"""SQL statements: text, tokens or syntax tree, frozen values, and specs that a session executes.
 
-``parsing`` reads all of a text before ``running`` starts with its first statement.
+``parsing`` reads all of a text before ``run`` executes its first statement.
 """

@@ -1,4 +1,7 @@
-"""Change queries in SQL: ``FROM changes('sales.orders', 'upsert', from_version => 3, key => ['id'])``, and Spark's ``table_changes``."""
+"""Change queries in SQL: the function ``changes()`` and Spark's ``table_changes()``.
+
+An example is ``FROM changes('sales.orders', 'upsert', from_version => 3, key => ['id'])``.
+"""
 
 from __future__ import annotations
 
@@ -32,35 +35,41 @@ _EXAMPLE = {
 
 
 def change_query(table: exp.Table) -> tuple[list[str], ChangeSpec | OwnQuery] | None:
-    """The parts of the table's name, and what is asked; None for another function. Raises InvalidConfig for arguments that it does
-    not take. ``table_changes`` is of a Delta table the change feed, and of a DuckLake table what own_query() makes of it.
+    """Return the table's name and the change query of a function call; None for another function.
+
+    Of a Delta table, ``table_changes`` is the change feed. For a DuckLake table, ``own_query``
+    converts it.
+
+    Raises:
+        InvalidConfig: for arguments that the function does not take.
     """
     call = table.this
     if not isinstance(call, exp.Anonymous):
         return None
     name = call.name.lower()
     function, arguments = name.removeprefix("ducklake_"), list(call.expressions)
-    own = function != name  # DuckLake's own spelling: the lake, the schema and the table are arguments
-    if function in LAKE_FUNCTIONS and (own or function == "snapshots" or table.db):
-        said = [table.db, *map(_name, arguments)] if table.db else [_name(each) for each in arguments]
-        if len(said) > 1:
+    has_prefix = function != name  # DuckLake's spelling: lake, schema and table are arguments
+    if function in LAKE_FUNCTIONS and (has_prefix or function == "snapshots" or table.db):
+        lake_name = [table.db, *map(_name, arguments)] if table.db else [_name(each) for each in arguments]
+        if len(lake_name) > 1:
             raise InvalidConfig(
                 f"{name}() takes the name of a lake alone; for example FROM ducklake_{function}('lake')."
             )
-        return said, OwnQuery(cast(LakeFunction, function))
-    if own and function in FUNCTIONS:
+        return lake_name, OwnQuery(cast(LakeFunction, function))
+    if has_prefix and function in FUNCTIONS:
         if len(arguments) < 4 or not all(map(_is_text, arguments[:3])):
             raise InvalidConfig(
-                f"{name}() takes a lake, a schema, a table and two versions; for example FROM {name}('lake', 'main', 'orders', 3, 5)."
+                f"{name}() takes a lake, a schema, a table and two versions; for example FROM {name}('lake', 'main', "
+                "'orders', 3, 5)."
             )
         parts, arguments = [each.name for each in arguments[:3]], arguments[2:]
-    elif own or function not in _ARGUMENTS or not arguments or not _is_text(arguments[0]):
+    elif has_prefix or function not in _ARGUMENTS or not arguments or not _is_text(arguments[0]):
         return None
     else:
         parts = [part.name for part in exp.to_table(arguments[0].name, dialect="duckdb").parts]
         if table.db and len(parts) < 3:  # lake.table_changes('orders', 3, 5)
             parts = [table.db, *(parts if len(parts) == 2 else ("main", *parts))]
-    given: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     for place, argument in enumerate(arguments[1:]):
         if isinstance(argument, exp.Kwarg):
             name, value = argument.this.name.lower(), argument.expression
@@ -70,29 +79,29 @@ def change_query(table: exp.Table) -> tuple[list[str], ChangeSpec | OwnQuery] | 
             raise _refused(function, f"takes no argument {place + 2}")
         if name not in (*_ARGUMENTS[function], *_OPTIONS[function]):
             raise _refused(function, f"has no argument {name}")
-        if name in given:
+        if name in options:
             raise _refused(function, f"is given {name} twice")
-        given[name] = _value(function, name, value)
+        options[name] = _value(function, name, value)
     if function.startswith("table_"):
-        if "start" not in given:
+        if "start" not in options:
             raise _refused(function, "needs the first version")
         if function in ("table_insertions", "table_deletions"):
-            return parts, OwnQuery(cast(OwnFunction, function), given["start"], given.get("end"))
-        first = given["start"]
+            return parts, OwnQuery(cast(OwnFunction, function), options["start"], options.get("end"))
+        first = options["start"]
         if isinstance(first, str):
-            return parts, ChangeSpec("feed", from_timestamp=first, to_version=given.get("end"))
-        return parts, ChangeSpec("feed", first - 1, given.get("end"))
-    if "kind" not in given:
+            return parts, ChangeSpec("feed", from_timestamp=first, to_version=options.get("end"))
+        return parts, ChangeSpec("feed", first - 1, options.get("end"))
+    if "kind" not in options:
         raise _refused(function, "needs the kind of the changes")
     for name in ("key", "columns"):
-        if isinstance(given.get(name), str):
-            given[name] = (given[name],)
-    given.setdefault("key", ())
-    return parts, ChangeSpec(**given)
+        if isinstance(options.get(name), str):
+            options[name] = (options[name],)
+    options.setdefault("key", ())
+    return parts, ChangeSpec(**options)
 
 
 def own_query(spec: ChangeSpec) -> OwnQuery:
-    """``table_changes`` as DuckLake has it, of what change_query() read."""
+    """Return ``table_changes`` as DuckLake's query, from what change_query() read."""
     first = spec.from_timestamp if spec.from_version is None else spec.from_version + 1
     return OwnQuery("table_changes", first, spec.to_version)
 
@@ -108,7 +117,7 @@ def _is_text(value: exp.Expr) -> bool:
 
 
 def _value(function: str, name: str, value: exp.Expr) -> Any:
-    """A literal as Python has it: a text, a whole number, a truth value, or a list of texts."""
+    """Return a literal's Python value: a text, a whole number, a boolean, or a list of texts."""
     if _is_text(value):
         return value.name
     if isinstance(value, exp.Literal | exp.Neg):

@@ -1,4 +1,7 @@
-"""What can be known to fail before anything of a text runs: a read-only lake, what the engine does not have."""
+"""Checks of statements before any of them runs.
+
+Read-only lakes, and features that the engine lacks.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from duckrun.engines.engine import Engine
 from duckrun.errors import InvalidConfig, TableNotFound, UnsupportedFeature
 from duckrun.lake.lake import INFORMATION
 from duckrun.lake.lakes import Lakes, Located
-from duckrun.run.transactions import whole_on
+from duckrun.run.transactions import transactions_on
 from duckrun.statements import making_macros, upkeep
 from duckrun.statements.information import is_information
 from duckrun.statements.parse.parts import unsupported
@@ -31,7 +34,10 @@ from duckrun.statements.values import (
 
 
 class Checks:
-    """The statements of a text in their order, each with the names that those before it will have made."""
+    """Checks of the statements of a text, in order.
+
+    Each sees the names that earlier ones will create.
+    """
 
     def __init__(self, lakes: Lakes, engine: Engine, temporary: set[str], in_transaction: bool = False) -> None:
         self.lakes, self.engine = lakes, engine
@@ -40,10 +46,16 @@ class Checks:
         self.is_first = True
 
     def look_at(self, statement: Statement) -> Located | None:
-        """What the name of the table that a statement writes stands for; None where there is none."""
-        found = self._looked_at(statement)
+        """Check a statement, and return the lake and table that it writes; None if it writes none.
+
+        Raises:
+            ReadOnlyLake: for a write to a read-only lake.
+            UnsupportedFeature: for a statement that the engine or the format lacks.
+            InvalidConfig: for a statement that cannot succeed, such as COMMIT without BEGIN.
+        """
+        located = self._looked_at(statement)
         self.is_first = self.is_first and isinstance(statement, Reads)
-        return found
+        return located
 
     def _looked_at(self, statement: Statement) -> Located | None:
         if isinstance(statement, Use):
@@ -55,7 +67,8 @@ class Checks:
         if isinstance(statement, CreateTemporary):
             if statement.kind == "table" and not self.engine.temp_tables:
                 raise UnsupportedFeature(
-                    f"CREATE TEMP TABLE {statement.name}: {self.engine.name} has no temporary tables. CREATE TEMP VIEW, or "
+                    f"CREATE TEMP TABLE {statement.name}: {self.engine.name} has no temporary tables. CREATE TEMP "
+                    "VIEW, or "
                     "connect with engine: duckdb."
                 )
             self.temporary.add(statement.name.lower())
@@ -81,18 +94,19 @@ class Checks:
             return None
         if isinstance(statement, Insert | Update | Delete) and statement.returning and not self.engine.returns_rows:
             raise UnsupportedFeature(
-                f"RETURNING of table {'.'.join(statement.target)}: {self.engine.name} gives no rows of what it writes. Read them by a "
+                f"RETURNING of table {'.'.join(statement.target)}: {self.engine.name} gives no rows of what it "
+                "writes. Read them by a "
                 "SELECT after it, or by table.changes(), or connect with engine: duckdb."
             )
-        found = locate(self.lakes, statement.target)
-        found.lake.ensure_writable(found.ref)
-        return found
+        located = locate(self.lakes, statement.target)
+        located.lake.ensure_writable(located.ref)
+        return located
 
     def _transact(self, statement: Transact) -> None:
-        if not self.lakes.lake.format.transacts and not self.in_transaction:
+        if self.lakes.lake.format.transactions is None and not self.in_transaction:
             raise unsupported(f"{statement.what} on a lake of format {self.lakes.lake.format.name}")
         if statement.what == "BEGIN":
-            whole_on(self.lakes.lake, self.engine.name)
+            transactions_on(self.lakes.lake, self.engine.name)
             if self.in_transaction:
                 raise InvalidConfig("BEGIN in a transaction: one is open already. COMMIT or ROLLBACK it first.")
         elif not self.in_transaction:
@@ -103,6 +117,6 @@ class Checks:
         try:
             self.lakes = self.lakes.using(*self.lakes.place(statement.target))
         except TableNotFound:
-            if self.is_first:  # else a statement before may make it
+            if self.is_first:  # else an earlier statement may create it
                 raise
             self.lakes = self.lakes.using(*self.lakes.schema_of(statement.target))

@@ -1,4 +1,4 @@
-"""What a lake holds and what a table is like, as rows: SHOW and DESCRIBE."""
+"""Results of SHOW and DESCRIBE: the contents of a lake and the properties of a table, as rows."""
 
 from __future__ import annotations
 
@@ -21,10 +21,17 @@ from duckrun.values.snapshot import Snapshot, TableRef
 
 
 def names(lakes: Lakes, temporary: Sequence[str], statement: Show, hidden: Iterable[TableRef] = ()) -> pa.Table:
-    """Schemas, or tables and views, by their names. ``hidden`` tables are none to the run."""
+    """Return the rows of SHOW: schemas, or tables and views.
+
+    Args:
+        lakes: the lakes of the session.
+        temporary: the names of temporary views.
+        statement: the SHOW.
+        hidden: tables that this run must not see.
+    """
     if statement.what == "schemas":
-        found = [".".join(filter(None, (lake.name, name))) for lake in lakes for name in sorted(lake.schemas())]
-        return _table({"schema": pa.string()}, [(name,) for name in found])
+        schemas = [".".join(filter(None, (lake.name, name))) for lake in lakes for name in sorted(lake.schemas())]
+        return _table({"schema": pa.string()}, [(name,) for name in schemas])
     schema = statement.within[-1] if statement.within else None
     lake = lakes.lake
     if len(statement.within) > 1:
@@ -38,9 +45,20 @@ def names(lakes: Lakes, temporary: Sequence[str], statement: Show, hidden: Itera
     return _table(dict.fromkeys(("schema", "name", "kind"), pa.string()), rows)
 
 
-def description(reading: Reading, engine: Engine, statement: Describe, found: Located | None) -> pa.Table:
-    """Columns, properties, detail or history of what a name stands for; ``found`` is None for a temporary name."""
-    table = found if found is not None and found.view is None else None
+def description(reading: Reading, engine: Engine, statement: Describe, located: Located | None) -> pa.Table:
+    """Return the rows of DESCRIBE: columns, properties, detail or history of a table or view.
+
+    Args:
+        reading: the reads of the statement.
+        engine: the engine of the session.
+        statement: the DESCRIBE.
+        located: the table or view; None for a temporary name.
+
+    Raises:
+        InvalidConfig: for anything but the columns of a view, and for an unknown property.
+        TableNotFound: for an unknown table, with the nearest names.
+    """
+    table = located if located is not None and located.view is None else None
     if statement.what == "columns":
         return _columns(reading, engine, statement.target, None if table is None else table.ref)
     if table is None:
@@ -74,11 +92,15 @@ def _columns(reading: Reading, engine: Engine, target: Parts, ref: TableRef | No
 
 
 def _properties(snapshot: Snapshot, key: str | None) -> pa.Table:
-    """A table's properties, or the one of a name. Raises InvalidConfig with the nearest where there is none of that name."""
-    found = snapshot.properties
-    if key is not None and key not in found:
-        raise InvalidConfig(f"Table {snapshot.ref} has no property {key!r}.{did_you_mean(key, found)}")
-    rows = [(name, value) for name, value in sorted(found.items()) if key in (None, name)]
+    """Return a table's properties, or the one named ``key``.
+
+    Raises:
+        InvalidConfig: for an unknown property, with the nearest names.
+    """
+    properties = snapshot.properties
+    if key is not None and key not in properties:
+        raise InvalidConfig(f"Table {snapshot.ref} has no property {key!r}.{did_you_mean(key, properties)}")
+    rows = [(name, value) for name, value in sorted(properties.items()) if key in (None, name)]
     return _table(dict.fromkeys(("key", "value"), pa.string()), rows)
 
 
@@ -87,7 +109,7 @@ def _table(columns: Mapping[str, pa.DataType], rows: Sequence[tuple[Any, ...]]) 
 
 
 def _rows(entries: Sequence[dict[str, Any]]) -> pa.Table:
-    """What the log says as a table: maps as JSON, and columns that are empty throughout as text."""
+    """Return log entries as a table: maps become JSON, and empty columns become strings."""
     names = list(dict.fromkeys(name for entry in entries for name in entry))
     columns: dict[str, pa.Array] = {}
     for name in names:

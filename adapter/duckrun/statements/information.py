@@ -1,6 +1,7 @@
-"""``information_schema`` of the lakes: their schemas, tables, views and columns, in the form of DuckDB's own views of these names.
+"""``information_schema`` of the lakes, in the form of DuckDB's own views of these names.
 
-Each is a query of constants, which either engine reads as it is, and which stays the same however late it is asked.
+Each view is a query of constants. Both engines can read it, and its rows do not change until it is
+executed.
 """
 
 from __future__ import annotations
@@ -27,24 +28,28 @@ if TYPE_CHECKING:
 
 Row = Mapping[str, Any]
 _Column = tuple[str, str, bool, str | None, str | None]
-"""Its name, its type, whether it may be NULL, its comment and its default."""
+"""Name, type, nullability, comment and default of a column."""
 _TEMPORARY = "temp"
 
 
 def held(lake: Lake, schema: str | None = None) -> Iterator[tuple[str, str, str]]:
-    """The schema, the name and the kind (``table`` or ``view``) of what a lake holds."""
+    """Yield schema, name and kind (``table`` or ``view``) of the tables and views of a lake."""
     for each in [schema] if schema is not None else sorted(lake.schemas()):
         for kind, names in (("table", lake.tables(each)), ("view", lake.views(each))):
             yield from ((each, name, kind) for name in sorted(names))
 
 
 def is_information(parts: Sequence[str]) -> bool:
-    """True for the name of a table of ``information_schema``."""
+    """Return True for the name of a table of ``information_schema``."""
     return len(parts) > 1 and parts[-2].lower() == INFORMATION
 
 
 def view(reading: Reading, parts: Sequence[str]) -> exp.Expr:
-    """One of the views, with what is there now: of all lakes, or of the one that is named. Raises TableNotFound for another name."""
+    """Return one of the views with its current rows, of all lakes or of the named one.
+
+    Raises:
+        TableNotFound: for an unknown view, with the nearest names.
+    """
     name = parts[-1].lower()
     if name not in _VIEWS:
         raise TableNotFound(
@@ -52,32 +57,35 @@ def view(reading: Reading, parts: Sequence[str]) -> exp.Expr:
         )
     lakes = list(reading.lakes) if len(parts) < 3 else [reading.lakes.named(parts[0], ".".join(parts))]
     columns, rows = _VIEWS[name]
-    asked = parts[0] if len(parts) == 3 else None
+    lake_name = parts[0] if len(parts) == 3 else None
     with arrow_types_spelled() as spelled:
-        found = [row for lake in lakes for row in rows(_Lake(reading, lake, spelled, asked))]
+        listed = [row for lake in lakes for row in rows(_Lake(reading, lake, spelled, lake_name))]
         if len(parts) < 3 and name in _TEMPORARIES:
-            found += _TEMPORARIES[name](_Lake(reading, reading.lakes.own, spelled))
-    return constant_rows(columns, found, reading.engine.name)
+            listed += _TEMPORARIES[name](_Lake(reading, reading.lakes.own, spelled))
+    return constant_rows(columns, listed, reading.engine.name)
 
 
 @dataclass(frozen=True)
 class _Lake:
-    """One lake, as a statement reads it."""
+    """A lake, as one statement reads it."""
 
     reading: Reading
     lake: Lake
     spelled: Callable[[pa.Schema], list[str]]
-    """The types of a schema in DuckDB's words."""
+    """Return the types of a schema as DuckDB writes them."""
     asked: str | None = None
-    """What the statement calls the lake."""
+    """Name of the lake in the statement."""
 
     @property
     def catalog(self) -> str:
-        """The name by which a statement may name it."""
+        """Name that a statement may use for the lake."""
         return self.asked or self.lake.name or OWN_CATALOGS[0]
 
     def of_query(self, *name: str) -> list[tuple[str, str]]:
-        """The columns of a name, of a view that does not say them; none of one whose tables are gone."""
+        """Return the columns of a view whose definition lists none.
+
+        Empty if its tables are gone.
+        """
         parts: Any = [exp.to_identifier(part, quoted=True) for part in reversed(name)]
         table = exp.Table(**dict(zip(("this", "db", "catalog"), parts, strict=False)))
         try:
@@ -86,11 +94,14 @@ class _Lake:
             return []
 
     def types(self, snapshot: Snapshot) -> list[str]:
-        """The types of a table's columns in DuckDB's words: as its format has them, where they are DuckDB's."""
+        """Return a table's column types as DuckDB writes them.
+
+        A format that stores DuckDB types gives its own.
+        """
         return self.spelled(snapshot.schema) if snapshot.sql_types is None else list(snapshot.sql_types.values())
 
     def snapshot(self, schema: str, name: str) -> Snapshot | None:
-        """A table as it is read; None for one that was dropped since it was listed."""
+        """Return a table's snapshot; None for a table that was dropped after it was listed."""
         try:
             return self.reading.snapshot(self.lake.resolve(schema, name))
         except TableNotFound:
@@ -98,7 +109,7 @@ class _Lake:
 
 
 def column_types(frame: LazyRows) -> list[tuple[str, str]]:
-    """The columns of a frame with their types in its engine's SQL."""
+    """Return a frame's columns with their types in the engine's SQL."""
     kinds: Sequence[Any] = frame.native.dtypes  # DuckDB: types; Spark: pairs of name and type
     return [
         (name, str(kind[1] if isinstance(kind, tuple) else kind))
@@ -178,7 +189,7 @@ def _described(place: Row, columns: Sequence[_Column]) -> Iterator[Row]:
 
 
 def _in_duckdbs_words(kind: str) -> str:
-    """A type of a view's column, which is in the words of the engine that made it."""
+    """Return the type of a view's column in DuckDB's SQL; a view stores its engine's types."""
     try:
         return spelled_by_duckdb(kind)
     except InvalidConfig:
@@ -192,7 +203,7 @@ _BITS = {
 
 
 def _number(kind: str) -> tuple[int | None, int | None, int | None]:
-    """The precision of a number's type, its radix, and its scale."""
+    """Return precision, radix and scale of a numeric type."""
     if kind in _BITS:
         return _BITS[kind], 2, 0
     if kind.startswith("DECIMAL(") and kind.endswith(")"):
@@ -201,11 +212,11 @@ def _number(kind: str) -> tuple[int | None, int | None, int | None]:
     return None, None, None
 
 
-# -- what only the session knows
+# -- temporary views and tables
 
 
 def _temporary_names(of: _Lake) -> Iterator[tuple[Row, bool]]:
-    """Where each lies, and whether it is a table."""
+    """Yield the place of each temporary name, and True if it is a table."""
     for name in sorted({*of.reading.temp_views, *of.reading.engine.temp_names}):
         yield {"table_catalog": _TEMPORARY, "table_schema": "main", "table_name": name}, of.reading.engine.is_kept(name)
 
@@ -221,39 +232,31 @@ def _temporary_columns(of: _Lake) -> Iterator[Row]:
         yield from _described(place, [(column, kind, True, None, None) for column, kind in columns])
 
 
-# -- the columns of each view, those that are always NULL included, as DuckDB has them
+# -- DuckDB's columns of each view, including those that are always NULL
 
 _TEXT, _INTEGER, _BIGINT, _BOOLEAN = "VARCHAR", "INTEGER", "BIGINT", "BOOLEAN"
 _PLACE = dict.fromkeys(("table_catalog", "table_schema", "table_name"), _TEXT)
 _OF_COLUMNS = {
-    **_PLACE, "column_name": _TEXT, "ordinal_position": _INTEGER, "column_default": _TEXT, "is_nullable": _TEXT, "data_type": _TEXT,
-    "character_maximum_length": _INTEGER, "character_octet_length": _INTEGER, "numeric_precision": _INTEGER,
-    "numeric_precision_radix": _INTEGER, "numeric_scale": _INTEGER, "datetime_precision": _INTEGER, "interval_type": _TEXT,
-    "interval_precision": _INTEGER,
-    **dict.fromkeys((
-        "character_set_catalog", "character_set_schema", "character_set_name", "collation_catalog", "collation_schema",
-        "collation_name", "domain_catalog", "domain_schema", "domain_name", "udt_catalog", "udt_schema", "udt_name", "scope_catalog",
-        "scope_schema", "scope_name",
-    ), _TEXT),
-    "maximum_cardinality": _BIGINT, "dtd_identifier": _TEXT, "is_self_referencing": _BOOLEAN, "is_identity": _BOOLEAN,
-    **dict.fromkeys((
-        "identity_generation", "identity_start", "identity_increment", "identity_maximum", "identity_minimum",
-    ), _TEXT),
-    "identity_cycle": _BOOLEAN, "is_generated": _TEXT, "generation_expression": _TEXT, "is_updatable": _BOOLEAN, "COLUMN_COMMENT": _TEXT,
+    **_PLACE, "column_name": _TEXT, "ordinal_position": _INTEGER, "column_default": _TEXT, "is_nullable": _TEXT,
+    "data_type": _TEXT, "character_maximum_length": _INTEGER, "character_octet_length": _INTEGER,
+    "numeric_precision": _INTEGER, "numeric_precision_radix": _INTEGER, "numeric_scale": _INTEGER,
+    "datetime_precision": _INTEGER, "interval_type": _TEXT, "interval_precision": _INTEGER, **dict.fromkeys((
+    "character_set_catalog", "character_set_schema", "character_set_name", "collation_catalog", "collation_schema",
+    "collation_name", "domain_catalog", "domain_schema", "domain_name", "udt_catalog", "udt_schema", "udt_name",
+    "scope_catalog", "scope_schema", "scope_name", ), _TEXT), "maximum_cardinality": _BIGINT,
+    "dtd_identifier": _TEXT, "is_self_referencing": _BOOLEAN, "is_identity": _BOOLEAN, **dict.fromkeys((
+    "identity_generation", "identity_start", "identity_increment", "identity_maximum", "identity_minimum", ),
+    _TEXT), "identity_cycle": _BOOLEAN, "is_generated": _TEXT, "generation_expression": _TEXT,
+    "is_updatable": _BOOLEAN, "COLUMN_COMMENT": _TEXT,
 }  # fmt: skip
 _OF_TABLES = {
-    **_PLACE,
-    **dict.fromkeys((
-        "table_type", "self_referencing_column_name", "reference_generation", "user_defined_type_catalog",
-        "user_defined_type_schema", "user_defined_type_name", "is_insertable_into", "is_typed", "commit_action", "TABLE_COMMENT",
-    ), _TEXT),
+    **_PLACE, **dict.fromkeys(( "table_type", "self_referencing_column_name", "reference_generation",
+    "user_defined_type_catalog", "user_defined_type_schema", "user_defined_type_name", "is_insertable_into",
+    "is_typed", "commit_action", "TABLE_COMMENT", ), _TEXT),
 }  # fmt: skip
 _OF_VIEWS = {
-    **_PLACE,
-    **dict.fromkeys((
-        "view_definition", "check_option", "is_updatable", "is_insertable_into", "is_trigger_updatable", "is_trigger_deletable",
-        "is_trigger_insertable_into",
-    ), _TEXT),
+    **_PLACE, **dict.fromkeys(( "view_definition", "check_option", "is_updatable", "is_insertable_into",
+    "is_trigger_updatable", "is_trigger_deletable", "is_trigger_insertable_into", ), _TEXT),
 }  # fmt: skip
 _OF_SCHEMATA = dict.fromkeys((
     "catalog_name", "schema_name", "schema_owner", "default_character_set_catalog", "default_character_set_schema",

@@ -1,4 +1,4 @@
-"""Macros of the lakes, found for the statements that call them."""
+"""Lookup and expansion of the lakes' macros."""
 
 from __future__ import annotations
 
@@ -22,24 +22,31 @@ from duckrun.values.snapshot import TableRef
 
 @dataclass
 class Macros:
-    """The macros that the statements of a text may call, in their order: those of the lakes, and those that the text makes."""
+    """The macros that statements may call.
+
+    Those of the lakes, and those that earlier statements create.
+    """
 
     lakes: Lakes
     _listed: dict[int, dict[tuple[str, str], Macro]] = field(default_factory=dict)
-    """The macros of a lake by their schema and name in lower case, each lake asked once."""
+    """Macros by schema and name in lower case, per lake; each lake is read once."""
 
     def expand(self, source: StatementText) -> StatementText:
-        """A statement with its calls of macros as what they stand for. Raises InvalidConfig for arguments that a macro does not take."""
-        if source.dialect != "duckdb" or not any(lake.format.transacts for lake in self.lakes):
+        """Replace the macro calls of a statement by the macros' text.
+
+        Raises:
+            InvalidConfig: for arguments that a macro does not take.
+        """
+        if source.dialect != "duckdb" or not any(lake.has_catalog for lake in self.lakes):
             return source
         return expanded(source, self.find)
 
     def read(self, statement: Statement) -> None:
-        """Know what a statement will have done for those behind it."""
+        """Apply a USE, CREATE MACRO or DROP MACRO for the statements behind it."""
         if isinstance(statement, Use):
             try:
                 self.lakes = self.lakes.using(*self.lakes.place(statement.target))
-            except TableNotFound:  # a statement before makes it, or its own check says what is wrong
+            except TableNotFound:  # an earlier statement creates it, or the statement's own check fails
                 self.lakes = self.lakes.using(*self.lakes.schema_of(statement.target))
         elif isinstance(statement, CreateMacro | DropMacro):
             lake, schema, name = place(self.lakes, statement.target)
@@ -56,7 +63,7 @@ class Macros:
             return None
         try:
             lake, schema = _lake_of(self.lakes, parts)
-        except TableNotFound:  # no lake: a column with a function of its own behind a dot
+        except TableNotFound:  # not a lake but a column: column.function()
             return None
         macro = self._of(lake).get((schema.lower(), parts[-1].lower()))
         if macro is None:
@@ -79,23 +86,28 @@ class Macros:
 
 
 def query_of_view(lakes: Lakes, lake: Lake, schema: str, sql: str) -> str:
-    """The query of a view of DuckDB's, which may call macros of its lake."""
-    if not lake.format.transacts:
+    """Return the query of a DuckDB view, with calls of its lake's macros expanded."""
+    if not lake.has_catalog:
         return sql
     [source] = split(sql, "duckdb")
-    found = Macros(lakes.using(lake, schema)).expand(source)
-    return sql if found is source else found.text
+    expanded_query = Macros(lakes.using(lake, schema)).expand(source)
+    return sql if expanded_query is source else expanded_query.text
 
 
 def place(lakes: Lakes, parts: Parts) -> tuple[Lake, str, str]:
-    """The lake, the schema and the name of a macro. Raises TableNotFound for a lake that is not attached."""
+    """Return the lake, the schema and the name of a macro.
+
+    Raises:
+        TableNotFound: for a lake that is not attached.
+        InvalidConfig: for a name of more than three parts.
+    """
     if len(parts) > 3:
         raise InvalidConfig(f"{'.'.join(parts)} is no macro's name; write name, schema.name or lake.schema.name.")
     lake, schema = _lake_of(lakes, parts)
-    spelled = lake.schema_named(schema) if lake.format.transacts else None
+    spelled = lake.schema_named(schema) if lake.has_catalog else None
     return lake, spelled or schema, parts[-1]
 
 
 def _lake_of(lakes: Lakes, parts: Parts) -> tuple[Lake, str]:
-    """The lake and the schema that a macro's name says."""
+    """Return the lake and the schema of a macro's name."""
     return (lakes.lake, lakes.schema) if len(parts) == 1 else lakes.schema_of(parts[:-1])

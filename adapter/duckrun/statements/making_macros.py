@@ -1,4 +1,4 @@
-"""CREATE MACRO and DROP MACRO, looked at and carried out."""
+"""Checks and execution of CREATE MACRO and DROP MACRO."""
 
 from __future__ import annotations
 
@@ -14,10 +14,16 @@ from duckrun.values.nearest import did_you_mean
 
 
 def check(lakes: Lakes, statement: CreateMacro | DropMacro) -> None:
-    """Raise UnsupportedFeature for a lake that keeps none, ReadOnlyLake, InvalidConfig for a name that is taken: before anything runs."""
+    """Check a statement before anything runs.
+
+    Raises:
+        UnsupportedFeature: for a lake whose format has no macros.
+        ReadOnlyLake: for a read-only lake.
+        InvalidConfig: for the name of a DuckDB function.
+    """
     what = "CREATE MACRO" if isinstance(statement, CreateMacro) else "DROP MACRO"
     lake, schema, name = place(lakes, statement.target)
-    if not lake.format.transacts:
+    if not lake.has_catalog:
         raise unsupported(f"{what} on a lake of format {lake.format.name}")
     lake.check_name(schema)
     lake.check_name(name)
@@ -27,33 +33,52 @@ def check(lakes: Lakes, statement: CreateMacro | DropMacro) -> None:
 
 
 def create(lakes: Lakes, statement: CreateMacro, sql: str) -> tuple[str, str]:
-    """Make a macro of a text with full names; its name, and why it was not made where that is fine."""
+    """Store a macro.
+
+    Args:
+        lakes: the lakes of the session.
+        statement: the CREATE MACRO.
+        sql: the macro's text with qualified names.
+
+    Returns:
+        The macro's name, and the reason if nothing was stored, else "".
+
+    Raises:
+        InvalidConfig: if the macro exists, and the statement replaces none.
+    """
     lake, schema, name = place(lakes, statement.target)
     before = _like(lake, schema, name)
     if before is not None and statement.if_exists == "ignore":
         return str(before), "the macro exists already"
     if before is not None and statement.if_exists == "error":
         raise InvalidConfig(f"Macro {before} exists already; CREATE OR REPLACE MACRO puts this one in its place.")
-    made = Macro(
+    macro = Macro(
         schema, name if before is None else before.name, (MacroForm(statement.parameters, sql, statement.is_table),)
     )
-    if before is not None and before == made:
-        return str(made), "the macro is so already"
-    lake.put_macro(made)
-    return str(made), ""
+    if before is not None and before == macro:
+        return str(macro), "the macro is so already"
+    lake.put_macro(macro)
+    return str(macro), ""
 
 
 def drop(lakes: Lakes, statement: DropMacro) -> tuple[str, str]:
-    """Drop a macro; its name, and why nothing was done where that is fine. Raises TableNotFound with the nearest."""
+    """Drop a macro.
+
+    Returns:
+        The macro's name, and the reason if nothing was dropped, else "".
+
+    Raises:
+        TableNotFound: for an unknown macro, with the nearest names.
+    """
     lake, schema, name = place(lakes, statement.target)
-    found = _like(lake, schema, name)
-    if found is None:
+    existing = _like(lake, schema, name)
+    if existing is None:
         if statement.if_exists:
             return f"{schema}.{name}", "there is no such macro"
         known = [str(macro) for macro in lake.macros().values()]
         raise TableNotFound(f"There is no macro {schema}.{name} to drop.{did_you_mean(f'{schema}.{name}', known)}")
-    lake.drop_macro(lake.schema_ref(found.schema), found.name)
-    return str(found), ""
+    lake.drop_macro(lake.schema_ref(existing.schema), existing.name)
+    return str(existing), ""
 
 
 def _like(lake: Lake, schema: str, name: str) -> Macro | None:

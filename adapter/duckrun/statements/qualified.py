@@ -1,4 +1,4 @@
-"""Texts that a lake keeps, with the names in them as they mean in any session."""
+"""Qualified names in the SQL that a lake stores (views, macros), for use in any session."""
 
 from __future__ import annotations
 
@@ -9,13 +9,17 @@ from duckrun.sql.names import replace_tables
 from duckrun.values.snapshot import TableRef
 
 
-def qualified_view(tree: exp.Expr, view: TableRef, own: str | None) -> exp.Expr:
-    """A view's query with its table names in the view's own lake, and bare ones in its own schema. ``own`` is the
-    catalog by which the query itself names that lake.
+def qualified_view(tree: exp.Expr, view: TableRef, lake_name: str | None) -> exp.Expr:
+    """Qualify the table names of a view's query by its own lake and schema.
+
+    Args:
+        tree: the query.
+        view: the view.
+        lake_name: the catalog name that the query itself uses for its lake.
     """
 
     def qualify(table: exp.Table) -> exp.Expr | None:
-        if table.catalog and table.catalog not in (own, *OWN_CATALOGS):
+        if table.catalog and table.catalog not in (lake_name, *OWN_CATALOGS):
             return None
         named = exp.table_(table.name, db=table.db or view.schema, catalog=view.catalog or OWN_CATALOGS[0], quoted=True)
         for clause in ("when", "version"):

@@ -1,4 +1,4 @@
-"""What one statement reads: its names become tables at one version each, in its syntax tree."""
+"""Tables that one statement reads: each name in its tree becomes a table pinned at one version."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ if TYPE_CHECKING:
 
 
 _OFTEN = 8
-"""Times that a query names a table from which on it is read often."""
+"""Minimum number of times that a query names a table for it to count as read often."""
 _SMALL = 16 * 1024**2
-"""Bytes of data files up to which a table is small."""
+"""Maximum size of a small table's data files, in bytes."""
 
 
 @dataclass
 class Reading:
-    """The tables that one statement reads, each pinned at its first use; views stand in it as their queries.
+    """The tables that one statement reads, pinned at their first use; views become their queries.
 
-    ``temp_views`` are queries with a name that only this session knows. ``reads`` is what was read so far:
-    it decides whether a write of the statement may go on top of what others commit.
+    ``temp_views`` are the named queries of this session. ``reads`` is what was read so far. It
+    decides whether a write of the statement may commit on top of other commits.
     """
 
     lakes: Lakes
@@ -57,20 +57,26 @@ class Reading:
     temp_views: Mapping[str, exp.Query] = field(default_factory=dict)
     reads: Reads = NOTHING
     _names: dict[str, None] = field(default_factory=dict)
-    """Tables, and values of the session, that are read, in the order of the text."""
+    """Tables and session values that are read, in the order of the text."""
     _open: list[str] = field(default_factory=list)
     _pinned: dict[tuple[Parts, int | None, str | None], exp.Expr] = field(default_factory=dict)
-    """Tables by their name and version: a query of a thousand branches looks each of its tables up once."""
+    """Tables by name and version: a query of a thousand branches resolves each table once."""
     _snapshots: dict[tuple[Parts, int | None, str | None], Snapshot] = field(default_factory=dict)
     _often: frozenset[Parts] = frozenset()
-    """Names that one query has many times."""
+    """Names that one query reads often."""
     _is_often: bool = False
-    """True within a view whose name is one of them."""
+    """True inside a view that is read often."""
     _scans: dict[str, str] | None = None
-    """Common table expressions of the query that is read, each a scan of a small table that it reads often; None where it may have none."""
+    """Common table expressions of the current query: one scan per small table that it reads often.
+    None if the query cannot have any.
+    """
 
     def frame(self, query: exp.Expr) -> LazyRows:
-        """The rows of a query over the lakes: lazy. Raises TableNotFound with the nearest names."""
+        """Return the rows of a query over the lakes, lazily.
+
+        Raises:
+            TableNotFound: for an unknown table, with the nearest names.
+        """
         with self._pinning(
             {} if self.engine.shares_scans and may_have_scans(query, self.engine.name) else None
         ) as scans:
@@ -80,18 +86,23 @@ class Reading:
         return frame
 
     def about(self, mode: str) -> str:
-        """The beginning of a message about what this statement reads."""
+        """Return the start of a message about the tables that this statement reads."""
         return about_tables(mode, self._names)
 
     def pinned(self, tree: exp.Expr, *, inner: bool = False) -> exp.Expr:
-        """A query or expression with every table at its version, and every view as its query. ``inner`` is one that stands in another."""
+        """Return a tree with every table at its version, and every view as its query.
+
+        Args:
+            tree: a query or an expression.
+            inner: True for a subquery.
+        """
         names = Counter(parts_of(table) for table in all_in(tree, exp.Table))
         self._often |= {name for name, count in names.items() if count >= _OFTEN}
         return replace_tables(tree, self._resolve, self.names, self._changes, dialect=self.engine.name, inner=inner)
 
     @contextmanager
     def _pinning(self, scans: dict[str, str] | None) -> Iterator[dict[str, str] | None]:
-        """Meanwhile tables become scans of one text, of which ``scans`` are the common table expressions."""
+        """Resolve tables as scans of one text, with ``scans`` as its common table expressions."""
         if scans is None and self._scans is None:
             yield None
             return
@@ -103,13 +114,13 @@ class Reading:
 
     @property
     def names(self) -> Names:
-        """Finds the tables and columns of a query."""
+        """Lookup of the tables and columns of a query."""
         return Names(self.lakes.schema, self.lakes.catalogs, self._columns)
 
     def _columns(self, table: exp.Table) -> list[str] | None:
-        """The columns of a table, view or change query; None for another function."""
+        """Return the columns of a table, view or change query; None for another function."""
         is_call = isinstance(table.this, exp.Func)
-        with self._pinning(None):  # it is asked for its columns alone
+        with self._pinning(None):  # only the columns are read
             rows = self._changes(table) if is_call else self._resolve(table)
         snapshot = self._snapshots.get((parts_of(table), *self._asked(table)))
         if snapshot is not None:
@@ -119,11 +130,16 @@ class Reading:
         return self.engine.select(exp.select("*").from_(rows or exp.table_(table.name, quoted=True))).columns
 
     def text(self, tree: exp.Expr) -> str:
-        """A query or expression as the engine's own SQL, pinned."""
+        """Return a query or expression as pinned SQL of the engine."""
         return text_in(self.pinned(tree), self.engine.name)
 
     def snapshot(self, ref: TableRef, newest: Snapshot | None = None) -> Snapshot:
-        """The version of a table that this statement reads; ``newest`` is that of now, where it has been read already."""
+        """Return the snapshot of a table that this statement reads.
+
+        Args:
+            ref: the table.
+            newest: its newest snapshot, if that was already read.
+        """
 
         def load(ref: TableRef, version: int | None = None) -> Snapshot:
             return newest if version is None and newest is not None else self.lakes.snapshot(ref, version)
@@ -149,65 +165,68 @@ class Reading:
         known = self._pinned.get((parts_of(table), version, timestamp))
         if known is not None:
             return known.copy()
-        found = locate(self.lakes, parts_of(table))
-        ref, view = found.ref, found.view
+        located = locate(self.lakes, parts_of(table))
+        ref, view = located.ref, located.view
         self._refuse_circle(str(ref))
         if view is None:
             self._names[str(ref)] = None
         else:
             _refuse_travel(name, "a view", version, timestamp)
-            sql = view.sql if view.dialect != "duckdb" else query_of_view(self.lakes, found.lake, ref.schema, view.sql)
+            sql = (
+                view.sql if view.dialect != "duckdb" else query_of_view(self.lakes, located.lake, ref.schema, view.sql)
+            )
             query = parse_query(sql, view.dialect)
             return self._expanded(table, str(ref), qualified_view(query, ref, view.catalog))
         if version is None and timestamp is None:
-            snapshot = self.snapshot(ref, found.newest)
+            snapshot = self.snapshot(ref, located.newest)
             self.note(snapshot)
         else:
             snapshot = self.lakes.snapshot(ref, version, timestamp)
             self.reads = together(self.reads, Reads.of(snapshot))
-        pinned = self._scan(snapshot, found.lake) if self._has_often(table) else self.engine.pinned(snapshot)
+        pinned = self._scan(snapshot, located.lake) if self._has_often(table) else self.engine.pinned(snapshot)
         self._pinned[parts_of(table), version, timestamp] = pinned
         self._snapshots[parts_of(table), version, timestamp] = snapshot
         return pinned.copy()
 
     def _changes(self, table: exp.Table) -> exp.Expr | None:
-        """The rows of a change query, or of a list of what is there, for a call of one."""
+        """Return the rows of a change query or of a catalog list; None for another call."""
         listed = list_in(table)
         if listed is not None:
             if self.engine.name != "duckdb":
                 raise UnsupportedFeature(
-                    f"{listed}() is a function of DuckDB's: read {INFORMATION}, which {self.engine.name} has too, or run this with engine: duckdb."
+                    f"{listed}() is a function of DuckDB's: read {INFORMATION}, which {self.engine.name} has too, "
+                    "or run this with engine: duckdb."
                 )
             return list_rows(listed, lambda view: text_in(information.view(self, (INFORMATION, view)), "duckdb"))
-        asked = change_query(table)
-        if asked is None:
+        parsed = change_query(table)
+        if parsed is None:
             return None
-        name, spec = asked
+        name, spec = parsed
         if isinstance(spec, OwnQuery) and spec.function in LAKE_FUNCTIONS:
             lake = self.lakes.named(name[0], f"{spec.function}('{name[0]}')") if name else self.lakes.lake
             self.engine.reach(lake)
             return self.engine.inlined(own_rows(lake.format, lake.schema_ref(lake.default_schema), spec, self.engine))
-        found = locate(self.lakes, tuple(name))
-        if found.view is not None:
-            raise InvalidConfig(f"{found.ref} is a view, which has no changes of its own; ask the tables under it.")
-        self._names[str(found.ref)] = None
-        own = self.lakes.of(found.ref)
-        if isinstance(spec, ChangeSpec) and spec.kind == "feed" and own.format.state_reader is not None:
+        located = locate(self.lakes, tuple(name))
+        if located.view is not None:
+            raise InvalidConfig(f"{located.ref} is a view, which has no changes of its own; ask the tables under it.")
+        self._names[str(located.ref)] = None
+        lake_of_table = self.lakes.of(located.ref)
+        if isinstance(spec, ChangeSpec) and spec.kind == "feed" and lake_of_table.format.transactions is not None:
             spec = own_query(spec)
         if isinstance(spec, OwnQuery):
-            self.note(self.snapshot(found.ref, found.newest))
-            self.engine.reach(own)
-            return self.engine.inlined(own_rows(own.format, found.ref, spec, self.engine))
+            self.note(self.snapshot(located.ref, located.newest))
+            self.engine.reach(lake_of_table)
+            return self.engine.inlined(own_rows(lake_of_table.format, located.ref, spec, self.engine))
         newest = None
         if spec.to_version is None:
-            newest = self.snapshot(found.ref, found.newest)
+            newest = self.snapshot(located.ref, located.newest)
             self.note(newest)
-        self.engine.reach(self.lakes.of(found.ref))
-        changes = Changes(self.lakes.of(found.ref).format, found.ref, spec, newest)
+        self.engine.reach(self.lakes.of(located.ref))
+        changes = Changes(self.lakes.of(located.ref).format, located.ref, spec, newest)
         return self.engine.inlined(changes.rows(self.engine))
 
     def note(self, snapshot: Snapshot) -> None:
-        """Rows of a table are read, at the version that is its newest for this run."""
+        """Record that a table is read at the version that is the newest for this run."""
         read = Read.of(snapshot)
         self.reads = together(self.reads, Reads.of(snapshot, read))
         self.pins.log.note(snapshot.ref.location, read)
@@ -216,20 +235,21 @@ class Reading:
         return self._is_often or parts_of(table) in self._often
 
     def _scan(self, snapshot: Snapshot, lake: Lake) -> exp.Expr:
-        """A table that a query reads often. Each scan of it costs as much as a small query, so a small table is scanned once, and a
-        large one, whose scans may each need another part of it, is opened once.
+        """Return a scan of a table that a query reads often.
+
+        Each scan costs as much as a small query. So a small table is scanned once. A large table is
+        opened once, because each of its scans may need another part of it.
         """
         if self._scans is None or snapshot.files().weight()[1] > _SMALL:
             mark = lake.format.fingerprint(snapshot.ref, snapshot.version)
             return self.engine.pinned(replace(snapshot, long_log=snapshot.long_log or mark))
-        name = (
-            f"duckrun scan {len(self._scans) + 1}"  # quoted wherever DuckDB writes it down, by which it is known again
-        )
+        # The blanks force quotes, which make the name recognizable in DuckDB's text.
+        name = f"duckrun scan {len(self._scans) + 1}"
         self._scans[name] = text_in(self.engine.pinned(snapshot), self.engine.name)
         return exp.Subquery(this=exp.var(f"SELECT * FROM {quote_identifier(name)}"))
 
     def _expanded(self, table: exp.Table, name: str, query: exp.Expr) -> exp.Expr:
-        """The query of a view in the place of its name."""
+        """Return the query of a view, to replace the view's name."""
         key = parts_of(table), None, None
         if key not in self._pinned:
             is_often, self._is_often = self._is_often, self._has_often(table)
@@ -242,7 +262,7 @@ class Reading:
 
     @contextmanager
     def inside(self, view: str) -> Iterator[None]:
-        """While the query of a view is read, the view itself may not be."""
+        """Refuse that a view reads itself, while its query is resolved."""
         self._refuse_circle(view)
         self._open.append(view)
         try:
@@ -257,7 +277,7 @@ class Reading:
     # -- time travel
 
     def _asked(self, table: exp.Table) -> tuple[int | None, str | None]:
-        """The version or the time (ISO 8601) that a table's name is followed by."""
+        """Return the version or the time (ISO 8601) of a table's time travel clause."""
         clause = table.args.get("when") or table.args.get("version")
         if clause is None:
             return None, None
@@ -272,36 +292,41 @@ class Reading:
         return None, self._time(table, value)
 
     def _time(self, table: exp.Table, value: exp.Expr) -> str:
-        """The time that a table is read at. Raises InvalidConfig for an expression that is none."""
+        """Return the time of a time travel clause.
+
+        Raises:
+            InvalidConfig: for an expression that is no time.
+        """
         literal = value.this if isinstance(value, exp.Cast) else value
         if isinstance(literal, exp.Literal) and literal.is_string:
             return str(literal.this)
         moment: Any = exp.Select(expressions=[exp.alias_(exp.cast(value.copy(), "timestamptz"), "moment")])
         no_time = (
-            f"Table {dotted(table)}: {value.sql()} is no time. Read it at a timestamp, a date, or a text of ISO 8601, e.g. "
+            f"Table {dotted(table)}: {value.sql()} is no time. Read it at a timestamp, a date, or a text of ISO "
+            "8601, e.g. "
             "'2026-01-31 12:00:00'."
         )
         try:
-            found = self.engine.select(moment).collect()[0]["moment"]
+            result = self.engine.select(moment).collect()[0]["moment"]
         except DuckrunError as error:
             raise InvalidConfig(no_time) from error
-        if not isinstance(found, datetime):
+        if not isinstance(result, datetime):
             raise InvalidConfig(no_time)
-        return (found if found.tzinfo else found.replace(tzinfo=UTC)).isoformat()
+        return (result if result.tzinfo else result.replace(tzinfo=UTC)).isoformat()
 
 
 def parts_of(table: exp.Table) -> Parts:
-    """The parts of a table's name, as written."""
+    """Return the parts of a table's name, as written."""
     return tuple(part for part in (table.catalog, table.db, table.name) if part)
 
 
 def dotted(table: exp.Table) -> str:
-    """A table's name for messages, its parts joined by dots."""
+    """Return a table's qualified name for messages."""
     return ".".join(parts_of(table))
 
 
 def locate(lakes: Lakes, parts: tuple[str, ...]) -> Located:
-    """The lake and the table of a name, or of a folder: ``delta.`/a/path```."""
+    """Return the lake and the table of a name, or of a folder: ``delta.`/a/path```."""
     if len(parts) == 2 and parts[0].lower() == "delta" and "/" in parts[1]:
         return lakes.at(parts[1])
     return lakes.locate(parts)

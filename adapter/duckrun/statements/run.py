@@ -1,4 +1,7 @@
-"""Statements on a session: each one reads its tables at one version, and makes one commit at most."""
+"""Execution of statements on a session.
+
+Each reads its tables at one version, and commits at most once.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,6 @@ from duckrun.statements.information import column_types, is_information
 from duckrun.statements.parse.parameters import Params
 from duckrun.statements.parse.parsing import numbered, parse
 from duckrun.statements.parse.parts import unsupported
-from duckrun.statements.parse.tokens import StatementText
 from duckrun.statements.plan import merge, rows, upsert
 from duckrun.statements.plan.returning import returning
 from duckrun.statements.plan.rows import Asked, Work
@@ -41,7 +43,6 @@ from duckrun.statements.values import (
     CreateTableAs,
     CreateTemporary,
     CreateView,
-    Deallocate,
     Delete,
     Describe,
     Done,
@@ -55,7 +56,6 @@ from duckrun.statements.values import (
     OfNames,
     OnTable,
     Parts,
-    Prepare,
     Query,
     Reads,
     Rename,
@@ -75,11 +75,17 @@ from duckrun.values.upkeep import UpkeepSpec
 Result = LazyRows | Commit | MaintenanceResult | Done
 
 
+class StatementTransactions(Protocol):
+    """The open transaction of a session, as its statements see it."""
+
+    def refuse_failed(self) -> None: ...
+    def enter_statement(self, *, writes: bool) -> None: ...
+
+
 class StatementSession(Protocol):
-    """What a statement needs of the session that it is carried out in."""
+    """The interface of a session that executes statements."""
 
     temp_views: dict[str, exp.Query]
-    prepared: dict[str, StatementText]
 
     @property
     def lakes(self) -> Lakes: ...
@@ -94,8 +100,8 @@ class StatementSession(Protocol):
     def begin(self) -> Any: ...
     def commit(self) -> None: ...
     def rollback(self) -> None: ...
-    def refuse_failed(self) -> None: ...
-    def enter_statement(self, *, writes: bool) -> None: ...
+    @property
+    def transactions(self) -> StatementTransactions: ...
     def maintain(
         self, spec: UpkeepSpec, table: TableRef | None = None, *, lake: Lake | None = None
     ) -> MaintenanceResult: ...
@@ -120,21 +126,28 @@ def run(
     schema_mode: SchemaMode = "fail",
     app: AppTransaction | None = None,
 ) -> Result:
-    """The result of the last statement of a text. All are read and checked before the first of them runs.
+    """Execute the statements of a text, and return the result of the last one.
 
-    With ``app``, each statement that writes takes the next version of it.
+    All statements are parsed and checked before the first one runs.
+
+    Args:
+        session: the session.
+        text: one or more statements.
+        dialect: the dialect of the text.
+        params: values of the parameters in the text.
+        schema_mode: treatment of columns that the target lacks.
+        app: an application's version; each statement that writes takes the next one.
     """
     statements = parse(
         text,
         dialect,
         params,
-        session.prepared,
         macros.Macros(session.lakes),
         abridge=dialect == session.engine.name,
     )
     target: Located | None = None
-    if not isinstance(statements[0], Transact):  # before its names are looked up
-        session.enter_statement(writes=not isinstance(statements[0], Reads))
+    if not isinstance(statements[0], Transact):  # before its names are resolved
+        session.transactions.enter_statement(writes=not isinstance(statements[0], Reads))
     checks = Checks(session.lakes, session.engine, set(session.temp_views), session.in_transaction)
     for number, statement in enumerate(statements, 1):
         with numbered(number, len(statements)):
@@ -145,9 +158,9 @@ def run(
             if isinstance(statement, Transact):
                 result = _transact(session, statement)
                 continue
-            session.refuse_failed()
-            session.enter_statement(writes=not isinstance(statement, Reads))
-            looked_up = target if len(statements) == 1 else None  # a statement before may have made its table
+            session.transactions.refuse_failed()
+            session.transactions.enter_statement(writes=not isinstance(statement, Reads))
+            looked_up = target if len(statements) == 1 else None  # an earlier statement may have created it
             result = _carried_out(session, dialect, Asked(schema_mode, app), statement, looked_up)
         if app is not None and not isinstance(statement, Reads):
             app = replace(app, version=app.version + 1)
@@ -161,16 +174,20 @@ def _transact(session: StatementSession, statement: Transact) -> Done:
 
 
 def change(
-    session: StatementSession, ref: TableRef, statement: Insert | Update | Delete | Merge, asked: Asked = Asked()
+    session: StatementSession, ref: TableRef, statement: Insert | Update | Delete | Merge, options: Asked = Asked()
 ) -> Commit:
-    """The commit of one change of a table's rows that no text says: a builder's."""
+    """Commit a row change that a builder defines, without SQL text."""
     reading = Reading(session.lakes, session.engine, session.pins, session.temp_views)
-    work = _PLANS[type(statement)](statement, ref, reading, asked)
+    work = _PLANS[type(statement)](statement, ref, reading, options)
     return session.execute(ref, work.spec, work.source, reads=work.reads)
 
 
 def create(session: StatementSession, target: Located, spec: CreateSpec) -> None:
-    """Make a table that no text says: a builder's. Raises ReadOnlyLake before any work."""
+    """Create a table that a builder defines, without SQL text.
+
+    Raises:
+        ReadOnlyLake: before any work.
+    """
     target.lake.ensure_writable(target.ref)
     _carried_out(session, spec.dialect, Asked(), CreateTable((target.ref.name,), spec), target)
 
@@ -185,38 +202,48 @@ _PLANS: dict[type, Callable[[Any, TableRef, Reading, Asked], Work]] = {
 
 
 def _carried_out(
-    session: StatementSession, dialect: str, asked: Asked, statement: Statement, target: Located | None
+    session: StatementSession, dialect: str, options: Asked, statement: Statement, target: Located | None
 ) -> Result:
-    """One statement, from the beginning again where others have changed what it was computed from. ``target`` is what its name
-    stands for, where that has been looked up.
+    """Execute one statement; retry it if other commits have changed what it was computed from.
+
+    Args:
+        session: the session.
+        dialect: the dialect of the text.
+        options: the options beside the text.
+        statement: the statement.
+        target: its table, if already resolved.
     """
     if isinstance(statement, OfLake):
         return upkeep.carry_out(session, statement)
     if isinstance(statement, Reads | OfNames):
-        return _Run(session, dialect, asked).carry_out(statement)
+        return _Run(session, dialect, options).carry_out(statement)
     if isinstance(statement, Changes) and is_change(session.engine, session.temp_views, statement):
-        return _Run(session, dialect, asked).change_temporary(statement)
-    found = target or locate(session.lakes, statement.target)
-    for attempt in (nullcontext(),) if isinstance(statement, OnTable) else session.attempts(found.ref):
+        return _Run(session, dialect, options).change_temporary(statement)
+    located = target or locate(session.lakes, statement.target)
+    for attempt in (nullcontext(),) if isinstance(statement, OnTable) else session.attempts(located.ref):
         with attempt:
-            return _Run(session, dialect, asked).change(statement, found)
+            return _Run(session, dialect, options).change(statement, located)
     raise AssertionError("the last attempt returns or raises")
 
 
 def _refuse_change_query(table: exp.Table, what: str) -> None:
-    """A view or macro of the lake is read by every process, also as DuckDB's own, which has no such function."""
+    """Raise UnsupportedFeature for a change query in a view or macro of the lake.
+
+    Every process reads these, also DuckDB itself, which has no such function.
+    """
     refuse_list(table, what)
     if change_query(table) is not None:
         raise UnsupportedFeature(
-            f"{what} reads {table.this.name}(), which no view or macro of the lake can hold; CREATE TEMP VIEW, or make it a table."
+            f"{what} reads {table.this.name}(), which no view or macro of the lake can hold; "
+            "CREATE TEMP VIEW, or make it a table."
         )
 
 
 class _Run:
-    """One statement."""
+    """The execution of one statement."""
 
-    def __init__(self, session: StatementSession, dialect: str, asked: Asked) -> None:
-        self.session, self.dialect, self.asked = session, dialect, asked
+    def __init__(self, session: StatementSession, dialect: str, options: Asked) -> None:
+        self.session, self.dialect, self.asked = session, dialect, options
         self.engine = session.engine
         self.reading = Reading(session.lakes, self.engine, session.pins, session.temp_views)
 
@@ -227,18 +254,14 @@ class _Run:
             case Explain():
                 tree = self.reading.pinned(statement.tree)
                 plan = self.engine.explain(tree, analyze=statement.analyze, what=self.reading.about("explain"))
-                found = pa.table({"plan": [plan]})
+                rows_of_result = pa.table({"plan": [plan]})
             case Show():
                 hidden = self.reading.pins.hidden()
-                found = describe.names(self.session.lakes, list(self.session.temp_views), statement, hidden)
+                rows_of_result = describe.names(self.session.lakes, list(self.session.temp_views), statement, hidden)
             case Describe():
-                found = describe.description(self.reading, self.engine, statement, self._located(statement.target))
-            case Prepare():
-                self.session.prepared[statement.name] = statement.source
-                return self._done("PREPARE", statement.name)
-            case Deallocate():
-                del self.session.prepared[statement.name]
-                return self._done("DEALLOCATE", statement.name)
+                rows_of_result = describe.description(
+                    self.reading, self.engine, statement, self._located(statement.target)
+                )
             case Use():
                 lake, schema = self.session.lakes.place(statement.target)
                 self.session.look_in(self.session.lakes.using(lake, schema))
@@ -263,10 +286,10 @@ class _Run:
                 return self._drop(statement)
             case Rename():
                 return self._rename(statement)
-        return self.session.own(self.engine.local(found))
+        return self.session.own(self.engine.local(rows_of_result))
 
     def change(self, statement: TableStatement, target: Located) -> Result:
-        """Carry out a statement that changes a table: its rows or what it is."""
+        """Execute a statement that changes a table's rows or definition."""
         if isinstance(statement, CreateTable | CreateTableAs):
             return self._create(statement, target)
         if target.view is not None:
@@ -276,26 +299,26 @@ class _Run:
         return self._written(statement, target.ref)
 
     def _written(self, statement: CreateTableAs | Insert | Update | Delete | Merge, ref: TableRef) -> Result:
-        """The commit of a statement that writes rows, or these where it has a RETURNING."""
+        """Write a statement's rows; return the commit, or the rows of its RETURNING."""
         work = _PLANS[type(statement)](statement, ref, self.reading, self.asked)
         returned = getattr(statement, "returning", None)
         if returned is None:
             return self.session.execute(ref, work.spec, work.source, reads=work.reads)
-        asked = returning(returned, ref, self.reading, self.asked)
-        self.session.execute(ref, work.spec, work.source, reads=work.reads, returning=asked)
-        assert asked.rows is not None, "the engine gives them back"
-        return self._given_back(asked.rows)
+        returning_spec = returning(returned, ref, self.reading, self.asked)
+        self.session.execute(ref, work.spec, work.source, reads=work.reads, returning=returning_spec)
+        assert returning_spec.rows is not None, "the engine gives them back"
+        return self._given_back(returning_spec.rows)
 
     def _given_back(self, rows: pa.Table) -> LazyRows:
-        """The rows of a RETURNING, which may name a column twice."""
+        """Return the rows of a RETURNING, which may name a column twice."""
         return self.session.own(self.engine.local(rows.rename_columns(told_apart(rows.column_names))))
 
     def change_temporary(self, statement: Changes) -> Result:
-        """INSERT, UPDATE or DELETE of a temporary table."""
-        what, found = change_temporary(self.reading, statement)
+        """Execute INSERT, UPDATE or DELETE of a temporary table."""
+        what, result = change_temporary(self.reading, statement)
         if getattr(statement, "returning", None) is not None:
-            return self._given_back(found)
-        count = int(found.column(0)[0].as_py())
+            return self._given_back(result)
+        count = int(result.column(0)[0].as_py())
         return Done(what, statement.target[0], self.engine.name, "it is temporary", count)
 
     def _is_temporary(self, target: Parts) -> bool:
@@ -318,7 +341,7 @@ class _Run:
         return self.session.execute(ref, spec)
 
     def _located(self, target: Parts) -> Located | None:
-        """What a name stands for in the lakes; None for a temporary name, and a list of what is there."""
+        """Return the lake and table of a name; None for temporary names and information_schema."""
         return None if self._is_temporary(target) or is_information(target) else locate(self.session.lakes, target)
 
     # -- tables and views
@@ -357,7 +380,8 @@ class _Run:
         with self.reading.inside(str(ref)):
             frame = self.reading.frame(statement.query)
         columns = column_types(frame)
-        # An expression without an alias is named by its text, which the stored query writes with other names of tables.
+        # DuckDB names an expression without an alias by its text. The stored query writes table
+        # names differently, so such columns need explicit names.
         by_text = any("." in name or "(" in name for name, _ in columns)
         if statement.columns or (by_text and len(columns) == len({name.lower() for name, _ in columns})):
             query = rows.renamed(query, statement.columns or [name for name, _ in columns])
@@ -368,31 +392,33 @@ class _Run:
                 )
             columns = [(name, kind) for name, (_, kind) in zip(statement.columns, columns, strict=True)]
         text = with_absolute_paths(text_in(query, self.dialect), self.dialect)
-        found = tuple(sorted(set(reads)))
-        lake.put_definition(ref, ViewDefinition(text, self.dialect, tuple(columns), found, None, statement.comment))
+        tables_read = tuple(sorted(set(reads)))
+        lake.put_definition(
+            ref, ViewDefinition(text, self.dialect, tuple(columns), tables_read, None, statement.comment)
+        )
         return self._done("CREATE VIEW", ref)
 
     def _comment_on_view(self, statement: CommentOnView) -> Result:
         if self._is_temporary(statement.target):
             raise unsupported("COMMENT ON VIEW of a temporary name")
-        found = locate(self.session.lakes, statement.target)
-        if found.view is None:
-            if found.lake.exists(found.ref):
-                raise InvalidConfig(f"{found.ref} is a table: COMMENT ON TABLE {found.ref}.")
-            raise TableNotFound(f"There is no view {found.ref}.{found.lake.nearest(found.ref)}")
-        found.lake.put_definition(found.ref, replace(found.view, comment=statement.comment))
-        return self._done("COMMENT ON VIEW", found.ref)
+        located = locate(self.session.lakes, statement.target)
+        if located.view is None:
+            if located.lake.exists(located.ref):
+                raise InvalidConfig(f"{located.ref} is a table: COMMENT ON TABLE {located.ref}.")
+            raise TableNotFound(f"There is no view {located.ref}.{located.lake.nearest(located.ref)}")
+        located.lake.put_definition(located.ref, replace(located.view, comment=statement.comment))
+        return self._done("COMMENT ON VIEW", located.ref)
 
     def _create_macro(self, statement: CreateMacro) -> Result:
         lake, schema, name = macros.place(self.session.lakes, statement.target)
         what = f"Macro {schema}.{name}"
 
         def stored(table: exp.Table) -> exp.Expr:
-            found = self._stored_name(table, what, lake, [])
+            stored_table = self._stored_name(table, what, lake, [])
             located = locate(self.session.lakes, parts_of(table))
             if located.view is None and not located.lake.exists(located.ref):
                 raise TableNotFound(f"{what} reads {located.ref}, which is not there.{lake.nearest(located.ref)}")
-            return found
+            return stored_table
 
         body = replace_tables(
             statement.body,
@@ -405,7 +431,10 @@ class _Run:
         return self._done("CREATE MACRO", *making_macros.create(self.session.lakes, statement, text))
 
     def _stored_name(self, table: exp.Table, what: str, lake: Lake, reads: list[str]) -> exp.Expr:
-        """A table's name as every process reads it: with its schema, in the view's own lake, at its newest version."""
+        """Return a table's name as every process resolves it.
+
+        It has a schema, and means the view's own lake and the newest version.
+        """
         name = dotted(table)
         if self._is_temporary((name,)):
             raise InvalidConfig(f"{what} reads {name}, which only this session knows; make it a table first.")
@@ -416,9 +445,9 @@ class _Run:
         if table.args.get("when") or table.args.get("version"):
             raise UnsupportedFeature(f"{what} reads {name} at a version; in the lake it reads the newest one.")
         located = locate(self.session.lakes, parts_of(table))
-        found, ref = located.lake, located.ref
-        if found is not lake and not (
-            found.name is None and table.catalog.lower() in OWN_CATALOGS and lake.name is None
+        lake_of_table, ref = located.lake, located.ref
+        if lake_of_table is not lake and not (
+            lake_of_table.name is None and table.catalog.lower() in OWN_CATALOGS and lake.name is None
         ):
             raise UnsupportedFeature(
                 f"{what} reads {name}, of another lake, which other sessions may not have attached."
@@ -449,8 +478,8 @@ class _Run:
             self.session.temp_views.pop(statement.target[0].lower(), None)
             self.engine.forget(statement.target[0])
             return self._done(what, statement.target[0], "it was temporary")
-        found = locate(self.session.lakes, statement.target)
-        lake, ref, is_view = found.lake, found.ref, found.view is not None
+        located = locate(self.session.lakes, statement.target)
+        lake, ref, is_view = located.lake, located.ref, located.view is not None
         if not is_view and not lake.exists(ref):
             if statement.if_exists:
                 return self._done(what, ref, f"there is no such {statement.kind}")
@@ -469,14 +498,14 @@ class _Run:
         what = f"ALTER {statement.kind.upper()} … RENAME TO"
         if self._is_temporary(statement.target):
             raise unsupported(f"{what} of a temporary name")
-        found = locate(self.session.lakes, statement.target)
-        lake, ref = found.lake, found.ref
-        if found.view is None and not lake.exists(ref):
+        located = locate(self.session.lakes, statement.target)
+        lake, ref = located.lake, located.ref
+        if located.view is None and not lake.exists(ref):
             if statement.if_exists:
                 return self._done(what, ref, f"there is no such {statement.kind}")
             raise TableNotFound(f"There is no {statement.kind} {ref} to rename.{lake.nearest(ref)}")
-        if (found.view is not None) != (statement.kind == "view"):
-            other = "table" if found.view is None else "view"
+        if (located.view is not None) != (statement.kind == "view"):
+            other = "table" if located.view is None else "view"
             raise InvalidConfig(f"{ref} is a {other}: ALTER {other.upper()} {ref} RENAME TO ….")
         to = statement.to if len(statement.to) != 1 else (ref.schema, *statement.to)
         if len(to) > 2 and self.session.lakes.locate(to).lake is not lake:
@@ -487,7 +516,8 @@ class _Run:
         readers = lake.readers(ref)
         if readers:
             raise InvalidConfig(
-                f"{ref} cannot be renamed: {', '.join(readers)} read it by its name. Drop them first, and create them over {new} then."
+                f"{ref} cannot be renamed: {', '.join(readers)} read it by its name. "
+                f"Drop them first, and create them over {new} then."
             )
         lake.rename(ref, new)
         self.reading.pins.moved(ref, None)
@@ -498,7 +528,7 @@ class _Run:
 
 
 def _is_done(change: Change, names: set[str]) -> bool:
-    """True for a column to add that is there, and one to drop that is not."""
+    """Return True for a column to add that exists, and for one to drop that does not."""
     if isinstance(change, AddColumn):
         return change.column.name.lower() in names
     return isinstance(change, DropColumn) and change.name.lower() not in names

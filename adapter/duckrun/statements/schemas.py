@@ -1,4 +1,4 @@
-"""Schemas of a lake by statements: made, dropped, and used for names that say none."""
+"""Execution of CREATE SCHEMA and DROP SCHEMA."""
 
 from __future__ import annotations
 
@@ -13,7 +13,14 @@ from duckrun.values.snapshot import TableRef
 
 
 def create(lakes: Lakes, statement: CreateSchema) -> str:
-    """Make a schema without tables, and say why it was not where that is fine."""
+    """Create a schema without tables.
+
+    Returns:
+        The reason if the schema was not created, else "".
+
+    Raises:
+        InvalidConfig: if the schema exists, or has the name of a lake.
+    """
     name = ".".join(statement.target)
     lake, schema = lakes.schema_of(statement.target)
     known = lake.schema_named(schema)
@@ -30,18 +37,29 @@ def create(lakes: Lakes, statement: CreateSchema) -> str:
 
 
 def drop(lakes: Lakes, statement: DropSchema, drop_name: Callable[[TableRef], None]) -> str:
-    """Drop a schema, with CASCADE its tables and views by ``drop_name`` first. Raises TableNotFound with the nearest, InvalidConfig for
-    a schema that is not empty.
+    """Drop a schema.
+
+    Args:
+        lakes: the lakes of the session.
+        statement: the DROP SCHEMA; CASCADE drops its tables, views and macros first.
+        drop_name: drops a table or view.
+
+    Returns:
+        The reason if the schema was not dropped, else "".
+
+    Raises:
+        TableNotFound: for an unknown schema, with the nearest names.
+        InvalidConfig: for a schema that is not empty.
     """
     name = ".".join(statement.target)
-    lake, asked = lakes.schema_of(statement.target)
-    schema = lake.schema_named(asked)
+    lake, name_of_schema = lakes.schema_of(statement.target)
+    schema = lake.schema_named(name_of_schema)
     if schema is None:
         if statement.if_exists:
             return "there is no such schema"
         known = lake.schemas()
         listed = f" Lake {lake.root} has {', '.join(known) or 'none yet'}."
-        raise TableNotFound(f"There is no schema {name} to drop.{did_you_mean(asked, known, listed)}")
+        raise TableNotFound(f"There is no schema {name} to drop.{did_you_mean(name_of_schema, known, listed)}")
     macros = sorted(each for of, each in lake.macros() if of == schema)
     if macros and not statement.cascade:
         raise InvalidConfig(

@@ -1,4 +1,8 @@
-"""INSERT, UPDATE, DELETE and TRUNCATE of temporary tables, which the engine carries out as they are, over tables at one version each."""
+"""Changes of temporary tables, which the engine executes itself.
+
+These are INSERT, UPDATE, DELETE and TRUNCATE. The tables that they read are pinned at one version
+each.
+"""
 
 from __future__ import annotations
 
@@ -17,16 +21,16 @@ from duckrun.statements.values import Delete, Insert, Merge, OnTable, Parts, Sta
 from duckrun.values.rows import DeleteSpec
 
 Changes = Insert | Update | Delete | Merge | OnTable
-"""What is of the temporary table, where that has the name."""
+"""Statements that change a temporary table, if that has the target's name."""
 
 
 def is_temporary(engine: Engine, temp_views: Collection[str], target: Parts) -> bool:
-    """True for the name of a view or table that only the session knows."""
+    """Return True for the name of a view or table that only the session has."""
     return len(target) == 1 and (target[0].lower() in temp_views or engine.has_name(target[0]))
 
 
 def is_change(engine: Engine, temp_views: Collection[str], statement: Statement) -> bool:
-    """True for a statement that would change the rows of what only the session knows."""
+    """Return True for a statement that would change rows of a session's own view or table."""
     if not isinstance(statement, Changes) or len(statement.target) != 1:
         return False
     name = statement.target[0]
@@ -34,8 +38,15 @@ def is_change(engine: Engine, temp_views: Collection[str], statement: Statement)
 
 
 def change(reading: Reading, statement: Changes) -> tuple[str, pa.Table]:
-    """Carry it out: what it is in SQL's word, and the rows of its RETURNING, or how many were changed. Raises InvalidConfig for a view
-    and a registered value, UnsupportedFeature for what no temporary table has.
+    """Execute a change of a temporary table.
+
+    Returns:
+        The name of the statement, and the rows of its RETURNING, or else the number of changed
+        rows.
+
+    Raises:
+        InvalidConfig: for a view or a registered value.
+        UnsupportedFeature: for a statement that temporary tables do not support.
     """
     name, engine = statement.target[0], reading.engine
     what = type(statement).__name__.upper()
@@ -47,7 +58,8 @@ def change(reading: Reading, statement: Changes) -> tuple[str, pa.Table]:
         )
     if not engine.is_kept(name):
         raise InvalidConfig(
-            f"{what} of {name}: it is a temporary view, or a value that was registered, and takes no rows; make it a table, such as "
+            f"{what} of {name}: it is a temporary view, or a value that was registered, and takes no rows; make it a "
+            "table, such as "
             f"CREATE TABLE … AS SELECT * FROM {name}."
         )
     if isinstance(statement, OnTable):

@@ -1,4 +1,7 @@
-"""What a statement asks for: frozen values, which hold syntax trees where only the engine knows the meaning."""
+"""Parsed statements as frozen values.
+
+Parts that only the engine can interpret stay syntax trees.
+"""
 
 from __future__ import annotations
 
@@ -14,37 +17,43 @@ from duckrun.values.tables import Change, CreateSpec, TableSpec
 from duckrun.values.upkeep import UpkeepSpec
 
 Parts = tuple[str, ...]
-"""The parts of a name, as written: ``schema.name`` is two."""
+"""Parts of a name, as written: ``schema.name`` has two."""
 
 
 @dataclass(frozen=True)
 class Query:
-    """A SELECT, or what reads like one."""
+    """A SELECT, or another statement that returns rows."""
 
     tree: exp.Expr
 
 
 @dataclass(frozen=True)
 class Explain:
+    """EXPLAIN or EXPLAIN ANALYZE of a query."""
+
     tree: exp.Expr
     analyze: bool = False
 
 
 @dataclass(frozen=True)
 class Show:
+    """SHOW TABLES, SCHEMAS or VIEWS, within a lake or schema."""
+
     what: Literal["tables", "schemas", "views"]
     within: Parts = ()
 
 
 @dataclass(frozen=True)
 class Use:
-    """Names that say neither lake nor schema are looked up there: ``schema``, ``lake`` or ``lake.schema``."""
+    """The default ``schema``, ``lake`` or ``lake.schema`` of unqualified names."""
 
     target: Parts
 
 
 @dataclass(frozen=True)
 class Describe:
+    """DESCRIBE of a table or view."""
+
     target: Parts
     what: Literal["columns", "detail", "history", "properties"]
     limit: int | None = None
@@ -53,7 +62,7 @@ class Describe:
 
 @dataclass(frozen=True)
 class CreateTable:
-    """An empty table, of columns that the statement lists."""
+    """A new empty table with the listed columns."""
 
     target: Parts
     spec: CreateSpec
@@ -61,7 +70,7 @@ class CreateTable:
 
 @dataclass(frozen=True)
 class CreateTableAs(Layout):
-    """A table of the rows of a query. ``if_exists`` is what a table that is there already means."""
+    """A new table with the rows of a query. ``if_exists`` applies if the table exists."""
 
     target: Parts
     query: exp.Query
@@ -71,6 +80,8 @@ class CreateTableAs(Layout):
 
 @dataclass(frozen=True)
 class CreateView:
+    """A new view."""
+
     target: Parts
     query: exp.Query
     if_exists: Literal["error", "ignore", "replace"] = "error"
@@ -80,13 +91,15 @@ class CreateView:
 
 @dataclass(frozen=True)
 class CommentOnView:
+    """A new comment of a view; None removes it."""
+
     target: Parts
     comment: str | None
 
 
 @dataclass(frozen=True)
 class CreateTemporary:
-    """A view or table that only this session knows."""
+    """A view or table of this session only."""
 
     kind: Literal["view", "table"]
     name: str
@@ -96,6 +109,8 @@ class CreateTemporary:
 
 @dataclass(frozen=True)
 class Drop:
+    """DROP TABLE or DROP VIEW."""
+
     kind: Literal["table", "view"]
     target: Parts
     if_exists: bool = False
@@ -103,7 +118,7 @@ class Drop:
 
 @dataclass(frozen=True)
 class CreateMacro:
-    """A macro of the catalog; ``body`` is an expression, or a query where it ``is_table``."""
+    """A macro of the catalog. ``body`` is an expression, or a query if ``is_table``."""
 
     target: Parts
     parameters: tuple[tuple[str, str | None], ...]
@@ -114,13 +129,15 @@ class CreateMacro:
 
 @dataclass(frozen=True)
 class DropMacro:
+    """DROP MACRO."""
+
     target: Parts
     if_exists: bool = False
 
 
 @dataclass(frozen=True)
 class CreateSchema:
-    """``target`` is ``schema`` or ``lake.schema``."""
+    """CREATE SCHEMA of ``schema`` or ``lake.schema``."""
 
     target: Parts
     if_not_exists: bool = False
@@ -128,6 +145,8 @@ class CreateSchema:
 
 @dataclass(frozen=True)
 class DropSchema:
+    """DROP SCHEMA."""
+
     target: Parts
     if_exists: bool = False
     cascade: bool = False
@@ -135,8 +154,10 @@ class DropSchema:
 
 @dataclass(frozen=True)
 class OnConflict:
-    """What becomes of a row whose keys are in the table: None for ``assigned`` is DO NOTHING. Bare names are the table's, the
-    row that was to be inserted is ``excluded``.
+    """The action for a row whose keys exist in the table.
+
+    If ``assigned`` is None, the action is DO NOTHING. Unqualified names mean the table;
+    ``excluded`` is the row to insert.
     """
 
     keys: Parts
@@ -147,7 +168,7 @@ class OnConflict:
 
 @dataclass(frozen=True)
 class Rename:
-    """``to`` is a name of one part (in the same schema) or two."""
+    """A new name of one part (in the same schema) or two."""
 
     kind: Literal["table", "view"]
     target: Parts
@@ -157,7 +178,7 @@ class Rename:
 
 @dataclass(frozen=True)
 class Returned:
-    """``RETURNING`` this SELECT list, with what it calls the table."""
+    """A RETURNING list, and the table's alias in it."""
 
     columns: str
     dialect: str
@@ -168,9 +189,9 @@ class Returned:
 class Insert:
     """Rows of a query into a table.
 
-    ``columns`` are those that the query fills, by position; None is all of them. ``partition`` maps partition columns to
-    a value, or None for one that the query gives. ``where`` is what REPLACE WHERE replaces. ``whole`` is the statement itself, as an
-    engine carries it out on a temporary table.
+    ``columns`` are filled by position; None means all. ``partition`` maps partition columns to a
+    value, or to None if the query gives it. ``where`` is the predicate of REPLACE WHERE. ``whole``
+    is the complete statement, for an engine that executes it on a temporary table.
     """
 
     target: Parts
@@ -184,14 +205,14 @@ class Insert:
     returning: Returned | None = None
     whole: StatementText | None = None
     defaults: bool = False
-    """DEFAULT VALUES: nothing is said of the one row."""
+    """True for DEFAULT VALUES, one row of defaults."""
     is_values: bool = False
-    """VALUES, whose constants DuckDB reads as the types of the columns that they go into."""
+    """True for VALUES: DuckDB reads its constants as the types of the target columns."""
 
 
 @dataclass(frozen=True)
 class Update:
-    """``sources`` is the FROM clause (its first item holds the joins)."""
+    """UPDATE. ``sources`` is the FROM clause (its first item holds the joins)."""
 
     target: Parts
     alias: str
@@ -205,7 +226,7 @@ class Update:
 
 @dataclass(frozen=True)
 class Delete:
-    """``sources`` is the USING clause."""
+    """DELETE. ``sources`` is the USING clause."""
 
     target: Parts
     alias: str
@@ -218,7 +239,7 @@ class Delete:
 
 @dataclass(frozen=True)
 class Given:
-    """Rows at hand as the source of a merge: any tabular value, the name that expressions have for it, and its columns."""
+    """In-memory rows as the source of a merge: any tabular value, its alias and its columns."""
 
     rows: Any
     alias: str
@@ -227,9 +248,11 @@ class Given:
 
 @dataclass(frozen=True)
 class When:
-    """One WHEN of a merge. ``assigned`` None is every column of the source: the table's by name, those that the source has by
-    name, or all by position, as ``by`` says. ``bare`` is the side whose columns bare names are, None for either. ``message`` is
-    what an error says beside which clause it is.
+    """One WHEN clause of a merge.
+
+    ``assigned`` is None if every source column is used. ``by`` then says how: the table's columns
+    by name (all), the source's columns by name, or by position. ``bare`` is the side that
+    unqualified names mean; None for either. ``message`` is an extra text of an error.
     """
 
     kind: (
@@ -247,6 +270,8 @@ class When:
 
 @dataclass(frozen=True)
 class Merge:
+    """MERGE of a source into a table."""
+
     target: Parts
     alias: str
     source: exp.Expr | Given
@@ -255,15 +280,15 @@ class Merge:
     whens: tuple[When, ...]
     with_: exp.With | None = None
     evolve: bool = False
-    """New columns of the source are taken by those that take all of them."""
+    """True if clauses that use all source columns also add new ones to the table."""
 
 
 @dataclass(frozen=True)
 class OnTable:
-    """What needs a table and a spec, and nothing else.
+    """A statement that needs only a table and a spec.
 
-    ``if_exists``: no table is nothing to do. ``optional`` changes are left out where they are done already: columns to
-    add that are there, columns to drop that are not.
+    With ``if_exists``, a missing table is no error. ``optional`` changes are skipped if they are
+    already done: columns to add that exist, columns to drop that do not.
     """
 
     target: Parts
@@ -274,7 +299,10 @@ class OnTable:
 
 @dataclass(frozen=True, kw_only=True)
 class _OfLake:
-    """What is asked of a DuckLake: of a table, or of the lake of that name (None: the one in use)."""
+    """A statement about a DuckLake, or one of its tables.
+
+    ``lake`` is the name of a lake; None is the current one.
+    """
 
     lake: str | None = None
     table: Parts | None = None
@@ -286,52 +314,41 @@ class _OfLake:
 
 @dataclass(frozen=True)
 class OnLake(_OfLake):
-    """Upkeep."""
+    """A maintenance statement."""
 
     spec: UpkeepSpec
 
 
 @dataclass(frozen=True)
 class InlineRows(_OfLake):
-    """Up to how many rows of an insert lie in the catalog."""
+    """The maximum number of rows of an insert that the catalog stores inline."""
 
     rows: int
 
 
 @dataclass(frozen=True)
-class Prepare:
-    """A statement to be carried out later, by EXECUTE and its name."""
-
-    name: str
-    source: StatementText
-
-
-@dataclass(frozen=True)
-class Deallocate:
-    name: str
-
-
-@dataclass(frozen=True)
 class Transact:
-    """The beginning or the end of a transaction over several tables."""
+    """The start or the end of a transaction over several tables."""
 
     what: Literal["BEGIN", "COMMIT", "ROLLBACK"]
 
 
-Reads = Query | Explain | Show | Describe | Prepare | Deallocate | Use | Transact
+Reads = Query | Explain | Show | Describe | Use | Transact
 OfNames = (
     CreateView | CommentOnView | CreateMacro | DropMacro | CreateTemporary | CreateSchema | DropSchema | Drop | Rename
 )
-"""What changes which names there are, and no table."""
+"""Statements that create, drop or rename names, and change no table."""
 OfLake = OnLake | InlineRows
-"""What keeps a DuckLake in order."""
+"""Maintenance statements of a DuckLake."""
 TableStatement = Insert | Update | Delete | Merge | CreateTable | CreateTableAs | OnTable
 Statement = Reads | OfNames | OfLake | TableStatement
 
 
 @dataclass(frozen=True)
 class Done:
-    """What a statement did that makes no version of a table: schemas, views, temporary names, drops.
+    """Result of a statement that creates no version of a table.
+
+    Schemas, views, temporary names, drops.
 
     Example::
 
@@ -343,4 +360,4 @@ class Done:
     engine: str
     reason: str = ""
     rows: int | None = None
-    """How many rows of a temporary table were changed."""
+    """Number of changed rows of a temporary table."""

@@ -1,4 +1,4 @@
-"""DuckDB's extensions out of their wheels: nothing is downloaded."""
+"""DuckDB extensions, loaded from their Python wheels: nothing is downloaded."""
 
 from __future__ import annotations
 
@@ -11,14 +11,20 @@ import duckdb
 from duckrun.errors import StorageError
 
 UNSIGNED = "allow_unsigned_extensions"
-"""DuckDB reads a whole extension, 80 MB for Delta, to check its signature: a quarter of a second for each instance. The files of
-the wheels are as trusted as the wheels' Python is, so an instance starts with this setting, and loses it once they are loaded;
-DuckDB lets nobody set it again.
+"""Setting that skips signature checks; an instance starts with it and loses it after loading.
+
+DuckDB reads a whole extension (80 MB for Delta) to check its signature: a quarter of a second per
+instance. The wheels' files are as trusted as their Python code. DuckDB does not allow turning the
+setting on again.
 """
 
 
 def extension_path(name: str) -> Path:
-    """The file of a DuckDB extension in its wheel, of exactly this DuckDB's version. Raises StorageError."""
+    """Return the file of an extension in its wheel, for exactly this DuckDB version.
+
+    Raises:
+        StorageError: The wheel is not installed, or is for another version.
+    """
     try:
         spec = importlib.util.find_spec(f"duckdb_extension_{name}")
     except ImportError:  # what an importer may say instead of nothing
@@ -33,7 +39,9 @@ def extension_path(name: str) -> Path:
 
 
 def keep_forever(connection: duckdb.DuckDBPyConnection) -> None:
-    """Never free a connection. Of an instance that an assertion of its own has ended, freeing one ends the process where a DuckLake is attached
-    (duckdb 1.5.5: a destructor raises).
+    """Never free a connection.
+
+    If a DuckLake is attached and an internal error has ended the instance, freeing one ends the
+    process (duckdb 1.5.5: a destructor raises).
     """
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))

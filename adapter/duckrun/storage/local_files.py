@@ -1,4 +1,4 @@
-"""Local folders, listed whatever the names in them: obstore lists none that has a name it cannot spell."""
+"""Listing of local folders with any file names. obstore skips names that it cannot encode."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _UNFINISHED = re.compile(r"#\d+$")  # as obstore names a local file until it is 
 
 
 def entries(folder: Path) -> tuple[list[str], list[str]]:
-    """The names of the folders and of the files in a local folder. None of them is looked into, whatever it is called."""
+    """Return the names of the folders and of the files in a local folder, without opening them."""
     try:
-        with os.scandir(folder) as found:
-            listed = [(entry.name, _is_folder(entry)) for entry in found]
+        with os.scandir(folder) as scan:
+            listed = [(entry.name, _is_folder(entry)) for entry in scan]
     except (FileNotFoundError, NotADirectoryError):
         return [], []
     except OSError as error:
@@ -34,24 +34,28 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 
 
 def files_below(location: Path, prefix: str) -> Iterator[dict[str, Any]]:
-    """Every file below ``location/prefix``: ``path`` (relative to the location), ``size``, ``modified`` (seconds since 1970)."""
+    """Yield all files below ``location/prefix``.
+
+    Each has ``path`` (relative to the location), ``size`` and ``modified`` (seconds since 1970).
+    """
     folders, files = entries(location / prefix)
     for name in files:
         path = f"{prefix}/{name}" if prefix else name
         with suppress(FileNotFoundError):  # a reader of a folder that others write
             if not _UNFINISHED.search(name):
-                found = (location / path).stat()
-                yield {"path": path, "size": found.st_size, "modified": found.st_mtime}
+                status = (location / path).stat()
+                yield {"path": path, "size": status.st_size, "modified": status.st_mtime}
     for name in folders:
         yield from files_below(location, f"{prefix}/{name}" if prefix else name)
 
 
 def refuse_unwritable(root: str, location: str | None) -> None:
-    """Raise StorageError where a root, or a table's location, cannot be made or written."""
+    """Raise StorageError if a root or a table's location cannot be created or written."""
     for file in () if location is None else (location, f"{location}/_delta_log"):  # each write asks: no Path is built
         if os.path.isfile(file):
             raise StorageError(
-                f"{file} is a file, where the folder of a table would be. Nothing was written; move it, or give the table another "
+                f"{file} is a file, where the folder of a table would be. Nothing was written; move "
+                "it, or give the table another "
                 "name or location."
             )
     nearest = root if os.path.isdir(root) else next(p for p in (Path(root), *Path(root).parents) if p.exists())

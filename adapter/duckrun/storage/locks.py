@@ -1,4 +1,4 @@
-"""The lock of a table: what makes one commit at a time of two engines and any number of processes on a local path."""
+"""Locks of tables on local paths: one commit at a time, across engines and processes."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from duckrun.values.snapshot import TableRef
 log = logging.getLogger(__name__)
 
 _AGAIN = 0.01
-"""Seconds between two tries: who waits longer loses to a holder that takes it again at once."""
+"""Seconds between two tries. A longer wait loses to a holder that takes the lock again at once."""
 
 
 @contextmanager
 def table_lock(ref: TableRef, is_local: bool) -> Iterator[None]:
-    """Hold a table's OS lock. The operating system frees it when its holder dies.
+    """Hold a table's OS lock, which the operating system frees when its holder dies.
 
-    Where the table is not local, the store's put-if-absent decides alone and nothing is held.
+    On an object store nothing is locked: the store's put-if-absent decides alone.
     """
     if not is_local:
         yield
@@ -34,8 +34,14 @@ def table_lock(ref: TableRef, is_local: bool) -> Iterator[None]:
 
 @contextmanager
 def file_lock(path: Path, what: str) -> Iterator[None]:
-    """Hold the operating system's lock of a file, which is made; ``what`` it keeps other writers from, for messages. Raises StorageError,
-    ReadOnlyLake.
+    """Hold the operating system's lock of a file, which is created if missing.
+
+    Args:
+        what: Object that the lock protects, for messages.
+
+    Raises:
+        StorageError: The folder of the file cannot be created.
+        ReadOnlyLake: The file cannot be written.
     """
     cannot = f"{what[0].upper()}{what[1:]} cannot be written"
     try:
@@ -60,7 +66,10 @@ def file_lock(path: Path, what: str) -> Iterator[None]:
 
 
 def try_file_lock(path: Path) -> FileLock | None:
-    """Hold the lock of a file, which is made, until its release or the end of this process; None if another process holds it."""
+    """Hold the lock of a file until its release or the end of the process; None if it is taken.
+
+    The file is created if missing.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(str(path), thread_local=False)
     try:
@@ -71,7 +80,10 @@ def try_file_lock(path: Path) -> FileLock | None:
 
 
 def lock_path(ref: TableRef) -> Path:
-    """The lock file of a table: beside its folder, so that it is there before the table and outlives it."""
+    """Return the lock file of a table.
+
+    It lies beside the table's folder, so that it exists before the table and outlives it.
+    """
     folder = Path(ref.location)
     digest = hashlib.sha1(folder.name.encode()).hexdigest()[:8]
     begins = folder.name.encode()[:80].decode(errors="ignore")

@@ -1,7 +1,8 @@
-"""One set of credentials for one root, in the four spellings that its readers want.
+"""Credentials of one root, in the forms that each library needs.
 
-DuckDB takes a secret, delta_rs and obstore take options, Spark takes Hadoop properties. The user gives delta_rs's
-names (``AWS_ACCESS_KEY_ID``, ``AZURE_STORAGE_ACCOUNT_NAME``, ``GOOGLE_SERVICE_ACCOUNT``, ... in any case) once.
+DuckDB takes a secret, delta_rs and obstore take options, Spark takes Hadoop properties. The user
+gives delta_rs's names (``AWS_ACCESS_KEY_ID``, ``AZURE_STORAGE_ACCOUNT_NAME``,
+``GOOGLE_SERVICE_ACCOUNT``, ... in any case) once.
 """
 
 from __future__ import annotations
@@ -45,9 +46,12 @@ _CLIENT_SECRET = ("azure_storage_client_secret", "azure_client_secret", "client_
 _TENANT = ("azure_storage_tenant_id", "azure_tenant_id", "tenant_id", "authority_id")
 _REFUSED = (PermissionDeniedError, UnauthenticatedError)
 _PAUSES = (0.2, 1.0, 0.0)
-"""Seconds after each attempt to put an object of which neither the answer nor the object is there; the client has repeated it by itself, too."""
+"""Seconds to pause after each failed put with neither an answer nor an object.
+
+The client retries too.
+"""
 _STORES = 64
-"""Locations whose connections are kept open."""
+"""Number of locations whose connections stay open."""
 _BATCH = 1000  # objects of one request, at most, in S3
 _ROOTS = "a folder or to an s3://, az://, abfss:// or gs:// URL"
 _SHOWN = {
@@ -61,7 +65,7 @@ _SHOWN = {
 
 
 def normalise_root(root: str | os.PathLike[str]) -> str:
-    """An absolute local path or a URL, with forward slashes and no slash at the end."""
+    """Return an absolute local path or a URL, with forward slashes and no trailing slash."""
     if not isinstance(root, str | os.PathLike):
         raise InvalidConfig(f"root_path is {root!r}; set it to {_ROOTS}.")
     text = os.fspath(root)
@@ -85,17 +89,18 @@ def normalise_root(root: str | os.PathLike[str]) -> str:
 
 
 def refuse_location(what: str, location: str) -> None:
-    """Raise InvalidConfig for a root or a table's location that a library would take for another one."""
+    """Raise InvalidConfig for a root or location that a library would misread as another one."""
     if (why := why_no_location(location)) is not None:
         raise InvalidConfig(f"{what} {redacted(location)!r} {why}. Nothing was read or written.")
 
 
 def refuse_credentials(text: str) -> None:
-    """Raise InvalidConfig for a URL that holds a password: it would be shown wherever the URL is."""
+    """Raise InvalidConfig for a URL with a password, which would be shown with the URL."""
     bare, _, query = text.partition("?")
     if "://" in text and redacted(text) != text and "=" in query:
         raise InvalidConfig(
-            f"The URL {text} holds a signature or a key, which would be shown wherever the root is; write {bare} and give it as one of the "
+            f"The URL {text} holds a signature or a key, which would be shown wherever the root is; "
+            f"write {bare} and give it as one of the "
             "storage_options, such as AZURE_STORAGE_SAS_TOKEN."
         )
     scheme, _, rest = text.partition("://")
@@ -105,33 +110,35 @@ def refuse_credentials(text: str) -> None:
     if at and (":" in user or not scheme.lower().startswith(("az", "abfs"))):
         raise InvalidConfig(
             f"root_path {scheme}://***@{place} holds credentials, which would be shown wherever the root is; write "
-            f"{scheme}://{place}/… and give them as storage_options, such as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."
+            f"{scheme}://{place}/… and give them as storage_options, such as AWS_ACCESS_KEY_ID and "
+            "AWS_SECRET_ACCESS_KEY."
         )
 
 
 def _unknown(what: str, error: str) -> str:
     return (
-        f"Whether {what} was written is not known: the store's answer was lost ({said(error)}). Look whether it is there before you run this again; "
+        f"Whether {what} was written is not known: the store's answer was lost ({said(error)}). Look "
+        "whether it is there before you run this again; "
         "a write with an application transaction, such as those of dbt and Dagster, looks by itself."
     )
 
 
 def _is_secret(option: str, value: str) -> bool:
-    """False for what is known to be no secret: a flag, and an option of that kind whose value has its form."""
+    """False for values known to be public: flags, and options whose value has the expected form."""
     known = [form for name, form in _SHOWN.items() if option.lower().endswith(name)]
     return value.lower() not in ("true", "false") and not any(form.fullmatch(value) for form in known)
 
 
 @dataclass(frozen=True)
 class Written:
-    """An object that was put."""
+    """A stored object."""
 
     e_tag: str | None
     """Its entity tag; None on a local path."""
 
 
 class Storage:
-    """Where a lake lives and how to get in.
+    """Root of a lake and its credentials.
 
     Example: ``Storage("s3://bucket/lake", {"AWS_REGION": "eu-west-1"}).delta_options()``.
     """
@@ -177,15 +184,15 @@ class Storage:
         return {k: v.get_secret_value() for k, v in self._options.items()}
 
     def redacted(self, text: object) -> str:
-        """A message of a library without the values of these options, but for those that are no secret."""
-        found = redacted(str(text))
+        """Return a library's message without the secret values of these options."""
+        message = redacted(str(text))
         for key, value in self._plain().items():
             if value and _is_secret(key, value):
-                found = re.sub(rf"(?<!\w){re.escape(value)}(?!\w)", "***", found)
-        return found
+                message = re.sub(rf"(?<!\w){re.escape(value)}(?!\w)", "***", message)
+        return message
 
     def _option(self, *names: str) -> str | None:
-        """The first of some options that is given, whatever its case and prefix; else from the environment."""
+        """Return the first set option in any case, else from the environment."""
         plain = {k.lower(): v for k, v in self._plain().items()}
         values = (plain.get(name) or os.environ.get(name.upper()) for name in names)
         return next((value for value in values if value), None)
@@ -193,18 +200,21 @@ class Storage:
     # -- the four spellings
 
     def delta_options(self) -> dict[str, str] | None:
-        """``storage_options`` of delta_rs; None for a local root."""
+        """Return the ``storage_options`` of delta_rs; None for a local root."""
         if self.is_local:
             return None
         return {(k.upper() if not k.islower() else k): v for k, v in self._plain().items()}
 
     @cached_property
     def store(self) -> Any:
-        """An obstore store whose keys are relative to the root."""
+        """Store of obstore with keys relative to the root."""
         return self.store_at(self.root)
 
     def store_at(self, location: str) -> Any:
-        """An obstore store whose keys are relative to ``location``, the same one again, so that its connections are used again."""
+        """Return an obstore store with keys relative to ``location``.
+
+        Cached, to reuse its connections.
+        """
         if self.is_local:
             return LocalStore(location)
         key = (os.getpid(), location)  # a process that was forked has connections of its own
@@ -242,10 +252,14 @@ class Storage:
         return int(value)
 
     def duckdb_secrets(self, *, narrow: bool = False) -> list[str]:
-        """``CREATE SECRET`` statements scoped to the bucket or account of the root; none for a local root.
+        """Return ``CREATE SECRET`` statements for the bucket or account of the root.
 
-        With ``narrow`` the scope is the root itself, so that two lakes in one bucket keep their own credentials: DuckDB
-        takes the secret with the longest scope that a path starts with.
+        Empty for a local root.
+
+        Args:
+            narrow: Scope the secret to the root itself, so that two lakes in one bucket keep their
+                own credentials. DuckDB takes the secret with the longest scope that a path starts
+                with.
         """
         if self.is_local:
             return []
@@ -274,8 +288,9 @@ class Storage:
         return [f"CREATE OR REPLACE SECRET {quote_identifier(name)} ({body}, SCOPE {quote_literal(scope)})"]
 
     def hadoop_conf(self) -> dict[str, str]:
-        """Hadoop properties (without ``spark.hadoop.``) with which Spark reaches the root: those of its bucket or
-        account, since one Spark session may read several.
+        """Return Spark's Hadoop properties for the root, without the prefix ``spark.hadoop.``.
+
+        They are limited to the bucket or account, since one Spark session may read several.
         """
         pairs: dict[str, str | None] = {}
         if self.kind == "s3":
@@ -302,7 +317,7 @@ class Storage:
         return {k: v for k, v in pairs.items() if v is not None}
 
     def spark_location(self, location: str) -> str:
-        """The same place as Hadoop's file systems call it."""
+        """Return a location as a URL of Hadoop's file systems."""
         if location.startswith("s3://"):
             return "s3a://" + location.removeprefix("s3://")
         if location.startswith("az://"):
@@ -311,28 +326,34 @@ class Storage:
         return location
 
     def _azure_account(self) -> str | None:
-        """The account's name: the one given, else that in the host of a full abfss:// URL."""
+        """Return the account's name: the option, else the host of a full abfss:// URL."""
         return self._option(*_ACCOUNT) or self._host_in_url().partition(".")[0] or None
 
     def _host_in_url(self) -> str:
         return urlsplit(self.root).netloc.rpartition("@")[2] if "@" in self.root else ""
 
     def _azure_endpoint(self) -> str | None:
-        """The address of the account, where it is not the one that its name says: a private one, or an emulator."""
-        found = self._option("azure_storage_endpoint", "azure_endpoint", "endpoint")
+        """Return the endpoint of the account if it is private or an emulator's.
+
+        None for the default one.
+        """
+        endpoint = self._option("azure_storage_endpoint", "azure_endpoint", "endpoint")
         emulated = (self._option("azure_storage_use_emulator", "azure_use_emulator", "use_emulator") or "").lower()
-        return found or (_EMULATOR if emulated in ("true", "1") else None)
+        return endpoint or (_EMULATOR if emulated in ("true", "1") else None)
 
     def _azure_secret(self) -> dict[str, str | None]:
-        """What DuckDB's secret holds: a connection string, else what makes one, a service principal, or the machine's own."""
+        """Return the fields of DuckDB's secret.
+
+        It holds a connection string, a service principal, or the machine's own credentials.
+        """
         account = self._azure_account()
-        given = self._option("azure_storage_connection_string")
+        connection_string = self._option("azure_storage_connection_string")
         key = self._option(*_KEY)
         signature = self._option(*_SIGNATURE)
         client = self._option(*_CLIENT)
         endpoint = self._azure_endpoint()
-        if given is not None or not account:
-            return {"CONNECTION_STRING": given}
+        if connection_string is not None or not account:
+            return {"CONNECTION_STRING": connection_string}
         if key is not None:
             protocol = urlsplit(endpoint).scheme if endpoint else "https"
             text = f"DefaultEndpointsProtocol={protocol};AccountName={account};AccountKey={key}"
@@ -352,7 +373,7 @@ class Storage:
         }
 
     def _azure_host(self) -> str:
-        """The account's host of Data Lake Storage: of an abfss:// URL, else of the account that the options name."""
+        """Return the account's Data Lake host, from an abfss:// URL or the account option."""
         host, account = self._host_in_url(), self._option(*_ACCOUNT)
         if not host and not account:
             raise InvalidConfig(
@@ -362,7 +383,7 @@ class Storage:
         return host or f"{account}.dfs.core.windows.net"
 
     def _azure_hadoop_conf(self, host: str) -> dict[str, str | None]:
-        """A key, a shared access signature, or a service principal, as the options have it."""
+        """Return properties for an account key, a shared access signature or a principal."""
         key = self._option(*_KEY)
         signature = self._option(*_SIGNATURE)
         client = self._option(*_CLIENT)
@@ -385,7 +406,7 @@ class Storage:
     # -- the few file operations that the lake itself needs, through one library
 
     def list_names(self, prefix: str) -> tuple[list[str], list[str]]:
-        """One delimiter listing under the root: the names of the folders, and of the files, below ``prefix``."""
+        """Return the names of the folders and files directly below ``prefix``, by one listing."""
         if self.is_local:
             return entries(Path(self.root, prefix))
         with self._about("list", f"{self.root}/{prefix}"):
@@ -394,8 +415,13 @@ class Storage:
         return sorted(folders), sorted(each["path"].rsplit("/", 1)[-1] for each in listed["objects"])
 
     def keys(self, location: str, prefix: str = "", *, after: str | None = None) -> Iterator[dict[str, Any]]:
-        """Every object below ``location/prefix``: ``path`` (relative to the location), ``size``, ``modified`` (seconds since 1970), in
-        a store ``e_tag`` too; there only those that come ``after`` a path.
+        """Yield all objects below ``location/prefix``.
+
+        Each has ``path`` (relative to the location), ``size`` and ``modified`` (seconds since
+        1970), on a store also ``e_tag``.
+
+        Args:
+            after: Only objects after this path; ignored on a local path.
         """
         if self.is_local:
             yield from files_below(Path(location), prefix)
@@ -403,11 +429,11 @@ class Storage:
         with self._about("list", f"{location}/{prefix}"):
             for chunk in obstore.list(self.store_at(location), prefix or None, offset=after):
                 for each in chunk:
-                    found = {"path": each["path"], "size": each["size"], "e_tag": each["e_tag"]}
-                    yield {**found, "modified": each["last_modified"].timestamp()}
+                    entry = {"path": each["path"], "size": each["size"], "e_tag": each["e_tag"]}
+                    yield {**entry, "modified": each["last_modified"].timestamp()}
 
     def has(self, location: str, path: str) -> bool:
-        """True if there is an object at a path below a location."""
+        """True if an object exists at a path below a location."""
         with self._about("look at", f"{location}/{path}"):
             if self.is_local:
                 return os.path.isfile(f"{location}/{path}")
@@ -418,11 +444,11 @@ class Storage:
             return True
 
     def read(self, path: str) -> bytes | None:
-        """The bytes of one object under the root, or None where there is none."""
+        """Return the bytes of an object under the root; None if missing."""
         return self.read_at(self.root, path)
 
     def read_at(self, location: str, path: str) -> bytes | None:
-        """The bytes of one object below a location, or None where there is none."""
+        """Return the bytes of an object below a location; None if missing."""
         with self._about("read", f"{location}/{path}"):
             try:
                 if self.is_local:
@@ -433,7 +459,7 @@ class Storage:
                 return None
 
     def is_there(self, path: str) -> bool:
-        """True if there is an object of that path under the root."""
+        """True if an object exists at a path under the root."""
         if self.is_local:
             return Path(self.root, path).is_file()
         with self._about("read", f"{self.root}/{path}"):
@@ -444,18 +470,19 @@ class Storage:
             return True
 
     def put(self, path: str, data: bytes) -> None:
-        """Put one object under the root, whole or not at all."""
+        """Put one object under the root, atomically."""
         with self._about("write", f"{self.root}/{path}"):
             if self.is_local:
                 Path(self.root).mkdir(parents=True, exist_ok=True)
             obstore.put(self.store, path, data)
 
     def put_new(self, location: str, path: str, data: bytes, what: str = "") -> Written | None:
-        """Put one object below a location, whole; None where another is there already, which stays.
+        """Put one object below a location, atomically; None if another object exists, which stays.
 
-        A store may carry a request out although its answer is lost: repeated, by the client or by us, it then meets its own object.
-        So the object is read back after each failure, and one with these bytes is ours. Objects of two writers that must not be taken
-        for each other have to differ, as commits do by their ids.
+        A store may carry out a request although its answer is lost. Retried, by the client or here,
+        the request then meets its own object. So the object is read back after each failure, and
+        one with the same bytes is this writer's. Objects of two writers therefore have to differ,
+        as commits do by their ids.
 
         Args:
             location: The folder or URL that ``path`` is relative to.
@@ -486,14 +513,15 @@ class Storage:
                     return there[1] if there[0] == data else None
                 if self.is_local:
                     raise failure
-                # Nothing is there: the request may still be under way. Repeated, one of the two wins, and both are ours.
+                # No object yet: the request may still be under way. After a retry one of
+                # the two wins, and both are this writer's.
                 time.sleep(pause)
             if isinstance(failure, AlreadyExistsError):
                 return None
             raise CommitUnknown(_unknown(what, self.redacted(failure)))
 
     def _read_back(self, store: Any, path: str, what: str, failure: Exception) -> tuple[bytes, Written] | None:
-        """The bytes of an object whose writing failed, or None where there is none. Raises CommitUnknown."""
+        """Return the object of a failed put; None if missing. Raises CommitUnknown."""
         try:
             answer = obstore.get(store, path)
             return bytes(answer.bytes()), Written(answer.meta.get("e_tag"))
@@ -505,24 +533,25 @@ class Storage:
             ) from None
 
     def remove(self, path: str) -> None:
-        """Remove one object under the root; gone already is fine."""
+        """Remove one object under the root; a missing one is no error."""
         with self._about("remove", f"{self.root}/{path}"), suppress(FileNotFoundError):
             obstore.delete(self.store, path)
 
     @contextmanager
     def _about(self, verb: str, place: str) -> Iterator[None]:
-        """Raise StorageError, which says what was tried where, for what a store or the file system raises."""
+        """Turn errors of a store or file system into StorageError that names the operation."""
         try:
             yield
         except DuckrunError:
             raise
         except Exception as error:
-            told, what = self.redacted(error), f"Cannot {verb} {place}"
-            raise storage_error(told, what) or StorageError(f"{what}: {said(told)}.") from None
+            reason, what = self.redacted(error), f"Cannot {verb} {place}"
+            raise storage_error(reason, what) or StorageError(f"{what}: {said(reason)}.") from None
 
     def remove_files(self, location: str, paths: Sequence[str]) -> None:
-        """Remove objects below a location, by their relative paths; one that is gone already is fine. Folders stay: another writer
-        may just have made one.
+        """Remove objects below a location, by relative path; missing ones are no error.
+
+        Folders stay, since another writer may just have created one.
         """
         with self._about("remove files of", location):
             if self.is_local:
@@ -535,19 +564,17 @@ class Storage:
                     obstore.delete(store, list(paths[at : at + _BATCH]))
 
     def remove_below(self, location: str, paths: Sequence[str]) -> None:
-        """Remove objects below a location, by their relative paths, and the folders that this leaves empty."""
-        if self.is_local:
-            for path in paths:
-                Path(location, path).unlink(missing_ok=True)
+        """Remove objects below a location, by relative path, and the folders that become empty."""
+        self.remove_files(location, paths)
+        if not self.is_local:
+            return
+        with self._about("remove folders of", location):
             folders = sorted((p for p in Path(location).rglob("*") if p.is_dir()), reverse=True)
             for folder in (*folders, Path(location)):
                 if folder.is_dir() and not any(folder.iterdir()):
                     folder.rmdir()
-            return
-        if paths:
-            obstore.delete(self.store_at(location), list(paths))
 
     def check_writable(self, location: str | None = None) -> None:
-        """Raise StorageError, before any work is done, where a local root, or a table's location, cannot be made or written."""
+        """Raise StorageError, before any work, if a local root or location is not writable."""
         if self.is_local:
             refuse_unwritable(self.root, location)

@@ -1,5 +1,6 @@
-"""What goes wrong where a lake is kept, which DuckDB, delta_rs, obstore, Arrow and Spark tell in words of their own, as one of our
-errors with the way out.
+"""Translation of storage failures into StorageError with a remedy.
+
+DuckDB, delta_rs, obstore, Arrow and Spark each word the same failure differently.
 """
 
 from __future__ import annotations
@@ -21,80 +22,100 @@ _VECTOR = re.compile(r"[^\s\"'`]*deletion_vector_[0-9a-f-]+\.bin")
 _FILE = re.compile(r"[\"'`]([^\"'`\n]+\.parquet)|([^\s\"'`]+\.parquet)")
 
 _FULL = re.compile(
-    r"No space left|Disk quota exceeded|File too large|os error 2[78]\b|not enough space|Could not write all bytes|max_temp_directory_size"
+    r"No space left|Disk quota exceeded|File too large|os error 2[78]\b|not enough space|"
+    r"Could not write all bytes|max_temp_directory_size"
 )
 _BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|bucket does not exist|bucketNotFound")
 _NO_KEYS = re.compile(r"169\.254\.169\.254|NoAuthWithAWS|Unable to load credentials|No AWS Credentials")
 _ACCESS = re.compile(
-    r"AccessDenied|Access Denied|InvalidAccessKeyId|SignatureDoesNotMatch|ExpiredToken|AuthenticationFailed|40[13] (Forbidden|Unauthorized)"
+    r"AccessDenied|Access Denied|InvalidAccessKeyId|SignatureDoesNotMatch|ExpiredToken|"
+    r"AuthenticationFailed|40[13] (Forbidden|Unauthorized)"
 )
 _MISSING = re.compile(
-    r"No such file or directory|No files found|NoSuchKey|[Nn]ot [Ff]ound|does not exist|os error 2\b|(?<![\w-])404(?![\w-])"
+    r"No such file or directory|No files found|NoSuchKey|[Nn]ot [Ff]ound|does not exist|os error 2\b|"
+    r"(?<![\w-])404(?![\w-])"
 )
 _DAMAGED = re.compile(
-    r"No magic bytes|too small to be a Parquet file|Corrupt footer|Invalid Parquet file|not a Parquet file|CANNOT_READ_FILE_FOOTER"
-    r"|Could not read footer|Could not read enough bytes|Prefetch registered for bytes outside file|expected magic number|TProtocolException|Requested range was invalid|FAILED_READ_FILE|decompress"
+    r"No magic bytes|too small to be a Parquet file|Corrupt footer|Invalid Parquet file|"
+    r"not a Parquet file|CANNOT_READ_FILE_FOOTER"
+    r"|Could not read footer|Could not read enough bytes|Prefetch registered for bytes outside file|"
+    r"expected magic number|TProtocolException|Requested range was invalid|FAILED_READ_FILE|decompress"
 )
 
 _PARTITION = re.compile(r"Failed to parse value '([^']*)' as '([^']*)'")
 """Delta Kernel's error about a partition value of another type."""
 
 _LOST = re.compile(
-    r"server closed the connection( unexpectedly)?|terminating connection due to [^\n]*|no connection to the server|Connection refused"
-    r"|SSL connection has been closed[^\n]*|could not receive data from server[^\n]*|the database system is (starting up|shutting down|in recovery mode)"
+    r"server closed the connection( unexpectedly)?|terminating connection due to [^\n]*|"
+    r"no connection to the server|Connection refused"
+    r"|SSL connection has been closed[^\n]*|could not receive data from server[^\n]*|"
+    r"the database system is (starting up|shutting down|in recovery mode)"
     r"|Unable to connect to Postgres|Failed to execute query \"(BEGIN|COMMIT|ROLLBACK)[^\"]*\": (?=$|\n)"
 )
 _EXPIRED = re.compile(r"No snapshot found at version (\d+)")
 _OF_A_STORE = re.compile(
-    r"https?://|Generic (S3|MicrosoftAzure|GCS|HTTP) error|HTTPException|HTTP (GET|HEAD|PUT|POST|DELETE)|s3a?://|fs\.(s3a|azurebfs)|SdkClientException"
+    r"https?://|Generic (S3|MicrosoftAzure|GCS|HTTP) error|HTTPException|HTTP (GET|HEAD|PUT|POST|"
+    r"DELETE)|s3a?://|fs\.(s3a|azurebfs)|SdkClientException"
 )
-"""Words of an error about a request to an object store, and not to a database."""
+"""Words of an error about a request to an object store, not to a database."""
 
 
 def expired_snapshot(error: object) -> str | None:
-    """The number of a DuckLake's snapshot that is not there any more, from DuckDB's error; None where it says something else."""
-    found = _EXPIRED.search(str(error))
-    return None if found is None else found[1]
+    """Return the number of an expired DuckLake snapshot from DuckDB's error.
+
+    None for other errors.
+    """
+    match = _EXPIRED.search(str(error))
+    return None if match is None else match[1]
 
 
 def lost_connection(error: object) -> str | None:
-    """What a library says of a connection to a database server that is lost, in a few words; None where it says something else."""
-    found = _LOST.search(str(error))
-    return None if found is None else found[0].rstrip(": ")
+    """Return the part of an error about a lost database connection; None for other errors."""
+    match = _LOST.search(str(error))
+    return None if match is None else match[0].rstrip(": ")
 
 
 def said(error: object) -> str:
-    """What a library says, in one line: without colours, stacks, its debug form, generated SQL and the XML of a store.
+    r"""Return a library's error in one line, without colours, stacks, debug form, SQL and XML.
 
-    >>> said('Generic S3 error: 404: <?xml?><Error><Code>NoSuchBucket</Code><Message>none</Message></Error>\\n\\nDebug source: x')
+    >>> xml = "<?xml?><Error><Code>NoSuchBucket</Code><Message>none</Message></Error>"
+    >>> said(f"Generic S3 error: 404: {xml}\n\nDebug source: x")
     'Generic S3 error: 404: NoSuchBucket, none'
     """
     text = _COLOUR.sub("", _XML.sub(r"\g<code>, \g<message>", str(error)))
     causes = _JAVA_CAUSE.findall(text)
     text = causes[-1] if causes else text
-    found = _REST.search(text)
-    return " ".join((text[: found.start()] if found else text).split()).rstrip(". ")[:600]
+    match = _REST.search(text)
+    return " ".join((text[: match.start()] if match else text).split()).rstrip(". ")[:600]
 
 
 def is_full(error: object) -> bool:
-    """True for what a library says of a disk without room."""
+    """True for an error about a full disk."""
     return _FULL.search(str(error)) is not None
 
 
 def _free(text: str) -> str:
-    """What is free on the disk of the local file that an error names, to follow a clause; empty where it names none."""
-    found = _FILE.search(text)
-    path = Path((found[1] or found[2]) if found else "")
+    """Return the free space of the disk with the file of an error, as a clause.
+
+    Empty if none is named.
+    """
+    match = _FILE.search(text)
+    path = Path((match[1] or match[2]) if match else "")
     folder = next((f for f in path.parents if f.is_dir()), None) if path.is_absolute() else None
     return "" if folder is None else f": {readable_bytes(shutil.disk_usage(folder).free, decimal=True)} are free now"
 
 
 def storage_error(error: object, what: str) -> StorageError | None:
-    """A library's error as ours, which begins with ``what`` was done; None where it is not about the storage."""
+    """Translate a library's error about storage; None for other errors.
+
+    Args:
+        what: Beginning of the message: the operation that failed.
+    """
     text = str(error)
     if is_full(error):
         return StorageError(
-            f"{what}: the disk is full, or a limit on its use is reached{_free(text)} ({said(error)}). Nothing was committed; make room and run this "
+            f"{what}: the disk is full, or a limit on its use is reached{_free(text)} "
+            f"({said(error)}). Nothing was committed; make room and run this "
             "again."
         )
     if _BUCKET.search(text):
@@ -103,36 +124,46 @@ def storage_error(error: object, what: str) -> StorageError | None:
         )
     if _NO_KEYS.search(text):
         return StorageError(
-            f"{what}: no credentials were found. Give the lake storage_options, such as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or "
+            f"{what}: no credentials were found. Give the lake storage_options, such as "
+            "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or "
             f"set them in the environment ({said(error)})."
         )
     if _ACCESS.search(text):
         return StorageError(
-            f"{what}: the store refused the credentials or what they may do ({said(error)}). Check the storage_options of this lake."
+            f"{what}: the store refused the credentials or what they may do ({said(error)}). Check "
+            "the storage_options of this lake."
         )
     lost = lost_connection(text)
     if lost is not None and _OF_A_STORE.search(text):
         return StorageError(
-            f"{what}: the endpoint of the store does not answer ({said(error)}). Nothing of this was written; run it again when it does, or correct "
+            f"{what}: the endpoint of the store does not answer ({said(error)}). Nothing of this was "
+            "written; run it again when it does, or correct "
             "the endpoint in the storage_options."
         )
     if lost is not None:
         return StorageError(
-            f"{what}: the connection to the database of the lake's catalog was lost ({lost}). Nothing of this was written; run it again "
+            f"{what}: the connection to the database of the lake's catalog was lost ({lost}). Nothing "
+            "of this was written; run it again "
             "when the server answers."
         )
     if unread := _PARTITION.search(text):
         return StorageError(
-            f"{what}: a partition value in its log, {unread[1]}, is none of the type that its column has now ({unread[2]}): the column changed its "
-            "type, and the log has no checkpoint since. Write one, session.table('…').checkpoint(); engine: spark reads the table without."
+            f"{what}: a partition value in its log, {unread[1]}, is none of the type that its column "
+            f"has now ({unread[2]}): the column changed its "
+            "type, and the log has no checkpoint since. Write one, session.table('…').checkpoint(); "
+            "engine: spark reads the table without."
         )
     if "object with invalid path" in text:
         return StorageError(
-            f"{what}: an object there has a key that is no path ({said(error)}). Take it away, by the tool that made it."
+            f"{what}: an object there has a key that is no path ({said(error)}). Take it away, by the "
+            "tool that made it."
         )
     file = _FILE.search(text)
     name = (file[1] or file[2]) if file else None
-    way_out = "Nothing was committed. Put it back from a copy of the table, or read or restore a version that does without it (history())."
+    way_out = (
+        "Nothing was committed. Put it back from a copy of the table, or read or restore a version that "
+        "does without it (history())."
+    )
     vector = _VECTOR.search(text)
     if vector is not None and (_MISSING.search(text) or "Deletion Vector error" in text):
         state = "is gone" if _MISSING.search(text) else "is damaged"
@@ -147,6 +178,8 @@ def storage_error(error: object, what: str) -> StorageError | None:
         name is not None and name.rpartition("/")[2].startswith(("part-", "ducklake-")) and _MISSING.search(text)
     ):  # as Delta's writers and DuckLake name files
         return StorageError(
-            f"{what}: {name}, a data file that {'the catalog' if '/ducklake-' in name else 'the log of its table'} names, is gone ({said(error)}). {way_out}"
+            f"{what}: {name}, a data file that "
+            f"{'the catalog' if '/ducklake-' in name else 'the log of its table'} names, is gone "
+            f"({said(error)}). {way_out}"
         )
     return None

@@ -1,4 +1,4 @@
-"""Names that SQL does not tell apart by their case."""
+"""Mapping with case-insensitive keys, for SQL names."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ V = TypeVar("V")
 
 
 class AnyCase(MutableMapping[str, V]):
-    """A mapping whose keys are found in any case.
+    """A mapping with case-insensitive keys.
 
     >>> names = AnyCase()
     >>> names["Given"] = 1

@@ -1,4 +1,4 @@
-"""What is asked for when changes are applied to a table: the spec of it, which one merge carries out."""
+"""Spec of row changes to apply to a table; one merge carries it out."""
 
 from __future__ import annotations
 
@@ -16,15 +16,23 @@ VALID_FROM, VALID_TO = "valid_from", "valid_to"
 
 @spec
 class ApplySpec(Layout, Spec):
-    """Changes of rows, each at a point of a sequence, applied to a table that holds the last state of each key (``scd`` 1) or all of
-    its states (2), as half-open intervals ``[valid_from, valid_to)`` of the sequence, ``valid_to`` NULL while one holds.
+    """Apply a sequence of row changes to a table, as a slowly changing dimension.
 
-    ``deletes`` says which changes delete their key: True those whose ``_change_type`` is delete, a text those that it is true for
-    (SQL in ``dialect`` over the columns of the changes), False none, so that they are left out. ``columns`` are those to store, None all but
-    the ones that a change query adds. Without ``sequence_by``, for ``scd`` 1 alone, what comes is newer than what is there. ``whole``: the
-    table is made anew of the changes. ``within`` is SQL that is true for the rows that are touched, such as those of one partition: a key
-    elsewhere stays, and a change whose row lies outside is RowsOutsidePartition; for ``scd`` 1 alone. Source of the words: R. Kimball, M. Ross, The Data Warehouse Toolkit, Slowly Changing
-    Dimension Techniques, types 1 and 2.
+    With ``scd`` 1 the table holds the last state of each key. With ``scd`` 2 it holds all states,
+    as half-open intervals ``[valid_from, valid_to)`` of the sequence; ``valid_to`` of the current
+    one is NULL. Source: R. Kimball, M. Ross, The Data Warehouse Toolkit, Slowly Changing Dimension
+    Techniques, types 1 and 2.
+
+    Args:
+        sequence_by: Column that orders the changes. Without it, for ``scd`` 1 alone, incoming rows
+            are newer than the table's.
+        deletes: Which changes delete their key. True: those whose ``_change_type`` is delete. A
+            text: those that satisfy this condition over the columns of the changes, in ``dialect``.
+            False: none, so that deletes are left out.
+        columns: Columns to store; None takes all but those that a change query adds.
+        whole: Rebuild the table from the changes.
+        within: Condition on the rows to touch, such as one partition; for ``scd`` 1 alone. A key
+            elsewhere stays, and a change whose row lies outside raises RowsOutsidePartition.
 
     Example::
 

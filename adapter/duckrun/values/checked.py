@@ -1,6 +1,7 @@
-"""Arguments that users give, checked against their annotations: one rule for specs, for functions and for unknown names.
+"""Validation of user arguments against annotations, for specs and functions.
 
-pydantic validates without coercion: ``"false"`` is no bool and ``1`` no text. A sequence of names may be a list.
+pydantic validates without coercion: ``"false"`` is no bool and ``1`` no text. A sequence of names
+may be a list.
 """
 
 from __future__ import annotations
@@ -37,11 +38,14 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 Listed = Annotated[tuple[T, ...], Strict(False)]
-"""Values in an order: a tuple, or a list, which becomes one. A text is no list of its letters."""
+"""An ordered sequence: a tuple, or a list that becomes one. A text is not a list of letters."""
 
 
 class OneOf:
-    """One of some words, of a field that type checkers take for text: ``Annotated[str, OneOf("duckdb", "spark")]``."""
+    """Annotation that limits a text to some words: ``Annotated[str, OneOf("duckdb", "spark")]``.
+
+    Type checkers see a plain ``str``.
+    """
 
     def __init__(self, *words: str) -> None:
         self.words = words
@@ -53,11 +57,11 @@ class OneOf:
 Positive = Annotated[int, Field(gt=0)]
 """A whole number above 0."""
 VersionNumber = Annotated[int, Field(ge=0)]
-"""The number of a version: a whole number from 0 on."""
+"""A version number, from 0 on."""
 
 _CONFIG = ConfigDict(strict=True, extra="forbid", arbitrary_types_allowed=True)
 _SECRET = ("storage_options", "catalog")
-"""Arguments whose values no message shows."""
+"""Arguments whose values appear in no message."""
 _MISSING = ("missing", "missing_argument", "missing_keyword_only_argument")
 _WORDS = {
     "string_type": "text",
@@ -74,9 +78,10 @@ _SHORT.maxstring = _SHORT.maxother = 80
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 def spec(cls: type[T] | None = None, *, kw_only: bool = False) -> Any:
-    """Make a frozen dataclass whose fields are checked when it is constructed, before its ``__post_init__``.
+    """Make a frozen dataclass that checks its fields at construction, before ``__post_init__``.
 
-    Raises InvalidConfig, with the name of the field, for a value of another type and for a name that the class does not have.
+    Raises:
+        InvalidConfig: A value has another type, or the class has no such field. It names the field.
 
     Example::
 
@@ -86,30 +91,32 @@ def spec(cls: type[T] | None = None, *, kw_only: bool = False) -> Any:
     """
 
     def make(cls: type[T]) -> type[T]:
-        made: Any = dataclass(frozen=True, kw_only=kw_only)(cls)
-        made.__pydantic_config__ = _CONFIG
+        checked_class: Any = dataclass(frozen=True, kw_only=kw_only)(cls)
+        checked_class.__pydantic_config__ = _CONFIG
 
         @functools.cache
-        def validator() -> Any:  # built at first use: it takes milliseconds a class, and most runs use a few
-            return TypeAdapter(made).validator
+        def validator() -> Any:  # lazy: building takes milliseconds a class, and most runs use few
+            return TypeAdapter(checked_class).validator
 
-        @functools.wraps(made.__init__)
+        @functools.wraps(checked_class.__init__)
         def __init__(self: Any, /, *args: Any, **values: Any) -> None:
             try:
                 validator().validate_python(ArgsKwargs(args, values), self_instance=self)
             except ValidationError as error:
-                names = [each.name for each in fields(made) if each.init]
-                placed = [each.name for each in fields(made) if each.init and not each.kw_only]
-                raise _refusal(made.__name__, error, names, placed, get_type_hints(made, include_extras=True)) from None
+                names = [each.name for each in fields(checked_class) if each.init]
+                placed = [each.name for each in fields(checked_class) if each.init and not each.kw_only]
+                raise _refusal(
+                    checked_class.__name__, error, names, placed, get_type_hints(checked_class, include_extras=True)
+                ) from None
 
-        made.__init__ = __init__
-        return cast(type[T], made)
+        checked_class.__init__ = __init__
+        return cast(type[T], checked_class)
 
     return make if cls is None else make(cls)
 
 
 def checked(function: Callable[P, T]) -> Callable[P, T]:
-    """Check the arguments of a function, or of a method, as ``spec`` checks fields.
+    """Check the arguments of a function or method, as ``spec`` checks fields.
 
     Example::
 
@@ -127,7 +134,7 @@ def checked(function: Callable[P, T]) -> Callable[P, T]:
             return args, values
 
         arguments.__annotations__ = hints
-        # The function itself runs outside of the validation: an error of its own is none of its arguments.
+        # The function runs outside of the validation: its own errors are not about arguments.
         return validate_call(config=_CONFIG)(arguments), hints
 
     @functools.wraps(function)
@@ -149,13 +156,13 @@ def checked(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def unknown_name(owner: str, name: str, known: Sequence[str]) -> InvalidConfig:
-    """The error about an argument that something does not have, with the nearest one that it has."""
+    """Return the error about an unknown argument, with the nearest known one."""
     hint = did_you_mean(name, known, f" It takes {', '.join(known)}.")
     return InvalidConfig(f"{owner} has no {name!r}.{hint}")
 
 
 def unknown_word(what: str, value: Any, words: Sequence[Any]) -> InvalidConfig:
-    """The error about a value that is none of some words, with the nearest one."""
+    """Return the error about a value outside a list of words, with the nearest word."""
     known = [str(word) for word in words]
     return InvalidConfig(f"{what} is {value!r}; it takes one of {', '.join(known)}.{did_you_mean(str(value), known)}")
 
@@ -163,7 +170,7 @@ def unknown_word(what: str, value: Any, words: Sequence[Any]) -> InvalidConfig:
 def _refusal(
     owner: str, error: ValidationError, names: Sequence[str], placed: Sequence[str], hints: Mapping[str, Any]
 ) -> InvalidConfig:
-    """What is wrong with arguments: a name that is unknown, else the first of them that is bad or missing."""
+    """Return the error about unknown names, else about the first bad or missing argument."""
     problems = error.errors(include_url=False)
     first = next((each for each in problems if each["type"] == "unexpected_keyword_argument"), problems[0])
     at, kind, value = first["loc"][0], first["type"], first["input"]
@@ -193,14 +200,14 @@ def _article(word: str) -> str:
 
 
 def _parts(hint: Any) -> Iterator[Any]:
-    """A type and all types within it."""
+    """Yield a type and all types within it."""
     yield hint
     for each in () if get_origin(hint) is Literal else get_args(hint):
         yield from _parts(each)
 
 
 def _words(problem: ErrorDetails) -> str:
-    """What a value should have been."""
+    """Describe the expected value."""
     context = problem.get("ctx", {})
     if problem["type"] == "tuple_type":
         value = problem["input"]

@@ -1,4 +1,4 @@
-"""Names and types of columns: a table has each name once, in whatever case, as Delta has it."""
+"""Names and types of columns. Column names are unique in any case, as in Delta."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import pyarrow as pa
 from duckrun.errors import SchemaMismatch
 
 DEFAULT = "CURRENT_DEFAULT"
-"""The key of a field's metadata that has the column's default, in Spark's SQL. Source: the Delta protocol, Default Columns."""
+"""Metadata key of a column's default, in Spark's SQL. Source: Delta protocol, Default Columns."""
 
 
 def defaults_in(schema: pa.Schema) -> dict[str, str]:
-    """The columns with a default, which is in Spark's SQL."""
-    said = {field.name: (field.metadata or {}).get(DEFAULT.encode()) for field in schema}
-    return {name: text.decode() for name, text in said.items() if text is not None}
+    """Return the defaults of the columns that have one, in Spark's SQL."""
+    defaults = {field.name: (field.metadata or {}).get(DEFAULT.encode()) for field in schema}
+    return {name: text.decode() for name, text in defaults.items() if text is not None}
 
 
 def refuse_twins(names: Iterable[str]) -> None:
-    """Raise SchemaMismatch if two columns of some rows have one name, or names that differ in case only."""
+    """Raise SchemaMismatch if two columns have the same name in any case."""
     seen: dict[str, str] = {}
     for name in names:
         other = seen.get(name.lower())
@@ -27,47 +27,49 @@ def refuse_twins(names: Iterable[str]) -> None:
             raise SchemaMismatch(f"two columns have the name {name!r}; give one of them another (AS …)")
         if other is not None:
             raise SchemaMismatch(
-                f"the columns {other!r} and {name!r} differ in case only, which is one name to Delta; rename one of them"
+                f"the columns {other!r} and {name!r} differ in case only, which is one name to Delta; "
+                "rename one of them"
             )
         seen[name.lower()] = name
 
 
 def told_apart(names: Sequence[str]) -> list[str]:
-    """The names, with a number behind one that was there before, as DuckDB has it.
+    """Number the repeated names, as DuckDB does.
 
     >>> told_apart(["x", "y", "x", "x_1"])
     ['x', 'y', 'x_2', 'x_1']
     """
-    taken, found = set(names), list[str]()
+    taken, unique = set(names), list[str]()
     for name in names:
-        if name in found:
+        if name in unique:
             name = next(other for n in range(1, len(names) + 1) if (other := f"{name}_{n}") not in taken)
             taken.add(name)
-        found.append(name)
-    return found
+        unique.append(name)
+    return unique
 
 
 def is_required(field: pa.Field) -> bool:
-    """True for a column that may not be NULL, or that has a part which may not."""
+    """True if a column, or a part of it, refuses NULL."""
     kind = field.type
     parts = list(kind) if pa.types.is_struct(kind) else [kind.value_field] if pa.types.is_list(kind) else []
     return not field.nullable or any(map(is_required, parts))
 
 
 def has_required_parts(schema: pa.Schema) -> bool:
-    """True if a column that may be NULL has a part that may not."""
+    """True if a nullable column has a part that refuses NULL."""
     return any(field.nullable and is_required(field) for field in schema)
 
 
 def holds(kind: pa.DataType, test: Callable[[pa.DataType], bool]) -> bool:
-    """True if a type, or one inside of it, passes a test."""
+    """True if a type or one inside it passes a test."""
     inner = [kind.field(i).type for i in range(kind.num_fields)] if pa.types.is_nested(kind) else []
     return test(kind) or any(holds(child, test) for child in inner)
 
 
 def leaves(fields: Iterable[pa.Field], above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], pa.DataType]]:
-    """The columns that hold values, by the names on the way to them: those inside of structs, in the order of the schema. A list
-    and a map are one each.
+    """Yield the path and type of each leaf column, in schema order, through structs.
+
+    A list or a map is one leaf.
     """
     for field in fields:
         path = (*above, field.name)
@@ -78,5 +80,8 @@ def leaves(fields: Iterable[pa.Field], above: tuple[str, ...] = ()) -> Iterator[
 
 
 def outside_years(column: str) -> str:
-    """What is wrong with a date or time that not every reader has, for a message."""
-    return f"column {column} holds a date or time outside of the years 1 to 9999, which not every reader has (NULL, or 9999-12-31, for never)"
+    """Return the message about a date or time that not every reader supports."""
+    return (
+        f"column {column} holds a date or time outside of the years 1 to 9999, which not every reader has "
+        "(NULL, or 9999-12-31, for never)"
+    )

@@ -1,4 +1,7 @@
-"""How a column gets its values where rows come without them. Source: Delta protocol, Generated Columns, Identity Columns, Default Columns."""
+"""Columns that writers compute if the rows lack them.
+
+Source: Delta protocol, Generated Columns, Identity Columns, Default Columns.
+"""
 
 from __future__ import annotations
 
@@ -7,30 +10,32 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class NumberedBy:
-    """The numbers of an identity column: ``start``, ``start + step`` … of which ``mark`` is the last that was given, None before the first.
-    With ``always`` no row brings its own.
-    """
+    """Numbers of an identity column: ``start``, ``start + step`` and so on."""
 
     start: int
     step: int
     mark: int | None
+    """Last number assigned; None before the first (the high water mark)."""
     always: bool
+    """True if rows may not bring their own numbers."""
 
     @property
     def next(self) -> int:
-        """The number of the next row."""
+        """Number of the next row."""
         return self.start if self.mark is None else self.mark + self.step
 
     def after(self, rows: int) -> int:
-        """The mark once so many rows have got numbers; at least one."""
+        """Return the mark after ``rows`` more rows; at least one."""
         return self.next + (rows - 1) * self.step
 
 
 @dataclass(frozen=True)
 class ComputedColumn:
-    """One of three: ``generated`` is an expression over other columns, ``default`` one over none, both in Spark SQL."""
+    """A generated, default or identity column; exactly one of the three fields is set."""
 
     name: str
     generated: str | None = None
+    """Spark SQL expression over other columns."""
     default: str | None = None
+    """Spark SQL expression over no column."""
     numbered: NumberedBy | None = None

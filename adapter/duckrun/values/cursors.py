@@ -1,4 +1,7 @@
-"""Cursors: how far a consumer has read its upstreams, as numbered offsets. Source: docs/incremental.md."""
+"""Cursors: positions of a consumer in its upstreams, as numbered offsets.
+
+Source: docs/incremental.md.
+"""
 
 from __future__ import annotations
 
@@ -13,45 +16,48 @@ from duckrun.values.rows import AppTransaction, WorkTransaction
 
 @spec
 class CursorTransaction(AppTransaction):
-    """The application transaction of a consumer's commit: its version is the number of the offsets that it makes valid. It is made on a
-    table that holds the number ``after``, None for none, and on no other.
-    """
+    """Application transaction of a consumer's commit. Its version is the number of the offsets."""
 
     after: int | None = None
+    """Number that the table must hold for the commit to succeed; None for none."""
     work: WorkTransaction | None = None
-    """Which attempt of which work makes the commit: a newer one takes it back."""
+    """Work and attempt of the commit. A newer attempt rolls it back."""
     instead: int | None = None
-    """The number of the commit of an older attempt that this one takes back. The table holds it then, and not ``after``."""
+    """Number of an older attempt's commit that this one rolls back.
+
+    The table then holds this number instead of ``after``.
+    """
     base: int | None = None
-    """The version of the table before that commit, which this one begins from; NO_TABLE if that made the table."""
+    """Version before that commit, to start from; NO_TABLE if that commit created the table."""
 
     @property
     def plain(self) -> AppTransaction:
-        """As the log has it."""
+        """The transaction as the log stores it."""
         return AppTransaction(self.app_id, self.version)
 
 
 @dataclass(frozen=True)
 class Counter:
-    """What a table's log says of a consumer: the number that the table ``holds`` (None: none), which a RESTORE takes back, and the
-    ``highest`` that it was ever given. ``known`` is False where the log no longer tells which it holds.
-    """
+    """A consumer's offset numbers in a table's log."""
 
     holds: int | None = None
+    """Number that the table holds, None for none. A RESTORE sets it back."""
     highest: int | None = None
+    """Highest number ever committed."""
     known: bool = True
+    """False if the log no longer tells which number the table holds."""
 
 
 @dataclass(frozen=True)
 class Range:
-    """The versions ``(from_version, to_version]`` of an upstream; which table it was, and which commit made ``to_version``, None where
-    the log no longer says.
-    """
+    """The versions ``(from_version, to_version]`` of an upstream."""
 
     from_version: int
     to_version: int
     table_id: str
+    """Identity of the upstream table."""
     fingerprint: str | None = None
+    """Identity of the commit of ``to_version``; None if the log no longer has it."""
 
     @property
     def is_empty(self) -> bool:
@@ -60,15 +66,16 @@ class Range:
 
 @dataclass(frozen=True)
 class Offsets:
-    """What one commit of a consumer makes of its upstreams, by their names. ``after`` is the number of the offsets that it goes on from;
-    ``at`` when they were noted, in milliseconds since 1970. ``whole``: the upstreams are read from their beginning.
-    """
+    """Ranges of all upstreams, by name, that one commit of a consumer covers."""
 
     number: int
     after: int | None
+    """Number of the offsets that these continue."""
     whole: bool
+    """True if the upstreams are read from the beginning."""
     ranges: Mapping[str, Range]
     at: int
+    """Time of recording, in milliseconds since 1970."""
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), sort_keys=True)

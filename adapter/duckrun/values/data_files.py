@@ -1,4 +1,4 @@
-"""Where a data file lies: in the folder of its table, or elsewhere, as those of a shallow clone do."""
+"""Location of a data file: inside the table's folder, or elsewhere as in a shallow clone."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 
 
 def is_absolute(path: str) -> bool:
-    """True for a file that the log names by more than its place in the table's folder, as shallow clones do.
+    """True if the log names the file by an absolute path, as shallow clones do.
 
-    >>> is_absolute("/data/a.parquet"), is_absolute("file:/data/a.parquet"), is_absolute("p=a:b/a.parquet")
-    (True, True, False)
+    >>> [is_absolute(path) for path in ("/a.parquet", "file:/a.parquet", "p=a:b/a.parquet")]
+    [True, True, False]
     """
     return path.startswith("/") or _SCHEME.match(path) is not None
 
 
 def place(ref: TableRef, file: ScanFile) -> str:
-    """What DuckDB's ``filename`` says of the rows of a file."""
+    """Return the ``filename`` that DuckDB reports for the rows of a file."""
     return place_of(ref.location, file)
 
 
 def place_of(location: str, file: ScanFile) -> str:
-    """The same, by where the table lies."""
+    """Return the ``filename`` of a file, given the table's location."""
     if not is_absolute(file.path):
         return f"{location}/{file.path}"
     return re.sub(r"^file:/+", "/", file.path)
 
 
 def literally(place: str) -> str:
-    """A place that read_parquet() takes letter by letter, and not for a pattern.
+    """Escape a path so that read_parquet() does not treat it as a glob pattern.
 
     >>> literally("/lake/a[1]*.parquet")
     '/lake/a[[]1][*].parquet'

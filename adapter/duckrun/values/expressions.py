@@ -1,6 +1,7 @@
-"""Predicates, conditions and values that callers give as text: each is one expression and nothing behind it.
+"""Validation of SQL expressions from callers: predicates, conditions and values.
 
-They are put into larger statements, where a clause behind the expression (LIMIT, UNION, a second statement) would change what these do.
+Each text must be exactly one expression. A clause behind it (LIMIT, UNION, a second statement)
+would change the meaning of the larger statement around it.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ if TYPE_CHECKING:
 
 
 def refuse_no_expression(text: Any, dialect: str, what: str) -> None:
-    """Raise InvalidConfig for a text that is not exactly one expression of ``dialect``; ``what`` names it. None passes.
+    """Raise InvalidConfig for a text that is not exactly one expression; None passes.
 
     >>> refuse_no_expression("id = 1 or note = ')'", "duckdb", "predicate")
-    >>> refuse_no_expression("id = 1 limit 1", "duckdb", "predicate")
+    >>> refuse_no_expression("id = 1 limit 1", "duckdb", "predicate")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
         ...
-    duckrun.errors.InvalidConfig: predicate is 'id = 1 limit 1', which is not one expression of duckdb SQL: give a condition or a value with no clause behind it.
+    duckrun.errors.InvalidConfig: predicate is 'id = 1 limit 1', which is not one expression ...
     """
     if text is None:
         return
@@ -31,7 +32,8 @@ def refuse_no_expression(text: Any, dialect: str, what: str) -> None:
         raise InvalidConfig(f"{what} is empty: leave it out (None) if there is none, or write the condition.")
     if not (_is_balanced(text) if dialect == "spark" else _is_expression(text)):
         raise InvalidConfig(
-            f"{what} is {text!r}, which is not one expression of {dialect} SQL: give a condition or a value with no clause behind it."
+            f"{what} is {text!r}, which is not one expression of {dialect} SQL: give a condition or a "
+            "value with no clause behind it."
         )
 
 
@@ -44,26 +46,25 @@ def _parser() -> duckdb.DuckDBPyConnection:
 
 @lru_cache(maxsize=1024)
 def _is_expression(text: str) -> bool:
-    """True if DuckDB's parser reads the text as an expression.
-
-    Within parentheses no clause may follow it; without them, it cannot close a parenthesis that it did not open.
-    """
+    """True if DuckDB's parser reads the text as an expression."""
     import duckdb
 
     try:
         with _parser().cursor() as parser:
             return all(
-                len(parser.extract_statements(f"SELECT 1 FROM t WHERE {part}")) == 1 for part in (text, f"({text}\n)")
+                # In parentheses no clause may follow; without them, the text must not close one.
+                len(parser.extract_statements(f"SELECT 1 FROM t WHERE {part}")) == 1
+                for part in (text, f"({text}\n)")
             )
     except duckdb.ParserException:
         return False
 
 
 def _is_balanced(text: str) -> bool:
-    """True for a text of Spark's SQL that holds one statement and closes what it opens; Spark's own parser reads the rest."""
+    """True if Spark SQL text is one statement with balanced parentheses. Spark parses the rest."""
     import sqlglot
+    from sqlglot import TokenType
     from sqlglot.errors import SqlglotError
-    from sqlglot.tokens import TokenType
 
     try:
         tokens = sqlglot.tokenize(text, read="spark")

@@ -1,4 +1,4 @@
-"""The data files of a version, which may be a hundred thousand: each is made into an object when it is asked for."""
+"""Data files of a version. There may be a hundred thousand, so objects are created lazily."""
 
 from __future__ import annotations
 
@@ -13,27 +13,30 @@ from duckrun.values.rows import ScanFile
 
 
 class Files(Sequence[ScanFile]):
-    """The data files of one version, in no order that means anything."""
+    """Data files of one version, in no meaningful order."""
 
     @abstractmethod
     def weight(self) -> tuple[int, int]:
-        """How many there are, and their bytes; none is made into an object."""
+        """Return their number and total bytes, without creating objects."""
 
     @abstractmethod
     def paths(self) -> Iterator[str]:
-        """The path of each, relative to the table where it lies within it; none is made into an object."""
+        """Yield their paths, relative to the table if inside it, without creating objects."""
 
     @abstractmethod
     def named(self, names: Collection[str]) -> dict[str, ScanFile]:
-        """Those of some names, as the log spells them, by these; without those that are not there."""
+        """Return the files of some names, spelled as in the log; unknown names are left out."""
 
     @abstractmethod
     def at(self, places: Collection[str]) -> dict[str, ScanFile]:
-        """Those that lie at some places, as DuckDB's ``filename`` says them, by these; without those that are not there."""
+        """Return the files at some places, as DuckDB's ``filename`` reports them.
+
+        Unknown ones are left out.
+        """
 
 
 class _Listed(Files):
-    """Files as objects, of a table at ``location``."""
+    """Files of a table at ``location``, as objects."""
 
     location: str
     files: tuple[ScanFile, ...]
@@ -65,20 +68,20 @@ class _Listed(Files):
 
     def at(self, places: Collection[str]) -> dict[str, ScanFile]:
         wanted = set(places)
-        found = ((place_of(self.location, file), file) for file in self.files)
-        return {place: file for place, file in found if place in wanted}
+        by_place = ((place_of(self.location, file), file) for file in self.files)
+        return {place: file for place, file in by_place if place in wanted}
 
 
 @dataclass(frozen=True)
 class GivenFiles(_Listed):
-    """Files that somebody has named, as those of a scan, of a table at ``location``."""
+    """An explicit list of files of a table at ``location``, such as those of a scan."""
 
     location: str
     files: tuple[ScanFile, ...]
 
 
 class AskedFiles(_Listed):
-    """Files of a table at ``location`` that are listed, and weighed, by questions, each when it is first needed."""
+    """Files of a table at ``location``, listed and counted by callbacks at first use."""
 
     def __init__(
         self, location: str, listed: Callable[[], Iterable[ScanFile]], weight: Callable[[], tuple[int, int]]

@@ -1,4 +1,4 @@
-"""In which format a lake keeps its tables, and where the catalog of one that has a catalog is."""
+"""Format of a lake's tables, and the address of its catalog."""
 
 from __future__ import annotations
 
@@ -18,14 +18,16 @@ FormatName = Literal["delta", "ducklake"]
 FORMATS: tuple[FormatName, ...] = get_args(FormatName)
 DUCKLAKE: FormatName = "ducklake"
 TABLES = "_duckrun/tables"
-"""Below the root of a lake with a catalog, the folder for what is noted beside a table. No data lies there."""
+"""Folder below the root of a lake with a catalog, for notes about its tables. It holds no data."""
 DUCKLAKE_MARK = "_duckrun/ducklake"
-"""The file below the root that says: the tables of this lake are DuckLake's."""
+"""File below the root that marks the lake as a DuckLake."""
 CatalogKind = Literal["sqlite", "postgres", "duckdb"]
 CATALOGS: tuple[CatalogKind, ...] = get_args(CatalogKind)
 _NO_MYSQL = (
-    "DuckLake cannot keep its catalog in MySQL or MariaDB: the second write to a table fails, since DuckDB's mysql scanner does not carry out the UPDATE of the "
-    "table's statistics ('Unsupported operator type HASH_JOIN in UPDATE statement', duckdb 1.5.5 on MariaDB 10.11). Write sqlite:<file> or postgres:<dsn>."
+    "DuckLake cannot keep its catalog in MySQL or MariaDB: the second write to a table fails, since "
+    "DuckDB's mysql scanner does not carry out the UPDATE of the "
+    "table's statistics ('Unsupported operator type HASH_JOIN in UPDATE statement', duckdb 1.5.5 on "
+    "MariaDB 10.11). Write sqlite:<file> or postgres:<dsn>."
 )
 _PASSWORD = re.compile(r"(password|passwd|pwd)\s*=\s*('(?:[^'\\]|\\.)*'|\S+)", re.IGNORECASE)
 _IN_URL = re.compile(r"(://[^:/@\s]*:)([^@\s]+)(@)")
@@ -33,7 +35,7 @@ _IN_URL = re.compile(r"(://[^:/@\s]*:)([^@\s]+)(@)")
 
 @dataclass(frozen=True)
 class CatalogAddress:
-    """The database that holds a lake's catalog: its kind, and the file or connection string behind it, which is shown nowhere.
+    """Database of a lake's catalog: its kind, and its file or connection string, which is secret.
 
     Example::
 
@@ -45,7 +47,12 @@ class CatalogAddress:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """The address in ``kind:place``. Raises InvalidConfig, UnsupportedFeature, which show no password."""
+        """Parse an address ``kind:place``.
+
+        Raises:
+            InvalidConfig: The text names no database. The message shows no password.
+            UnsupportedFeature: DuckLake does not support the database.
+        """
         kind, colon, place = text.partition(":")
         if kind.lower() == "postgresql":
             kind, place = "postgres", (text if place.startswith("//") else place)
@@ -63,49 +70,49 @@ class CatalogAddress:
 
     @property
     def place(self) -> str:
-        """The file, or the connection string with its password: for the database alone."""
+        """File, or connection string with its password: for the database alone."""
         return self.secret.get_secret_value()
 
     @property
     def dsn(self) -> str:
-        """The connection string without its password, as ``key=value``; the file of a catalog in one."""
+        """Connection string as ``key=value`` without its password; the path of a file catalog."""
         return self.place if self.is_file else _PASSWORD.sub("", _by_keys(self.place)).strip()
 
     @property
     def password(self) -> str | None:
-        """The password in the connection string, if there is one."""
-        found = None if self.is_file else _PASSWORD.search(_by_keys(self.place))
-        return None if found is None else _unquoted(found[2])
+        """Password of the connection string, if any."""
+        match = None if self.is_file else _PASSWORD.search(_by_keys(self.place))
+        return None if match is None else _unquoted(match[2])
 
     @property
     def is_file(self) -> bool:
         return self.kind in ("sqlite", "duckdb")
 
     def redacted(self, text: object) -> str:
-        """A text without the password of this address."""
-        found = str(text)
+        """Return a text without the password of this address."""
+        redacted = str(text)
         for secret in self._secrets():
-            found = found.replace(secret, "***")
-        return _IN_URL.sub(r"\1***\3", _PASSWORD.sub(r"\1=***", found))
+            redacted = redacted.replace(secret, "***")
+        return _IN_URL.sub(r"\1***\3", _PASSWORD.sub(r"\1=***", redacted))
 
     def _secrets(self) -> list[str]:
-        found = [match[2].strip("'") for match in _PASSWORD.finditer(self.place)]
-        found += [_unquoted(match[2]) for match in _PASSWORD.finditer(self.place)]
-        found += [unquote(match[2]) for match in _IN_URL.finditer(self.place)]
-        found += [match[2] for match in _IN_URL.finditer(self.place)]
-        return sorted((secret for secret in found if secret), key=len, reverse=True)
+        secrets = [match[2].strip("'") for match in _PASSWORD.finditer(self.place)]
+        secrets += [_unquoted(match[2]) for match in _PASSWORD.finditer(self.place)]
+        secrets += [unquote(match[2]) for match in _IN_URL.finditer(self.place)]
+        secrets += [match[2] for match in _IN_URL.finditer(self.place)]
+        return sorted((secret for secret in secrets if secret), key=len, reverse=True)
 
     def __str__(self) -> str:
-        """The address as it may be shown."""
+        """The address without secrets."""
         return f"{self.kind}:{self.place if self.is_file else self.redacted(self.place)}"
 
 
 def _by_keys(dsn: str) -> str:
-    """A connection string of PostgreSQL's, also one that is a URL, as ``key=value``."""
+    """Return a PostgreSQL connection string or URL as ``key=value``."""
     if "://" not in dsn:
         return dsn
     url = urlsplit(dsn)
-    found = {
+    parts = {
         "host": url.hostname,
         "port": None if url.port is None else str(url.port),
         "user": url.username,
@@ -113,7 +120,7 @@ def _by_keys(dsn: str) -> str:
         "dbname": url.path.lstrip("/"),
         **dict(parse_qsl(url.query)),
     }
-    return " ".join(f"{key}={_quoted(unquote(value))}" for key, value in found.items() if value)
+    return " ".join(f"{key}={_quoted(unquote(value))}" for key, value in parts.items() if value)
 
 
 def _quoted(value: str) -> str:
@@ -126,8 +133,7 @@ def _unquoted(value: str) -> str:
 
 @dataclass(frozen=True)
 class LakeFormat:
-    """The format of a lake, with what only DuckLake has: the ``catalog``; ``inline_rows``, up to how many rows of an insert lie in the
-    catalog and not in a file; and whether its files are ``encrypted``.
+    """Format of a lake, with the options of DuckLake.
 
     Example::
 
@@ -137,7 +143,9 @@ class LakeFormat:
     name: FormatName = "delta"
     catalog: CatalogAddress | None = None
     inline_rows: int = 0
+    """Largest insert, in rows, that DuckLake inlines into the catalog instead of a file."""
     encrypted: bool | None = None
+    """True if DuckLake encrypts the data files."""
 
     @classmethod
     def of(
@@ -147,14 +155,18 @@ class LakeFormat:
         inline_rows: int | None = None,
         encrypted: bool | None = None,
     ) -> Self:
-        """The format that a user names. Raises InvalidConfig for one that there is not, and for words that go with another."""
+        """Return the format that a user names.
+
+        Raises:
+            InvalidConfig: The format is unknown, or an option belongs to another format.
+        """
         name = (format or "delta").lower()
         if name not in FORMATS:
             raise InvalidConfig(
                 f"format is {format!r}; the formats are {', '.join(FORMATS)}.{did_you_mean(str(format), FORMATS)}"
             )
-        given = {"catalog": catalog, "inline_rows": inline_rows, "encrypted": encrypted}
-        if name != DUCKLAKE and (words := [word for word, value in given.items() if value is not None]):
+        options = {"catalog": catalog, "inline_rows": inline_rows, "encrypted": encrypted}
+        if name != DUCKLAKE and (words := [word for word, value in options.items() if value is not None]):
             raise InvalidConfig(f"{', '.join(words)} goes with format: ducklake, and this lake is of format {name}.")
         if inline_rows is not None and (
             isinstance(inline_rows, bool) or not isinstance(inline_rows, int) or inline_rows < 0
@@ -170,7 +182,11 @@ class LakeFormat:
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> Self:
-        """The format in the keys ``format``, ``catalog``, ``inline_rows`` and ``encrypted`` of some settings. Raises InvalidConfig."""
+        """Return the format in settings: ``format``, ``catalog``, ``inline_rows``, ``encrypted``.
+
+        Raises:
+            InvalidConfig: The format is unknown, or an option belongs to another format.
+        """
         return cls.of(*(values.get(word) for word in ("format", "catalog", "inline_rows", "encrypted")))
 
 

@@ -1,4 +1,4 @@
-"""How the rows of a table lie in its files: one value, which each spec that can make a table is too."""
+"""Layout of a table's rows in files. Each spec that can create a table is a Layout too."""
 
 from __future__ import annotations
 
@@ -12,22 +12,32 @@ from duckrun.values.checked import Listed, Positive, spec
 Codec = Literal["snappy", "zstd"]
 CODECS: tuple[Codec, ...] = get_args(Codec)
 COMPRESSION = "duckrun.compression"
-"""The table property that holds how the data files are compressed: one of CODECS. Delta itself has none for this (DeltaConfigs of
-delta-spark 4.4), and Spark refuses a ``delta.`` property that it does not know.
+"""Table property with the compression of data files: one of CODECS.
+
+Delta has none for this (DeltaConfigs of delta-spark 4.4), and Spark refuses an unknown ``delta.``
+property.
 """
 CHANGE_FEED = "delta.enableChangeDataFeed"
-"""The table property that has each commit keep a change feed. Source: Delta protocol, Change Data Files."""
+"""Table property that makes commits write a change feed.
+
+Source: Delta protocol, Change Data Files.
+"""
 TARGET_FILE_SIZE = "delta.targetFileSize"
-"""The table property that holds how large a file should be, as ``128MB`` or a number of bytes."""
+"""Table property with the target size of files, as ``128MB`` or a number of bytes."""
 
 
 @spec(kw_only=True)
 class Layout:
-    """The partitions, order, clustering, properties, file size (bytes) and compression of a table that a write makes or overwrites.
+    """Layout of a table that a write creates or overwrites.
 
-    ``partition_by`` and ``cluster_by`` (liquid clustering) exclude each other; with None a table that exists
-    stays as it is, and an empty tuple ends them. ``sort_by`` orders the rows of each file. ``compression`` holds for the files of the
-    write, and becomes the property of a table that it makes or overwrites; with None they are compressed as the table says.
+    Args:
+        partition_by: Partition columns; excludes ``cluster_by``. None leaves those of an existing
+            table unchanged, and an empty tuple removes them.
+        sort_by: Columns that order the rows of each file.
+        cluster_by: Columns of liquid clustering, None and empty as in ``partition_by``.
+        target_file_size: Bytes.
+        compression: Codec for the files of the write, stored as a property of a table that it
+            creates or overwrites. None takes the table's codec.
 
     Example: ``MergeSpec(("id",), **Layout(partition_by=("day",)).layout)``.
     """
@@ -40,7 +50,7 @@ class Layout:
     compression: Codec | None = None
 
     def __post_init__(self) -> None:
-        """Raise InvalidConfig for a table with partitions and clustering (Delta protocol, Clustered Table)."""
+        """Refuse partitions together with clustering (Delta protocol, Clustered Table)."""
         if self.partition_by and self.cluster_by:
             raise InvalidConfig(
                 f"A table is partitioned (partition_by: {', '.join(self.partition_by)}) or clustered (cluster_by: "
@@ -49,21 +59,25 @@ class Layout:
 
     @property
     def layout(self) -> dict[str, Any]:
-        """The layout as keywords, from which another value gets the same."""
+        """The layout as keyword arguments for another spec."""
         return {each.name: getattr(self, each.name) for each in fields(Layout)}
 
 
 def with_feed(properties: Mapping[str, str], feed: bool | None) -> Mapping[str, str]:
-    """Table properties with a change feed, or with none; None leaves them as they are."""
+    """Return table properties with the change feed on or off; None leaves them unchanged."""
     return properties if feed is None else {**properties, CHANGE_FEED: str(feed).lower()}
 
 
 def codec_of(properties: Mapping[str, str]) -> Codec | None:
-    """How a table's files are compressed by its properties; None where they do not say. Raises InvalidConfig for what is no codec of ours."""
-    asked = properties.get(COMPRESSION)
+    """Return the codec that a table's properties name; None if they name none.
+
+    Raises:
+        InvalidConfig: The codec is unknown.
+    """
+    word = properties.get(COMPRESSION)
     for codec in CODECS:
-        if asked is not None and str(asked).lower() == codec:
+        if word is not None and str(word).lower() == codec:
             return codec
-    if asked is None:
+    if word is None:
         return None
-    raise InvalidConfig(f"{asked!r} is no compression; there are {', '.join(CODECS)}.")
+    raise InvalidConfig(f"{word!r} is no compression; there are {', '.join(CODECS)}.")

@@ -1,4 +1,4 @@
-"""Macros of a lake's catalog: expressions and queries with parameters, by name."""
+"""Macros of a lake's catalog: named, parameterized expressions and queries, in DuckDB's SQL."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class MacroForm:
-    """What a macro stands for with so many arguments. ``parameters`` are names with their defaults, as SQL; ``sql`` is an expression, or a query
-    of an ``is_table`` one. All is DuckDB's SQL.
-    """
+    """Definition of a macro for one number of arguments."""
 
     parameters: tuple[tuple[str, str | None], ...]
+    """Names with their default values, as SQL."""
     sql: str
+    """An expression, or a query if ``is_table``."""
     is_table: bool = False
 
 
 @dataclass(frozen=True)
 class Macro:
-    """A macro of a schema; a form for each number of arguments."""
+    """A macro of a schema, with one form per number of arguments."""
 
     schema: str
     name: str

@@ -1,4 +1,4 @@
-"""What was moved from one lake or database to another."""
+"""Result of moving tables between lakes and databases."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Moved:
-    """One table that was moved, by its name in the target: its rows at its newest version, how many versions came with it, whether its files
-    were ``adopted`` and not copied, and what of it does not fit there, in words.
+    """One imported or exported table, by its name in the target.
 
     Example::
 
@@ -17,6 +16,10 @@ class Moved:
 
     table: str
     rows: int
+    """Rows at its newest version."""
     versions: int = 1
+    """Number of versions moved."""
     adopted: bool = False
+    """True if the target adopted the files instead of copying them."""
     left_out: tuple[str, ...] = ()
+    """Features that the target cannot represent, in words."""

@@ -1,8 +1,9 @@
-"""How a name is spelled as a folder, and a folder as a URL: the one place in which either happens.
+"""Encoding of names as folders, and of folders as URLs: the only module that does either.
 
-DuckDB, delta_rs, obstore and Spark each decode a path in their own way. All of them read a percent-encoded URL as the folder that
-it stands for, but for one: the Delta kernel, which DuckDB and delta_rs share, decodes the folders of a log a second time, so that
-``%41`` in a folder is ``A`` to it. No folder that we make holds such a sequence: in a name ``%`` is then spelled ``%x25``.
+DuckDB, delta_rs, obstore and Spark each decode a path in their own way. All of them read a
+percent-encoded URL as the same folder, with one exception. The Delta kernel, which DuckDB and
+delta_rs share, decodes the folders of a log twice, so that it reads the folder ``%41`` as ``A``. A
+folder of a table therefore never holds such a sequence: ``%`` becomes ``%x25`` in a name.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ _LONGEST = 240  # bytes: 255 less what a definition file and its unfinished copy
 
 
 RESERVED = "_duckrun"
-"""The folder, in that of a lake or of a schema, with what is no table: definitions, locks, what consumers noted."""
+"""Folder in a lake or schema for everything but tables: definitions, locks, notes of consumers."""
 DROPPED = "_duckrun_dropped_"
-"""How the folder of a table begins that is being removed."""
+"""Prefix of the folder of a table whose removal is under way."""
 
 
 def folder_of(name: str) -> str:
-    """The folder of a schema or table, below its root or schema: the name itself, but for what the kernel would decode.
+    """Return the folder of a schema or table: the name, escaped where the kernel decodes.
 
     >>> folder_of("100% a b"), folder_of("x%41"), folder_of("x%x25")
     ('100% a b', 'x%x2541', 'x%x25x25')
@@ -32,7 +33,9 @@ def folder_of(name: str) -> str:
 
 
 def name_of(folder: str) -> str | None:
-    """The name whose folder it is; None for a folder that no name has, so that it is nobody's schema or table.
+    """Return the name of a folder.
+
+    None if no name has this folder, so that it is no schema or table.
 
     >>> name_of("x%x2541"), name_of("x%41")
     ('x%41', None)
@@ -42,7 +45,7 @@ def name_of(folder: str) -> str | None:
 
 
 def why_no_name(name: str) -> str | None:
-    """What keeps a text from being a name, as the end of a sentence that begins with it; None for one that can be."""
+    """Return why a text cannot be a name, as the end of a sentence; None if it can."""
     if not name or name in (".", ".."):
         return "is not a folder's name"
     if _CONTROL.search(name):
@@ -56,16 +59,23 @@ def why_no_name(name: str) -> str | None:
     except UnicodeEncodeError:
         return "is no Unicode text"
     if size > _LONGEST:
-        return f"has {size} bytes as a folder, and {_LONGEST} is the most that a file system takes with what stands beside it"
+        return (
+            f"has {size} bytes as a folder, and {_LONGEST} is the most that a file system takes with what "
+            "stands beside it"
+        )
     return None
 
 
 def why_no_location(location: str) -> str | None:
-    """What keeps a path or URL from being a root or a table's location, as the end of a sentence that begins with it."""
+    """Return why a path or URL cannot be a root or location, as the end of a sentence.
+
+    None if it can.
+    """
     decoded = re.search(r"%[0-9A-Fa-f]{2}", location)
     if decoded is not None:
         return (
-            f"holds {decoded[0]}, which DuckDB and delta_rs take for another character, so that they would read another folder: "
+            f"holds {decoded[0]}, which DuckDB and delta_rs take for another character, so that they "
+            "would read another folder: "
             "write the character itself, or rename the folder"
         )
     if _CONTROL.search(location):
@@ -76,10 +86,10 @@ def why_no_location(location: str) -> str | None:
 
 
 def url_of(location: str) -> str:
-    """A location as a percent-encoded URL: what delta_scan(), delta_rs and obstore each read as that very folder.
+    """Return a location as a percent-encoded URL, the same to delta_scan(), delta_rs and obstore.
 
-    DuckDB's delta_scan() takes trailing bytes beyond ASCII off a plain path, until a release has duckdb/duckdb#24482, and formats
-    a plain ``%`` by printf.
+    DuckDB's delta_scan() cuts trailing non-ASCII bytes off a plain path, until a release has
+    duckdb/duckdb#24482. It also passes a plain ``%`` to printf.
 
     >>> url_of("/lake/main/100% é"), url_of("s3://bucket/main/a#b")
     ('file:///lake/main/100%25%20%C3%A9', 's3://bucket/main/a%23b')
@@ -92,5 +102,5 @@ def url_of(location: str) -> str:
 
 
 def writable_by_delta_rs(location: str) -> bool:
-    """False for a local folder in which delta_rs cannot write rows: it makes a host's name of the path, and panics."""
+    """False for a local folder where delta_rs panics: it parses the path as a host."""
     return "://" in location or not re.search(r"[\[\]^|\\]", location)

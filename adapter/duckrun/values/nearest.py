@@ -1,4 +1,4 @@
-"""The known word that a misspelt one may have meant: one rule for names, keys and options."""
+"""Suggestions for misspelled words: one rule for names, keys and options."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 
 def nearest(word: str, known: Iterable[str], *, count: int = 1, cutoff: float = 0.6) -> list[str]:
-    """The known words that are most like one, in whatever case, the nearest first; none where all are further off.
+    """Return the known words closest to one, nearest first, in any case; none if all are too far.
 
     >>> nearest("Appnd", ["append", "overwrite"])
     ['append']
@@ -17,7 +17,7 @@ def nearest(word: str, known: Iterable[str], *, count: int = 1, cutoff: float = 
 
 
 def did_you_mean(word: str, known: Iterable[str], otherwise: str = "", *, cutoff: float = 0.6) -> str:
-    """A sentence, after a space, with the nearest known word; ``otherwise`` where none is near.
+    """Return a sentence with the nearest known word, after a space; ``otherwise`` if none is near.
 
     >>> did_you_mean("appnd", ["append", "overwrite"])
     " Did you mean 'append'?"

@@ -1,4 +1,4 @@
-"""Options by Spark's names: their values as Spark reads them, and unknown ones refused with the nearest."""
+"""Options by Spark's names, with Spark's reading of values; unknown ones raise with the nearest."""
 
 from __future__ import annotations
 
@@ -12,17 +12,25 @@ FORMATS = ("delta", "parquet", "csv")
 
 
 def known_option(name: str, known: Iterable[str], what: str) -> str:
-    """The spelling of an option; Spark takes it in any case. Raises InvalidConfig with the nearest known one."""
+    """Return the spelling of an option, which Spark accepts in any case.
+
+    Raises:
+        InvalidConfig: The option is unknown; the message has the nearest.
+    """
     spellings = {k.lower(): k for k in known}
-    found = spellings.get(name.lower())
-    if found is None:
+    option = spellings.get(name.lower())
+    if option is None:
         hint = did_you_mean(name, spellings.values(), f" The options are {', '.join(spellings.values())}.", cutoff=0.5)
         raise InvalidConfig(f"{what} has no option {name!r}.{hint}")
-    return found
+    return option
 
 
 def known_value(value: str, known: Iterable[str], what: str) -> str:
-    """One of some words, in any case. Raises InvalidConfig with the nearest."""
+    """Return one of some words, accepted in any case.
+
+    Raises:
+        InvalidConfig: The word is unknown; the message has the nearest.
+    """
     words = list(known)
     if str(value).lower() in words:
         return str(value).lower()
@@ -31,7 +39,7 @@ def known_value(value: str, known: Iterable[str], what: str) -> str:
 
 
 def as_bool(value: Any, option: str) -> bool:
-    """True or False, or their words, as Spark takes them."""
+    """Return a bool, or parse its word as Spark does."""
     word = str(value).strip().lower()
     if word not in ("true", "false"):
         raise InvalidConfig(f"Option {option!r} is true or false, not {value!r}.")
@@ -39,7 +47,7 @@ def as_bool(value: Any, option: str) -> bool:
 
 
 def as_int(value: Any, option: str) -> int:
-    """A whole number, or its digits."""
+    """Return a whole number, or parse its digits."""
     try:
         if isinstance(value, bool):
             raise ValueError
@@ -49,7 +57,11 @@ def as_int(value: Any, option: str) -> int:
 
 
 def given(value: Any, kind: Any, argument: str, method: str) -> Any:
-    """An argument as it was given. Raises InvalidConfig for one of another type, True and False for a number among them."""
+    """Return an argument unchanged after checking its type.
+
+    Raises:
+        InvalidConfig: It has another type, such as a bool for a number.
+    """
     kinds = kind if isinstance(kind, tuple) else (kind,)
     if isinstance(value, kinds) and not (isinstance(value, bool) and bool not in kinds):
         return value
@@ -58,7 +70,11 @@ def given(value: Any, kind: Any, argument: str, method: str) -> Any:
 
 
 def names_in(values: Sequence[Any], argument: str, method: str) -> tuple[str, ...]:
-    """The names among arguments that are each a name or a list of names. Raises InvalidConfig for anything else."""
+    """Return the names among arguments that are each a name or a list of names.
+
+    Raises:
+        InvalidConfig: An argument is neither.
+    """
     listed = [name for value in values for name in (value if isinstance(value, list | tuple) else [value])]
     return tuple(given(name, str, argument, method) for name in listed)
 

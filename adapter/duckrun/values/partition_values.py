@@ -1,4 +1,4 @@
-"""Which values a partition can have, and what their texts stand for: each writer spells one number or moment in its own way.
+"""Partition values: the possible ones, and the meaning of the texts of different writers.
 
 Source: Delta protocol, Partition Value Serialization.
 """
@@ -24,22 +24,26 @@ _MOMENT = re.compile(
 _NAN = "NaN"
 
 NO_PARTITION_VALUES = ("", "NULL", "__HIVE_DEFAULT_PARTITION__")
-"""Texts that some reader or writer takes for NULL where they are a partition value."""
+"""Texts that some reader or writer takes for NULL as a partition value."""
 LONGEST_PARTITION = 255
-"""Bytes of a folder's name on every file system, ``column=value``."""
+"""Bytes that every file system allows for a folder name, ``column=value``."""
 
 
 def no_partition_value(column: str) -> str:
-    """What is wrong with one of NO_PARTITION_VALUES, for a message."""
-    return f"partition column {column} holds an empty string, the string NULL or __HIVE_DEFAULT_PARTITION__, which Delta readers take for NULL"
+    """Return the message about one of NO_PARTITION_VALUES."""
+    return (
+        f"partition column {column} holds an empty string, the string NULL or __HIVE_DEFAULT_PARTITION__, "
+        "which Delta readers take for NULL"
+    )
 
 
 def refuse_partition_type(column: str, kind: str) -> None:
-    """Raise SchemaMismatch if a column of this type, in any spelling, can be no partition column."""
+    """Raise SchemaMismatch if a column of this type, in any spelling, cannot be partitioned by."""
     head = kind.lower().partition("(")[0].partition("<")[0]
     if head in ("blob", "binary"):
         raise SchemaMismatch(
-            f"column {column!r} is binary, and no two readers agree on the text of a binary partition value: partition by a text made of it, "
+            f"column {column!r} is binary, and no two readers agree on the text of a binary partition "
+            "value: partition by a text made of it, "
             "such as hex()"
         )
     if head.endswith("[]") or head in ("array", "list", "map", "struct"):
@@ -49,19 +53,21 @@ def refuse_partition_type(column: str, kind: str) -> None:
 def partition_key(
     values: Mapping[str, str | None], schema: pa.Schema, columns: tuple[str, ...]
 ) -> tuple[Hashable, ...]:
-    """The partition of a file, by which it can be compared with others' whatever wrote them."""
+    """Return the partition of a file as a comparable key, whoever wrote the file."""
     return tuple(typed(values.get(column), schema.field(column).type) for column in columns)
 
 
 def typed(text: str | None, kind: pa.DataType) -> Hashable:
-    """The value that a text of the log stands for; equal for equal values, NaN equal to itself. None is NULL, as is an empty text.
+    """Return the value of a partition text. Equal values are equal; NaN equals itself.
 
-    Moments come as microseconds since 1970, those with a zone in UTC, and days as a count of them, so that no year is too
-    far; a text that is no value of the type stays what it is.
+    None and an empty text are NULL. Timestamps become microseconds since 1970 (UTC if they have a
+    zone), and dates become days, so that no year is out of range. A text that is no value of the
+    type is returned unchanged.
 
     >>> typed("1", pa.float64()) == typed("1.0", pa.float64()), typed("TRUE", pa.bool_())
     (True, True)
-    >>> typed("2024-01-01T10:00:00.000Z", pa.timestamp("us", "UTC")) == typed("2024-01-01 11:00:00+01", pa.timestamp("us", "UTC"))
+    >>> utc = pa.timestamp("us", "UTC")
+    >>> typed("2024-01-01T10:00:00.000Z", utc) == typed("2024-01-01 11:00:00+01", utc)
     True
     """
     if text is None or text == "":
@@ -96,20 +102,23 @@ _DAY = 86_400_000_000
 
 
 def _micros(text: str, *, shifted: bool) -> int:
-    found = _MOMENT.fullmatch(text.strip())
-    if found is None:
+    match = _MOMENT.fullmatch(text.strip())
+    if match is None:
         raise ValueError(f"{text!r} is no moment")
-    year = int(found["year"])
-    if found["before"]:
+    year = int(match["year"])
+    if match["before"]:
         year = 1 - year
-    days = _days(year, int(found["month"]), int(found["day"]))
-    seconds = int(found["hour"] or 0) * 3600 + int(found["minute"] or 0) * 60 + int(found["second"] or 0)
-    micros = days * _DAY + seconds * 1_000_000 + int((found["fraction"] or "").ljust(6, "0")[:6])
-    return micros - _offset(found["zone"] or found["late"]) if shifted else micros
+    days = _days(year, int(match["month"]), int(match["day"]))
+    seconds = int(match["hour"] or 0) * 3600 + int(match["minute"] or 0) * 60 + int(match["second"] or 0)
+    micros = days * _DAY + seconds * 1_000_000 + int((match["fraction"] or "").ljust(6, "0")[:6])
+    return micros - _offset(match["zone"] or match["late"]) if shifted else micros
 
 
 def _days(year: int, month: int, day: int) -> int:
-    """Days since 1970-01-01 in the proleptic Gregorian calendar. (H. Hinnant, chrono-Compatible Low-Level Date Algorithms.)"""
+    """Return days since 1970-01-01 in the proleptic Gregorian calendar.
+
+    Source: H. Hinnant, chrono-Compatible Low-Level Date Algorithms.
+    """
     year -= month <= 2
     era, of_era = divmod(year, 400)
     of_year = (153 * (month + (-3 if month > 2 else 9)) + 2) // 5 + day - 1
@@ -117,7 +126,7 @@ def _days(year: int, month: int, day: int) -> int:
 
 
 def _offset(zone: str | None) -> int:
-    """What a zone is ahead of UTC, in microseconds."""
+    """Return the offset of a zone from UTC, in microseconds."""
     if zone is None or zone.upper() in ("Z", "UTC"):
         return 0
     digits = zone[1:].replace(":", "").ljust(6, "0")

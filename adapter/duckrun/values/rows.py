@@ -1,7 +1,7 @@
-"""What is asked of an engine, and what it did: frozen values that know no engine.
+"""Specs of reads and writes, and their results: frozen values, independent of the engine.
 
-A spec is parsed once, at the edge (Dagster metadata, dbt config, a SQL statement), and nobody behind
-that edge looks into a dict. All of them survive pickle.
+A spec is parsed once, at the edge: Dagster metadata, dbt config or a SQL statement. Code behind
+that edge never looks into a dict. All values survive pickle.
 """
 
 from __future__ import annotations
@@ -38,23 +38,24 @@ ClauseKind = Literal[
 WRITE_MODES: tuple[WriteMode, ...] = ("error", "overwrite", "append", "ignore", "replace", "safeappend")
 WRITERS: tuple[WriterChoice, ...] = ("auto", "staged", "delta_rs", "prefer_delta_rs")
 BY_DELTA_RS: tuple[WriterChoice, ...] = ("delta_rs", "prefer_delta_rs")
-"""Writers by which delta_rs may make data files, and needs memory beside DuckDB's."""
+"""Writers that may let delta_rs write data files, which needs memory beside DuckDB's."""
 DIALECTS = ("duckdb", "spark")
 MERGE_MODES: tuple[MergeMode, ...] = ("auto", "deletion_vectors", "copy_on_write")
 SCHEMA_MODES: tuple[SchemaMode, ...] = ("fail", "append_new_columns", "sync_all_columns")
 NO_TABLE = -1
-"""As ``read_version``: what was computed saw no table, and may only make one."""
+"""``read_version`` of a computation that saw no table. Its commit may only create one."""
 
 
 @spec
 class AppTransaction:
-    """The name of a piece of work and the count of commits within it.
+    """Identifier of a piece of work and the number of its commits so far.
 
     Source: Delta protocol, Transaction Identifiers (the ``txn`` action).
 
     Example::
 
-        s.execute("sales.orders", WriteSpec("append", app=AppTransaction("load of 2026-01-01")), rows)  # once, however often it is run
+        once = AppTransaction("load of 2026-01-01")
+        s.execute("sales.orders", WriteSpec("append", app=once), rows)  # a second run adds nothing
     """
 
     app_id: str
@@ -63,69 +64,82 @@ class AppTransaction:
 
 @spec
 class WorkTransaction(AppTransaction):
-    """A commit of a piece of work that may be run again by a newer attempt (``../docs/reliability.md``, Reruns).
+    """A commit of work that a newer attempt may run again.
 
-    ``app_id`` names the chain of runs and the work. ``version`` counts the commits of the work in that chain: the transaction
-    sets it when it begins.
+    ``app_id`` names the chain of runs and the work. ``version`` counts the commits of the work in
+    that chain; the transaction sets it when it begins. See ``../docs/reliability.md``, Reruns.
     """
 
     attempt: str = ""
     """Identity of one execution of the work."""
     started: float = 0.0
-    """When the attempt began, in seconds since 1970 by the clock that all attempts of the work share."""
+    """Start of the attempt, in seconds since 1970, by a clock shared by all attempts."""
     ordinal: int = 0
-    """Which write of its attempt it is, from 0; see nth()."""
+    """Number of this write within its attempt, from 0; see nth()."""
 
     @property
     def plain(self) -> AppTransaction:
-        """As the log has it."""
+        """The transaction as the log stores it."""
         return AppTransaction(self.app_id, self.version)
 
     def nth(self, ordinal: int) -> Self:
-        """The same for another write of the attempt, whose number is in its ``app_id``."""
+        """Return the transaction of another write of the attempt, with its number in ``app_id``."""
         work = self.app_id.removesuffix(f"/{self.ordinal}") if self.ordinal else self.app_id
         return replace(self, app_id=f"{work}/{ordinal}" if ordinal else work, ordinal=ordinal, version=0)
 
 
 def preferred(writer: WriterChoice) -> WriterChoice:
-    """The writer of many writes, as that of one: whatever delta_rs cannot do is not refused then."""
+    """Return the writer to use for each of many writes.
+
+    An explicit ``delta_rs`` becomes ``prefer_delta_rs``, which falls back instead of refusing a
+    write.
+    """
     return "prefer_delta_rs" if writer == "delta_rs" else writer
 
 
 @spec(kw_only=True)
 class Spec:
-    """What every spec has: the application transaction of its commit, the version that it was computed from, and the dialect
-    of its SQL.
-
-    ``read_version`` fences the commit to that version plus one (NO_TABLE: to a table that is not there yet). With ``existing``
-    a table that is not there, or was dropped or renamed since, is TableNotFound, where a write would else make one.
-    ``commit_metadata`` are words of the caller's in the commit, which every reader of its log sees as ``userMetadata``: a JSON object.
-    ``merge_mode`` says how rows leave a table: ``deletion_vectors`` marks them in their files (and turns the table's feature on),
-    ``copy_on_write`` writes those files anew, ``auto`` does as the table's property says. ``writer`` is who makes the data files
-    inside the duckdb engine: ``auto`` is ``staged`` (DuckDB), ``delta_rs`` does full writes, appends and merges by key, and
-    refuses the rest. ``prefer_delta_rs`` leaves the rest to ``staged``, and the commit's reason says why.
-    """
+    """Fields that all specs share: transaction, read version, dialect, merge mode and writer."""
 
     app: AppTransaction | None = None
+    """Application transaction of the commit."""
     read_version: int | None = None
+    """Version that the rows were computed from. The commit must be the next version.
+
+    NO_TABLE: the commit must create the table.
+    """
     dialect: Dialect = "duckdb"
+    """Dialect of the spec's SQL."""
     existing: bool = False
+    """Raise TableNotFound for a missing, dropped or renamed table instead of creating one."""
     commit_metadata: Mapping[str, str] = field(default_factory=dict)
+    """Words for the commit, which readers of the log see as ``userMetadata``: a JSON object."""
     merge_mode: MergeMode = "auto"
+    """How rows leave a table.
+
+    ``deletion_vectors`` marks them in their files and turns the table feature on. ``copy_on_write``
+    rewrites those files. ``auto`` follows the table property.
+    """
     writer: WriterChoice = "auto"
+    """Writer of the data files inside the duckdb engine.
+
+    ``auto`` is ``staged`` (DuckDB). ``delta_rs`` does full writes, appends and merges by key, and
+    refuses the rest. ``prefer_delta_rs`` falls back to ``staged``; the commit's reason says why.
+    """
 
     def _refuse_no_expressions(self, **texts: str | None) -> None:
-        """Raise InvalidConfig for a field of SQL that is empty, or more than one expression."""
+        """Raise InvalidConfig for an SQL field that is empty or more than one expression."""
         for name, text in texts.items():
             refuse_no_expression(text, self.dialect, f"{type(self).__name__}: {name}")
 
 
 @spec
 class ReadSpec:
-    """What to read of one table.
+    """Columns, predicate and version to read of one table.
 
-    ``predicate`` is SQL in ``dialect``; ``columns`` keeps the order given; ``version`` and ``timestamp``
-    (ISO 8601, UTC when it names no zone) exclude each other, and neither means the version pinned by the run.
+    ``predicate`` is SQL in ``dialect``. ``columns`` keeps the order given. ``version`` and
+    ``timestamp`` exclude each other; with neither, the read uses the version that the run pinned.
+    ``timestamp`` is ISO 8601, in UTC if it names no zone.
 
     Example::
 
@@ -150,8 +164,11 @@ class ReadSpec:
 
 @spec
 class TableConstraints:
-    """What a table holds all its rows to, whoever writes them: columns without NULL, and conditions (SQL in the dialect of
-    the spec) by their names.
+    """Constraints that every write to the table must satisfy.
+
+    Args:
+        not_null: Columns that refuse NULL.
+        checks: Conditions by their names, as SQL in the dialect of the spec.
 
     Example::
 
@@ -170,13 +187,17 @@ class TableConstraints:
 class WriteSpec(Layout, Spec):
     """A write of whole rows.
 
-    ``within`` (SQL in ``dialect``) is what every row of the source, as the table stores it, must satisfy, in any mode; one
-    that does not fails the write. ``predicate`` is what mode ``replace`` replaces: every row of the table for which it is true goes, and
-    every row of the source must satisfy it. ``replace`` with no predicate replaces exactly the
-    partitions that the source holds rows of. An overwrite with ``redefine`` makes another table in the place of one: its
-    properties, constraints and description go too.
-    ``constraints`` are kept in the table that this write makes or overwrites, in the place of those that an earlier write
-    gave it; with None, and for all that ALTER TABLE gave it, the table has the constraints that it had.
+    Args:
+        predicate: Rows that mode ``replace`` replaces. Every source row must satisfy it too.
+            Without a predicate, ``replace`` replaces exactly the partitions that the source has
+            rows of.
+        within: Condition, in ``dialect``, on every source row as the table stores it, in any mode.
+            A row that does not satisfy it fails the write.
+        redefine: Let an overwrite drop the properties, constraints and description of the old
+            table.
+        constraints: Constraints of the table that this write creates or overwrites. They replace
+            those of an earlier write. With None the table keeps its constraints; those of ALTER
+            TABLE always stay.
 
     Example::
 
@@ -206,14 +227,18 @@ class WriteSpec(Layout, Spec):
 
 @spec
 class MergeClause:
-    """One WHEN of a merge.
+    """One WHEN clause of a merge.
 
-    ``condition`` and the values of ``set`` are SQL over the aliases ``source`` and ``target``. ``set`` maps a
-    target column to an expression; None means every column from the source. ``columns`` limits "every column".
+    Args:
+        condition: SQL over the aliases ``source`` and ``target``.
+        set: Maps a target column to an expression over the same aliases. None sets every column
+            from the source.
+        columns: Limits "every column" to these.
 
     Example::
 
-        newer = MergeClause("matched_update", condition="source.price > target.price", set={"price": "source.price"})
+        dearer = "source.price > target.price"
+        newer = MergeClause("matched_update", condition=dearer, set={"price": "source.price"})
         s.execute("sales.orders", MergeSpec(("id",), (newer,)), rows)
     """
 
@@ -224,7 +249,7 @@ class MergeClause:
 
     @property
     def expressions(self) -> tuple[str, ...]:
-        """The condition and the values that are set."""
+        """The condition and the values of ``set``."""
         return (*(() if self.condition is None else (self.condition,)), *(self.set or {}).values())
 
     def __post_init__(self) -> None:
@@ -239,20 +264,24 @@ UPSERT = (MergeClause("matched_update"), MergeClause("not_matched_insert"))
 
 @spec
 class MergeSpec(Layout, Spec):
-    """A merge by key equality: the first clause of a row's kind whose condition holds decides.
+    """A merge by key equality. The first clause of a row's kind whose condition holds decides.
 
-    NULL keys never match. ``on`` adds a condition over ``source`` and ``target`` to the equality of ``keys``. ``within``
-    (over bare column names) bounds both sides: the merge is one into a table of nothing but those rows of the target for
-    which it is true, and a row that it is not true for fails the merge, be it one of the source or one that a clause makes.
-    ``compared`` has the keys that are equal to more than the column of their name, as SQL over ``target``, such as a field of
-    a struct: their columns of the source are no columns of the table.
-    A key of another type is compared as the table's; expressions see the source's own values. With ``casts``, columns that
-    are no keys are cast as an INSERT of SQL casts them; otherwise a value that the table's type cannot hold fails the merge.
-    The layout is that of the table, if this merge has to create it.
+    NULL keys never match. A key of another type is compared as the table's type; expressions see
+    the source's own values. The layout applies only if the merge creates the table.
+
+    Args:
+        on: Condition over ``source`` and ``target``, in addition to the equality of ``keys``.
+        within: Condition over bare column names that bounds both sides. The merge sees only the
+            target rows that satisfy it. A source row or a written row that does not satisfy it
+            fails the merge.
+        compared: SQL over ``target`` for keys that are not plain columns, such as a field of a
+            struct. The source columns of these keys are not columns of the table.
+        casts: Cast columns that are no keys as a SQL INSERT does. Otherwise a value that the
+            table's type cannot hold fails the merge.
 
     Example::
 
-        s.execute("sales.orders", MergeSpec(("id",)), rows)  # updates the rows with a key of the source, inserts the others
+        s.execute("sales.orders", MergeSpec(("id",)), rows)  # updates matches, inserts the rest
     """
 
     keys: Listed[str]
@@ -279,7 +308,10 @@ class MergeSpec(Layout, Spec):
             self._refuse_no_expressions(**{f"condition of {clause.kind}": clause.condition}, **values)
 
     def takes(self, column: str) -> bool:
-        """True if some clause writes the table's column of this name: a column of the source that none takes never becomes one."""
+        """True if a clause writes the table column of this name.
+
+        Other source columns never become one.
+        """
         if column in self.compared:
             return False
         whole = any(c.set is None and c.columns is None and not c.kind.endswith("delete") for c in self.clauses)
@@ -289,10 +321,16 @@ class MergeSpec(Layout, Spec):
 
 @spec
 class DeleteInsertSpec(Layout, Spec):
-    """Delete the rows whose key is in the source, then insert the source, in one commit. Keys may repeat.
+    """Delete the rows whose key is in the source and insert the source, in one commit.
 
-    ``predicate`` limits what is deleted; ``within`` does too, and a row of the source for which it is not true fails the
-    write. Both are over bare column names.
+    Keys may repeat.
+
+    Args:
+        predicate: Limits the rows to delete.
+        within: Also limits the rows to delete. A source row that does not satisfy it fails the
+            write.
+
+    Both conditions are over bare column names.
 
     Example::
 
@@ -315,10 +353,11 @@ class DeleteInsertSpec(Layout, Spec):
 
 @spec
 class DeleteSpec(Spec):
-    """Delete the rows for which ``predicate`` is true; None deletes all.
+    """Delete the rows that satisfy ``predicate``; None deletes all rows.
 
-    ``predicate`` is over the table's columns, as they are or as ``target.column``. With a source of rows, it is over the
-    aliases ``target`` and ``source``, and a row goes if it is true with any row of the source.
+    The predicate names the table's columns, as ``column`` or ``target.column``. With source rows it
+    is over the aliases ``target`` and ``source``: it deletes a row if it is true with any source
+    row.
 
     Example::
 
@@ -335,10 +374,10 @@ class DeleteSpec(Spec):
 
 @spec
 class UpdateSpec(Spec):
-    """Set columns to expressions over the table's own columns, where ``predicate`` is true.
+    """Set columns to expressions over the table's columns, in rows that satisfy ``predicate``.
 
-    Columns are named as they are or as ``target.column``. With a source of rows, all is over the aliases ``target`` and
-    ``source``, and a row for which the predicate is true with several rows of the source is an error
+    Columns are named ``column`` or ``target.column``. With source rows, all expressions are over
+    the aliases ``target`` and ``source``. A target row that matches several source rows is an error
     (DuplicateSourceKeys).
 
     Example::
@@ -363,24 +402,22 @@ RowSpec = WriteSpec | MergeSpec | DeleteInsertSpec | DeleteSpec | UpdateSpec
 
 @dataclass
 class Returning:
-    """What RETURNING asks for: ``columns`` is a SELECT list in the engine's SQL over the rows that a statement writes, or deletes,
-    under ``alias``. The engine puts them in ``rows`` before it commits: of the last attempt, which is the one that was committed.
-    """
+    """The RETURNING clause of a statement, and the rows that it returns."""
 
     columns: str
+    """SELECT list in the engine's SQL over the written or deleted rows, under ``alias``."""
     alias: str
     rows: pa.Table | None = None
+    """Rows that the engine sets before each commit attempt.
+
+    The last attempt is the committed one.
+    """
 
 
 @dataclass(frozen=True)
 class ScanFile:
     """One data file of a snapshot.
 
-    ``path`` is not URL-encoded: relative to the table's location, or absolute where the log has it so (a shallow clone);
-    ``spelled`` is the same letter by letter as the log has it, by which alone a commit may name the file, None for one that
-    is not in a log yet. ``partition_values`` are strings as a log has them (None is NULL): two that differ may be one value.
-    ``rows`` is their count, None where it is not known; ``deletion_vector`` whether some of them are deleted, ``deleted_rows``
-    how many.
     Source: Delta protocol, Add File and Remove File.
 
     Example::
@@ -389,16 +426,30 @@ class ScanFile:
     """
 
     path: str
+    """Path, not URL-encoded, relative to the table's location.
+
+    Absolute for files of a shallow clone.
+    """
     size: int
     partition_values: Mapping[str, str | None] = field(default_factory=dict)
+    """Partition values as the log spells them; None is NULL.
+
+    Two different texts may be one value.
+    """
     rows: int | None = None
+    """Number of rows in the file; None if unknown."""
     deletion_vector: bool = False
+    """True if some rows are deleted; ``deleted_rows`` counts them."""
     deleted_rows: int = 0
     spelled: str | None = None
+    """Path exactly as the log spells it; None for a file that is in no log yet.
+
+    A commit must name the file by this spelling.
+    """
 
     @property
     def live_rows(self) -> int | None:
-        """The rows that a reader sees; None where they are not known."""
+        """Rows that a reader sees; None if unknown."""
         return None if self.rows is None else self.rows - self.deleted_rows
 
     def to_json(self) -> str:
@@ -410,15 +461,17 @@ class ScanFile:
 
 
 def counted_rows(files: Iterable[ScanFile]) -> int | None:
-    """The rows that readers see in data files; None where those of one are not known."""
+    """Return the rows that readers see in data files; None if unknown for one file."""
     counts = [file.live_rows for file in files]
     return None if None in counts else sum(count for count in counts if count is not None)
 
 
 @dataclass(frozen=True)
 class ColumnFigures:
-    """What a writer found in one column of a file: the least and the greatest value as text, NaN left out (dates and times in
-    ISO form; their types are those of the file's schema), how many are NULL, and whether one is NaN. None is not known.
+    """Statistics of one column of a file; None means unknown.
+
+    ``low`` and ``high`` are texts and leave NaN out. Dates and times are in ISO form; the types are
+    those of the file's schema. ``nulls`` counts NULLs; ``nan`` is True if a value is NaN.
     """
 
     low: str | None = None
@@ -429,10 +482,7 @@ class ColumnFigures:
 
 @dataclass(frozen=True)
 class StagedFile(ScanFile):
-    """A data file that is written and waits for its commit, perhaps by another process.
-
-    ``schema`` is the Arrow schema of the table's rows (IPC message, base64), ``figures`` what is known of columns, and of fields
-    inside of structs, by their quoted names (``"a"."b"``); ``stats`` are the statistics that the table's format has of the file already.
+    """A data file that waits for its commit, perhaps by another process.
 
     Example::
 
@@ -441,12 +491,15 @@ class StagedFile(ScanFile):
     """
 
     schema: str = ""
+    """Arrow schema of the table's rows (IPC message, base64)."""
     figures: Mapping[str, ColumnFigures] = field(default_factory=dict)
+    """Statistics of columns and struct fields, by their quoted names (``"a"."b"``)."""
     stats: str | None = None
+    """Statistics in the form of the table's format, if it has them already."""
     table_id: str = ""
-    """The table that the rows were staged for; empty where there was none yet."""
+    """Table that the rows were staged for; empty if there was none yet."""
     table_version: int = NO_TABLE
-    """The version of that table at which they were staged."""
+    """Version of that table when the rows were staged."""
     judged_by: str = ""
     """Fingerprint of the columns and constraints that the rows were checked against."""
 
@@ -458,7 +511,7 @@ class StagedFile(ScanFile):
 
 @dataclass(frozen=True)
 class MemoryShares:
-    """Bytes that a job was given: DuckDB's limit, and what delta_rs may hold before it spills.
+    """Memory of a job in bytes: its limit, DuckDB's share, and delta_rs's share before it spills.
 
     Example::
 
@@ -472,23 +525,23 @@ class MemoryShares:
 
 @dataclass(frozen=True)
 class Retracted:
-    """What a commit took back of an older attempt of its work: up to which version, and how many rows that attempt had written.
+    """An older attempt of the work that a commit rolled back.
 
     Example::
 
-        retracted = s.execute("sales.orders", WriteSpec("append"), rows).retracted  # None: no attempt came before
+        commit = s.execute("sales.orders", WriteSpec("append"), rows)
+        commit.retracted  # None: no attempt came before
     """
 
     version: int
+    """Last version that the older attempt wrote."""
     rows: int | None = None
+    """Rows that the older attempt had written; None if unknown."""
 
 
 @dataclass(frozen=True)
 class Commit:
-    """What one write did. Rows, files and bytes are counts; ``seconds`` is wall time; ``peak_bytes`` is the
-    highest resident size of this process during the write, sampled. A count is None where the log does not say. Files that are
-    marked stay, with a deletion vector: they count as neither added nor removed. Those pruned are the files of the version before
-    that were not opened to look for rows; None where a write looks for none, or the engine does not say.
+    """Result of one write. A count is None if the log does not say.
 
     Example::
 
@@ -509,27 +562,34 @@ class Commit:
     files_added: int | None = None
     files_removed: int | None = None
     files_marked: int | None = None
+    """Files that stay and get a deletion vector. They count as neither added nor removed."""
     files_pruned: int | None = None
+    """Files of the previous version that were not opened to look for rows.
+
+    None if the write looks for no rows, or if the engine does not say.
+    """
     bytes_added: int | None = None
     seconds: float = 0.0
+    """Wall time."""
     memory: MemoryShares | None = None
     peak_bytes: int | None = None
+    """Highest resident size of this process during the write, sampled."""
     replayed: bool = False
     retracted: Retracted | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields as JSON-ready values."""
+        """Return the fields as JSON-ready values."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         known = {f.name for f in fields(cls)}
-        kept = {k: v for k, v in values.items() if k in known}
-        if isinstance(kept.get("memory"), dict):
-            kept["memory"] = MemoryShares(**kept["memory"])
-        if isinstance(kept.get("retracted"), dict):
-            kept["retracted"] = Retracted(**kept["retracted"])
-        return cls(**kept)
+        facts = {k: v for k, v in values.items() if k in known}
+        if isinstance(facts.get("memory"), dict):
+            facts["memory"] = MemoryShares(**facts["memory"])
+        if isinstance(facts.get("retracted"), dict):
+            facts["retracted"] = Retracted(**facts["retracted"])
+        return cls(**facts)
 
     def _repr_html_(self) -> str:
         from duckrun.display.units import readable_bytes

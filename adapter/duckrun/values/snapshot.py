@@ -1,4 +1,4 @@
-"""Reading in Delta Kernel's words: a Snapshot is a table at one version, a Scan is what to read of it."""
+"""Snapshots (a table at one version) and scans (a read of one), by the terms of Delta Kernel."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from duckrun.values.names import url_of
 from duckrun.values.rows import ColumnFigures, ReadSpec, ScanFile
 
 DELTA = "delta"
-"""The name of the one table format."""
+"""Name of the Delta format."""
 
 
 @dataclass(frozen=True)
 class TableRef:
-    """A table's name in the lake and the folder that holds it. ``catalog`` names the lake where it is an attached one.
+    """Name of a table in the lake and the folder that holds it.
 
     Example::
 
@@ -35,6 +35,7 @@ class TableRef:
     location: str
     format: str = DELTA
     catalog: str | None = None
+    """Name of the attached lake; None for the session's own."""
 
     @property
     def url(self) -> str:
@@ -47,27 +48,34 @@ class TableRef:
 
 @dataclass(frozen=True)
 class Pin:
-    """A table at one version, as rows that are computed later read it.
+    """A table at one version, for rows that are computed later.
 
-    A version number means nothing without the table's id: a table that is dropped and created again begins its log again.
+    A version number means nothing without the table's id: a table that is dropped and created again
+    starts a new log.
     """
 
     ref: TableRef
     version: int
     table_id: str
     find: Callable[[int | None, str | None], Snapshot] = field(repr=False, compare=False)
-    """Opens the table that is at its place now, at a version or a time."""
+    """Opens the table that is now at the same place, at a version or a time."""
 
     def check(self, advice: str) -> None:
-        """Raise VersionNotReadable if another table has taken its place, TableNotFound if none has.
+        """Check that the pinned version still belongs to the same table.
 
         Args:
-            advice: What to do then.
+            advice: Remedy for the error message.
+
+        Raises:
+            VersionNotReadable: Another table has taken its place.
+            TableNotFound: No table is there.
         """
-        # Spark's CREATE OR REPLACE TABLE may change the id within one log, whose older versions stay as they were.
+        # Spark's CREATE OR REPLACE TABLE may change the id within one log. Older versions
+        # keep theirs.
         if self.find(None, None).table_id != self.table_id and self._id_at_version() != self.table_id:
             raise VersionNotReadable(
-                f"Table {self.ref} was dropped and created again since its version {self.version} was pinned, and that version is gone: {advice}."
+                f"Table {self.ref} was dropped and created again since its version {self.version} was "
+                f"pinned, and that version is gone: {advice}."
             )
 
     def _id_at_version(self) -> str | None:
@@ -79,10 +87,7 @@ class Pin:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A table at one version: what its log says, with no data file opened.
-
-    ``schema`` is the Arrow form of the table's schema, comments as field metadata; ``properties`` are the table
-    properties, ``checks`` the conditions of its constraints (Spark SQL) by their names. The list of files is read when it is asked for.
+    """A table at one version, from its log alone. Files are listed lazily and never opened.
 
     Example::
 
@@ -93,26 +98,30 @@ class Snapshot:
     version: int
     table_id: str
     schema: pa.Schema
+    """Arrow form of the table's schema, with comments as field metadata."""
     partition_columns: tuple[str, ...] = ()
     variants: frozenset[str] = frozenset()
-    """The columns of VARIANT, where ``schema`` shows the struct of their parts."""
+    """VARIANT columns, which ``schema`` shows as the struct of their parts."""
     variants_inside: frozenset[str] = frozenset()
-    """The columns that have VARIANT inside of a list, a map or a struct."""
+    """Columns with a VARIANT inside a list, a map or a struct."""
     cluster_by: tuple[tuple[str, ...], ...] = ()
-    """The columns of liquid clustering, each the names on the way to it."""
+    """Paths of the columns of liquid clustering."""
     properties: dict[str, str] = field(default_factory=dict)
     reader_features: frozenset[str] = frozenset()
     writer_features: frozenset[str] = frozenset()
     checks: Mapping[str, str] = field(default_factory=dict)
+    """Conditions of the constraints (Spark SQL), by name."""
     description: str | None = None
     list_files: Callable[[Snapshot], Files] | None = field(default=None, repr=False, compare=False)
     long_log: str | None = field(default=None, compare=False)
-    """Where many commits lie since the last checkpoint, so that it costs seconds to open the table: what tells this version's
-    commit from any other."""
+    """Identity of this version's commit, if many commits follow the last checkpoint.
+
+    Opening such a table costs seconds.
+    """
     opened: Any = field(default=None, repr=False, compare=False)
-    """The format's own handle of this version, where a write begins from it; of no use to anybody but the format."""
+    """The format's own handle, from which a write begins. Private to the format."""
     list_beside: Callable[[Snapshot], Sequence[ScanFile]] | None = field(default=None, repr=False, compare=False)
-    """What holds rows beside the data files, to be scanned as they are; None where the format has nothing of the kind."""
+    """Lists rows stored outside the data files, to scan unfiltered; None if the format has none."""
     find_rounded: Callable[[Snapshot], frozenset[str]] | None = field(default=None, repr=False, compare=False)
     find_legacy: Callable[[Snapshot], frozenset[str]] | None = field(default=None, repr=False, compare=False)
     find_figures: Callable[[Snapshot], Mapping[str, ColumnFigures]] | None = field(
@@ -124,78 +133,98 @@ class Snapshot:
     make_scan_sql: Callable[..., str] | None = field(default=None, repr=False, compare=False)
     find_parts: Callable[[Snapshot], Any] | None = field(default=None, repr=False, compare=False)
     sql_types: Mapping[str, str] | None = field(default=None, repr=False, compare=False)
-    """The columns' types in DuckDB's SQL, where the format has types that Arrow has not; None where ``schema`` says them."""
+    """Column types in DuckDB's SQL, for formats with types that Arrow lacks.
+
+    None if ``schema`` suffices.
+    """
     keyed_by: tuple[str, ...] | None = field(default=None, repr=False, compare=False)
-    """The partition keys as users write them, where a format has others than columns."""
+    """Partition keys as users write them, if the format allows more than columns."""
     own: Any = field(default=None, repr=False, compare=False)
-    """What the format itself knows of this version; of no use to anybody but the format."""
+    """The format's own knowledge of this version. Private to the format."""
     find_matching: Callable[[Snapshot, ReadSpec], Any] | None = field(default=None, repr=False, compare=False)
-    """The files that may hold rows for the predicate of a spec, as ``files``, and the ``residual`` to filter these by."""
+    """Finds the ``files`` that may hold rows of a spec's predicate, and the ``residual`` filter."""
     find_other: Callable[[int | None, str | None], Snapshot] | None = field(default=None, repr=False, compare=False)
     """Opens the table at another version, or at a time."""
     shared: tuple[str, int] | None = field(default=None, repr=False, compare=False)
-    """The lake whose tables share their versions, and which of them this was read at; None where each table has its own."""
+    """Lake whose tables share their versions, and the version read.
+
+    None if each table has its own.
+    """
 
     @property
     def pin(self) -> Pin | None:
-        """What checks later that the version is still this table's; None for a lake of shared versions, which never have two meanings."""
+        """Check for later that the version still belongs to this table.
+
+        None for a lake of shared versions, whose version numbers are never reused.
+        """
         if self.shared is not None or self.find_other is None:
             return None
         return Pin(self.ref, self.version, self.table_id, self.find_other)
 
     @property
     def partition_keys(self) -> tuple[str, ...]:
-        """What the rows are parted by, as users write it: columns, and transforms of columns such as ``month(at)``."""
+        """Partition keys as users write them: columns, and transforms such as ``month(at)``."""
         return self.partition_columns if self.keyed_by is None else self.keyed_by
 
     def has_partitions(self, keys: Sequence[str]) -> bool:
-        """True if the rows are parted by these keys, as users write them."""
+        """True if these are the partition keys, as users write them."""
         return [_bare(key) for key in keys] == [_bare(key) for key in self.partition_keys]
 
     def columns_to_replace(self) -> tuple[str, ...]:
-        """The columns by whose values a write without a predicate finds the partitions that it replaces. Raises InvalidConfig where there are
-        none, or where a partition is by a transform too: which rows of another year a month means, a predicate has to say.
+        """Return the columns that select the partitions of a replace without a predicate.
+
+        Raises:
+            InvalidConfig: The table has no partitions, or one is by a transform. Only a predicate
+                can say which rows of another year a month means.
         """
         transforms = [key for key in self.partition_keys if key not in self.partition_columns]
         if transforms:
             raise InvalidConfig(
-                f"Table {self.ref} is partitioned by {', '.join(transforms)}, and replace finds partitions by the values of columns alone: say which "
+                f"Table {self.ref} is partitioned by {', '.join(transforms)}, and replace finds "
+                "partitions by the values of columns alone: say which "
                 "rows to replace (predicate), or use mode overwrite. Nothing was written."
             )
         if not self.partition_columns:
             raise InvalidConfig(
-                f"Table {self.ref} has no partitions to replace: say which rows to replace (predicate), or use mode overwrite. Nothing was written."
+                f"Table {self.ref} has no partitions to replace: say which rows to replace "
+                "(predicate), or use mode overwrite. Nothing was written."
             )
         return self.partition_columns
 
     def files(self) -> Files:
-        """The data files of this version."""
+        """Return the data files of this version."""
         assert self.list_files is not None, "a snapshot comes from a format, which knows how to list its files"
         return self.list_files(self)
 
     def rounded(self) -> frozenset[str]:
-        """The columns with values that may lie outside the bounds which the log has of them: no file may be left out by those."""
+        """Return the columns whose logged bounds are inexact, so that they cannot prune files."""
         return frozenset() if self.find_rounded is None else self.find_rounded(self)
 
     def legacy(self) -> frozenset[str]:
-        """The columns with lists that lie in some file as they did before Parquet said how."""
+        """Return the columns with lists in the layout from before the Parquet LIST standard."""
         return frozenset() if self.find_legacy is None else self.find_legacy(self)
 
     def column_figures(self) -> Mapping[str, ColumnFigures]:
-        """What the format knows of the values of each column without opening a data file, as bounds: no value is outside them."""
+        """Return bounds of each column's values, known without opening a data file."""
         return {} if self.find_figures is None else self.find_figures(self)
 
     def computed(self) -> Mapping[str, ComputedColumn]:
-        """The columns whose values writers compute where rows come without them, by name: generated, identity, and with a default."""
+        """Return the generated, identity and default columns by name, which writers fill in."""
         return {} if self.find_computed is None else self.find_computed(self.schema)
 
     def scan_sql(self, **options: Any) -> str:
-        """DuckDB's SQL behind FROM for the rows of this version; the options are those of Format.scan_sql()."""
+        """Return the DuckDB FROM source of this version's rows.
+
+        Options are those of Format.scan_sql().
+        """
         assert self.make_scan_sql is not None, "a snapshot comes from a format, which knows how to read its files"
         return self.make_scan_sql(self, **options)
 
     def parts(self) -> Any:
-        """What lies in the files of this version and what beside them, for an engine that reads files itself: of a DuckLake table its LakeFiles."""
+        """Return the rows' places, in and beside files, for an engine with its own reader.
+
+        For a DuckLake table these are its LakeFiles.
+        """
         assert self.find_parts is not None, "a snapshot of a format whose files alone are not its rows"
         return self.find_parts(self)
 
@@ -206,8 +235,10 @@ class Snapshot:
 
     @property
     def idle_features(self) -> frozenset[str]:
-        """Features that the table lists and none of its columns uses: deltalake lists ``variantType`` beside others, and a table
-        with a change feed ``generatedColumns``, for which its older writer version stood too.
+        """Features that the table lists but none of its columns uses.
+
+        deltalake lists ``variantType`` beside others. It also lists ``generatedColumns`` for a
+        table with a change feed, since the older writer version implied it.
         """
         used = {"variantType"} if any(holds(field.type, may_be_variant) for field in self.schema) else set()
         used |= {"generatedColumns"} if any(_GENERATED in (field.metadata or {}) for field in self.schema) else set()
@@ -215,11 +246,15 @@ class Snapshot:
 
     @property
     def stored_schema(self) -> pa.Schema:
-        """The columns of this version, also where ``schema`` is what they will be."""
+        """Columns of this version, even if ``schema`` already shows pending ones."""
         return self.schema
 
     def at(self, spec: ReadSpec) -> Snapshot:
-        """The snapshot of the version or the time that a spec names; this one if it names none. Raises VersionNotReadable."""
+        """Return the snapshot at the version or time of a spec; this one if the spec names none.
+
+        Raises:
+            VersionNotReadable: The table has no such version or time.
+        """
         if spec.timestamp is None and spec.version in (None, self.version):
             return self
         assert self.find_other is not None, "a snapshot comes from a format, which opens its other versions"
@@ -229,9 +264,10 @@ class Snapshot:
         return other
 
     def scan(self, spec: ReadSpec | None = None) -> Scan:
-        """What to read, as a value that can go to another process; of the version that the spec names, if it names one.
+        """Return the scan of a spec, at the version that it names. It can go to another process.
 
-        Raises VersionNotReadable for a version or a time that the table does not have.
+        Raises:
+            VersionNotReadable: The table has no such version or time.
         """
         if spec is not None and (other := self.at(spec)) is not self:
             return other.scan(replace(spec, version=None, timestamp=None))
@@ -254,10 +290,9 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class Scan:
-    """Files of one snapshot, with the columns and the predicate to read them by. Survives pickle and JSON.
+    """Files of one snapshot, with the columns and the predicate to read. Survives pickle and JSON.
 
-    The files are those that may hold rows for the predicate, by partition values and statistics. ``residual`` is what is left of it to filter
-    their rows by; None where all of them match.
+    The files are those that may hold rows of the predicate, by partition values and statistics.
 
     Example::
 
@@ -274,15 +309,16 @@ class Scan:
     rounded: tuple[str, ...] = ()
     legacy: tuple[str, ...] = ()
     residual: str | None = None
+    """Remaining filter for the rows of the files; None if all rows match."""
     table_id: str = ""
 
     @property
     def read(self) -> ReadSpec:
-        """The columns, and the residual, to read the files by."""
+        """Columns and residual predicate to read from the files."""
         return replace(self.spec, predicate=self.residual)
 
     def snapshot(self) -> Snapshot:
-        """What the scan knows of its snapshot: its files are those of the scan."""
+        """Return a snapshot with the files of the scan alone."""
         return Snapshot(
             ref=self.ref,
             version=self.version,
@@ -295,8 +331,9 @@ class Scan:
         )
 
     def split(self, parts: int) -> list[Scan]:
-        """This scan in at most ``parts`` scans of about equal bytes, which together read each row once. Rows that lie in the catalog of a DuckLake
-        are of one of them.
+        """Split the scan into at most ``parts`` scans of similar size, which read each row once.
+
+        Rows that lie in the catalog of a DuckLake belong to one of the scans.
         """
         shares: list[list[ScanFile]] = [[] for _ in range(max(1, parts))]
         sizes = [0] * len(shares)
@@ -326,19 +363,19 @@ def _bare(key: str) -> str:
 
 
 _GENERATED = b"delta.generationExpression"
-"""What the metadata of a generated column holds. Source: Delta protocol, Generated Columns."""
+"""Metadata key of a generated column. Source: Delta protocol, Generated Columns."""
 
 
 def may_be_variant(kind: pa.DataType) -> bool:
-    """True for a type as the columns of variants have it in Arrow. Source: Delta protocol, Variant Data Type."""
+    """True for the Arrow type of VARIANT columns. Source: Delta protocol, Variant Data Type."""
     return pa.types.is_struct(kind) and {field.name for field in kind} >= {"metadata", "value"}
 
 
 def schema_to_text(schema: pa.Schema) -> str:
-    """An Arrow schema as text: its IPC message in base64."""
+    """Return an Arrow schema as text: its IPC message in base64."""
     return base64.b64encode(schema.serialize().to_pybytes()).decode()
 
 
 def schema_from_text(text: str) -> pa.Schema:
-    """The schema that schema_to_text wrote."""
+    """Return the schema that schema_to_text() encoded."""
     return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))

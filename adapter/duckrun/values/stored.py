@@ -1,4 +1,4 @@
-"""How the columns of a table are called in its data files, where those have names of their own."""
+"""Physical names of columns: their names in data files, if these differ from the table's."""
 
 from __future__ import annotations
 
@@ -12,31 +12,33 @@ _NAME = b"duckrun.stored"
 
 @dataclass(frozen=True)
 class StoredColumn:
-    """One column, or a part of one: its ``name`` in the table, that in the files, and its number there. ``parts`` are the fields of a
-    struct, the element of a list, or the key and the value of a map.
-    """
+    """A column, or a part of one, with its logical name, physical name and field id."""
 
     name: str
     stored: str
     id: int | None = None
     parts: tuple[StoredColumn, ...] = ()
+    """Fields of a struct, the element of a list, or the key and value of a map."""
     kind: str = ""
 
     @property
     def is_renamed(self) -> bool:
-        """True if a field inside has another name in the files; of lists and maps the parts themselves have none."""
+        """True if a nested struct field has another physical name.
+
+        Parts of lists and maps have none.
+        """
         return any(part.is_renamed or (self.kind == "struct" and part.name != part.stored) for part in self.parts)
 
 
 def stored_names(columns: Iterable[StoredColumn]) -> dict[str, str]:
-    """The names in the files, by those in the table."""
+    """Return the physical names by logical name."""
     return {column.name: column.stored for column in columns}
 
 
 def stored_paths(
     columns: Iterable[StoredColumn], above: tuple[str, ...] = (), below: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
-    """The way to each column that holds values, by the table's names and by those of the files; as values.columns.leaves()."""
+    """Yield the logical and physical path of each leaf column, as values.columns.leaves()."""
     for column in columns:
         path, stored = (*above, column.name), (*below, column.stored)
         if column.kind == "struct":
@@ -46,13 +48,13 @@ def stored_paths(
 
 
 def with_stored_names(schema: pa.Schema, columns: Iterable[StoredColumn]) -> pa.Schema:
-    """The schema of rows as it goes along with their files: it says what these call the columns."""
+    """Return the schema of staged rows with the physical names in its metadata."""
     names = stored_names(columns)
     return pa.schema([f.with_metadata({_NAME: names[f.name].encode()}) if f.name in names else f for f in schema])
 
 
 def schema_of_files(schema: pa.Schema, columns: Iterable[StoredColumn]) -> pa.Schema:
-    """The columns of a table by the names that they and their fields have in its files, in the table's order: names and types alone."""
+    """Return the schema by physical names, nested ones too, in table order, without metadata."""
     return pa.schema(_fields_of_files(schema, columns))
 
 
@@ -78,7 +80,7 @@ def _type_in_files(kind: pa.DataType, column: StoredColumn | None) -> pa.DataTyp
 
 
 def other_names(staged: pa.Schema, table: pa.Schema, columns: Iterable[StoredColumn]) -> list[str]:
-    """The columns of a table that staged files call otherwise than the table has its files call them."""
-    names, own = stored_names(columns), set(table.names)
-    held = {f.name: (f.metadata or {}).get(_NAME, f.name.encode()).decode() for f in staged if f.name in own}
-    return [name for name, stored in held.items() if stored != names.get(name, name)]
+    """Return the columns whose physical name in staged files differs from the table's."""
+    names, known = stored_names(columns), set(table.names)
+    staged_names = {f.name: (f.metadata or {}).get(_NAME, f.name.encode()).decode() for f in staged if f.name in known}
+    return [name for name, stored in staged_names.items() if stored != names.get(name, name)]

@@ -1,6 +1,6 @@
-"""What is asked of a table as a whole: make it, alter it, keep it in order. Frozen values that know no engine.
+"""Specs that create, alter or maintain a whole table: frozen values, independent of the engine.
 
-What is asked of its rows is in rows.py; the result of both is a Commit.
+Specs of rows are in rows.py. Both kinds result in a Commit.
 """
 
 from __future__ import annotations
@@ -19,27 +19,31 @@ from duckrun.values.snapshot import Snapshot
 
 IfExists = Literal["error", "ignore", "replace"]
 SORT_BY = "duckrun.sortBy"
-"""The table property that holds the columns by which every write sorts, as a JSON list."""
+"""Table property with the columns that every write sorts by, as a JSON list."""
 
 
 def sort_order(properties: Mapping[str, str]) -> tuple[str, ...]:
-    """The columns by which every write sorts. Raises InvalidConfig for a property that is no JSON list."""
+    """Return the columns that every write sorts by.
+
+    Raises:
+        InvalidConfig: The property is not a JSON list.
+    """
     try:
-        found = json.loads(properties.get(SORT_BY, "[]"))
-        return tuple(str(name) for name in found)
+        names = json.loads(properties.get(SORT_BY, "[]"))
+        return tuple(str(name) for name in names)
     except (ValueError, TypeError) as error:
         raise InvalidConfig(f"The table property {SORT_BY} is no JSON list of columns: {error}.") from error
 
 
 def order_of(snapshot: Snapshot) -> tuple[str, ...]:
-    """The columns by which the rows of each file are sorted: those that the table says, else those of its clustering."""
+    """Return the columns that sort each file's rows: the table property, else the clustering."""
     clustered = tuple(path[0] for path in snapshot.cluster_by if len(path) == 1)
     return sort_order(snapshot.properties) or clustered
 
 
 @spec
 class IdentityGenerator:
-    """The numbers of an identity column, in delta-spark's word: the first, and how far one is from the next.
+    """Start and step of an identity column, by the name of delta-spark.
 
     Example::
 
@@ -53,7 +57,9 @@ class IdentityGenerator:
 
 @spec
 class Identity(IdentityGenerator):
-    """How an identity column gets its numbers: ``always``, or only in rows that bring none.
+    """Generator of an identity column's numbers.
+
+    With ``always`` every row gets a number, otherwise only rows that bring none.
 
     Example::
 
@@ -70,15 +76,20 @@ class Identity(IdentityGenerator):
 
 @spec
 class ColumnSpec:
-    """A column of a table to make. ``type`` is SQL in the dialect of the spec that holds it.
+    """A column of a table to create.
 
-    ``generated`` is the expression over other columns, in the same dialect, from which writers compute its values; with
-    ``identity`` they number the rows; ``default`` is what an INSERT fills it with that does not name it. The first two come
-    with a table, not by ALTER.
+    Args:
+        type: SQL type, in the dialect of the spec that holds the column.
+        generated: Expression over other columns, in the same dialect, that computes the values.
+        identity: Numbers for the rows.
+        default: Value for an INSERT that does not name the column.
+
+    ``generated`` and ``identity`` can only be set when the table is created, not by ALTER TABLE.
 
     Example::
 
-        s.execute("sales.items", CreateSpec((ColumnSpec("name", "VARCHAR", nullable=False, comment="as it is sold"),)))
+        name = ColumnSpec("name", "VARCHAR", nullable=False, comment="as sold")
+        s.execute("sales.items", CreateSpec((name,)))
     """
 
     name: str
@@ -99,7 +110,7 @@ class ColumnSpec:
 
     @property
     def computed(self) -> str | None:
-        """What writers compute its values by, in words; None for a column whose values come with the rows."""
+        """How writers compute the values, in words; None for a plain column."""
         if self.default is not None:
             return "a column with a default"
         return "a generated column" if self.generated is not None else "an identity column" if self.identity else None
@@ -107,14 +118,16 @@ class ColumnSpec:
 
 @spec
 class CreateSpec(Layout, Spec):
-    """Make a table with no rows. ``checks`` maps the name of a constraint to its SQL.
+    """Create a table with no rows.
 
-    ``if_exists`` is what a table that is there already means: an error, nothing to do, or a table to put this one
-    in place of.
+    Args:
+        checks: Maps the name of a constraint to its SQL.
+        if_exists: Raise an error, do nothing, or replace the table if it exists.
 
     Example::
 
-        s.execute("sales.items", CreateSpec((ColumnSpec("name", "VARCHAR"),), checks={"named": "name <> ''"}))
+        columns = (ColumnSpec("name", "VARCHAR"),)
+        s.execute("sales.items", CreateSpec(columns, checks={"named": "name <> ''"}))
     """
 
     columns: Listed[ColumnSpec]
@@ -132,7 +145,7 @@ class CreateSpec(Layout, Spec):
 
 @spec
 class AddColumn:
-    """A new column, last; NULL in the rows that are there, or its default (format ducklake).
+    """Add a column at the end. Existing rows hold NULL, or the default in format ducklake.
 
     Example::
 
@@ -144,13 +157,14 @@ class AddColumn:
     def __post_init__(self) -> None:
         if self.column.generated is not None or self.column.identity is not None:
             raise InvalidConfig(
-                f"{self.column.name} is to be {self.column.computed}, which comes with a table when it is made, not by ALTER TABLE."
+                f"{self.column.name} is to be {self.column.computed}, which comes with a table when "
+                "it is made, not by ALTER TABLE."
             )
 
 
 @spec
 class DropColumn:
-    """A column goes, with its values.
+    """Drop a column and its values.
 
     Example::
 
@@ -162,7 +176,7 @@ class DropColumn:
 
 @spec
 class RenameColumn:
-    """A column gets another name, and keeps its values.
+    """Rename a column; its values stay.
 
     Example::
 
@@ -175,7 +189,7 @@ class RenameColumn:
 
 @spec
 class ChangeType:
-    """Another type that holds every value of the present one (Delta protocol, Type Widening).
+    """Widen a column's type to one that holds every present value (Delta protocol, Type Widening).
 
     Example::
 
@@ -188,7 +202,7 @@ class ChangeType:
 
 @spec
 class SetNotNull:
-    """A column takes no NULL from now on; rows that have one are an error.
+    """Refuse NULL in a column from now on. Existing NULLs are an error.
 
     Example::
 
@@ -200,7 +214,7 @@ class SetNotNull:
 
 @spec
 class DropNotNull:
-    """A column takes NULL again.
+    """Allow NULL in a column again.
 
     Example::
 
@@ -212,7 +226,7 @@ class DropNotNull:
 
 @spec
 class AddCheck:
-    """A named condition that every row satisfies, those there included.
+    """Add a named condition that all rows satisfy, existing rows included.
 
     Example::
 
@@ -225,7 +239,7 @@ class AddCheck:
 
 @spec
 class DropCheck:
-    """A condition goes; one that is not there is an error but with ``if_exists``.
+    """Drop a condition. A missing one is an error unless ``if_exists`` is set.
 
     Example::
 
@@ -238,7 +252,7 @@ class DropCheck:
 
 @spec
 class SetProperties:
-    """Table properties are added, or get another value.
+    """Add table properties or change their values.
 
     Example::
 
@@ -250,11 +264,12 @@ class SetProperties:
 
 @spec
 class UnsetProperties:
-    """Table properties go; one that is not there is an error but with ``if_exists``.
+    """Remove table properties. A missing one is an error unless ``if_exists`` is set.
 
     Example::
 
-        s.execute("sales.orders", AlterSpec((UnsetProperties(("delta.appendOnly",), if_exists=True),)))
+        unset = UnsetProperties(("delta.appendOnly",), if_exists=True)
+        s.execute("sales.orders", AlterSpec((unset,)))
     """
 
     names: Listed[str]
@@ -263,7 +278,7 @@ class UnsetProperties:
 
 @spec
 class ClusterBy:
-    """The columns of liquid clustering; none ends it. The rows that are there are clustered by the next OPTIMIZE.
+    """Set the columns of liquid clustering; no column ends it. OPTIMIZE clusters the existing rows.
 
     Example::
 
@@ -275,7 +290,7 @@ class ClusterBy:
 
 @spec
 class SetComment:
-    """The description of the table, or of one column.
+    """Set the description of the table, or of one column.
 
     Example::
 
@@ -288,7 +303,9 @@ class SetComment:
 
 @spec
 class SetDefault:
-    """What an INSERT fills a column with that does not name it, from now on: SQL in the spec's dialect; None ends it.
+    """Set the default of a column, as SQL in the spec's dialect; None removes it.
+
+    An INSERT that does not name the column writes the default.
 
     Example::
 
@@ -301,12 +318,16 @@ class SetDefault:
 
 @spec
 class InStruct:
-    """A change of a field of a struct; in a Delta table a field goes or gets another name where columns are mapped. ``path`` names the column and the fields around it, the element of a list by
-    ``element`` and the sides of a map by ``key`` and ``value``.
+    """Change a field of a struct.
+
+    ``path`` names the column and the fields around the changed one. The element of a list is
+    ``element``; the sides of a map are ``key`` and ``value``. Dropping or renaming a field of a
+    Delta table needs column mapping.
 
     Example::
 
-        s.sql("create table sales.people as select {'street': 'Elm', 'zip': 1} as home")  # format: ducklake
+        # format: ducklake
+        s.sql("create table sales.people as select {'street': 'Elm', 'zip': 1} as home")
         s.execute("sales.people", AlterSpec((InStruct(("home",), RenameColumn("zip", to="code")),)))
     """
 
@@ -320,12 +341,15 @@ class InStruct:
 
 @spec
 class PartitionBy:
-    """By what new rows are parted from now on, of format ducklake: columns, and ``year``, ``month``, ``day``, ``hour`` or ``bucket(n, …)`` of one; nothing
-    ends it. The files that are there stay as they are.
+    """Partition the new rows of a DuckLake table; existing files stay unchanged.
+
+    ``keys`` are columns, or ``year``, ``month``, ``day``, ``hour`` or ``bucket(n, …)`` of one. No
+    key ends the partitioning.
 
     Example::
 
-        s.execute("sales.orders", AlterSpec((PartitionBy(("bucket(16, id)", "item")),)))  # format: ducklake
+        by = PartitionBy(("bucket(16, id)", "item"))
+        s.execute("sales.orders", AlterSpec((by,)))  # format: ducklake
     """
 
     keys: Listed[str]
@@ -352,11 +376,12 @@ Change = (
 
 @spec
 class AlterSpec(Spec):
-    """Changes of a table's definition, carried out in their order, in one commit where the engine can.
+    """Changes of a table's definition, applied in order, in one commit where the engine can.
 
     Example::
 
-        s.execute("sales.orders", AlterSpec((AddColumn(ColumnSpec("day", "DATE")), RenameColumn("item", "fruit"))))
+        changes = (AddColumn(ColumnSpec("day", "DATE")), RenameColumn("item", "fruit"))
+        s.execute("sales.orders", AlterSpec(changes))
     """
 
     changes: Listed[Change]
@@ -369,7 +394,10 @@ class AlterSpec(Spec):
 
 
 def feed_turned(snapshot: Snapshot, feed: bool | None) -> AlterSpec | None:
-    """What turns the change feed of a table on or off; None where it is as it should be, or nothing is said of it."""
+    """Return the spec that turns a table's change feed on or off.
+
+    None if the feed is already so, or if ``feed`` is None.
+    """
     wanted = dict(with_feed({}, feed))
     same = all(snapshot.properties.get(name, "false").lower() == value for name, value in wanted.items())
     return None if same else AlterSpec((SetProperties(wanted),))
@@ -377,8 +405,12 @@ def feed_turned(snapshot: Snapshot, feed: bool | None) -> AlterSpec | None:
 
 @spec
 class OptimizeSpec(Spec):
-    """Fewer, larger files with the same rows; ``z_order_by`` puts rows that are near in these columns into the same
-    files. ``predicate`` (over partition columns) limits it to some partitions; ``target_file_size`` is in bytes.
+    """Compact a table into fewer, larger files with the same rows.
+
+    Args:
+        predicate: Condition over partition columns; limits the partitions.
+        z_order_by: Columns whose near values go into the same files.
+        target_file_size: Bytes.
 
     Example::
 
@@ -397,8 +429,12 @@ class OptimizeSpec(Spec):
 
 @spec
 class PurgeSpec(Spec):
-    """Rows that are only marked as deleted (deletion vectors) leave the files: those that have such rows are written anew.
-    ``predicate`` (over partition columns) limits it to some partitions. No row changes.
+    """Rewrite the files that have deletion vectors, so that deleted rows leave them.
+
+    No row changes.
+
+    Args:
+        predicate: Condition over partition columns; limits the partitions.
 
     Example::
 
@@ -415,8 +451,12 @@ class PurgeSpec(Spec):
 
 @spec
 class VacuumSpec(Spec):
-    """Remove the files that no version within ``retention_hours`` uses (None: the table's own retention, a week unless
-    it says otherwise). ``dry_run`` only lists them. ``enforce_retention`` refuses less than the table's retention.
+    """Remove the files that no version within the retention uses.
+
+    Args:
+        retention_hours: None takes the table's own retention, by default a week.
+        dry_run: Only list the files.
+        enforce_retention: Refuse less than the table's retention.
 
     Example::
 
@@ -449,8 +489,7 @@ class CheckpointSpec(Spec):
 
 @spec
 class CleanupLogSpec(Spec):
-    """Remove entries of the log that are older than the table's ``delta.logRetentionDuration`` and covered by a
-    checkpoint.
+    """Remove log entries older than ``delta.logRetentionDuration`` that a checkpoint covers.
 
     Example::
 
@@ -462,7 +501,7 @@ class CleanupLogSpec(Spec):
 
 @spec
 class RestoreSpec(Spec):
-    """Make the table what it was at a version or at a time (ISO 8601), as a new commit.
+    """Restore the table's state at a version or a time (ISO 8601), as a new commit.
 
     Example::
 
@@ -481,12 +520,15 @@ class RestoreSpec(Spec):
 
 @spec
 class ConvertSpec(Spec):
-    """Make a Delta table of a folder of Parquet files, which stay as they are. ``partition_by`` names the columns,
-    with their types, that the folder's ``name=value`` levels hold.
+    """Convert a folder of Parquet files into a Delta table; the files stay unchanged.
+
+    Args:
+        partition_by: Columns, with their types, of the folder's ``name=value`` levels.
 
     Example::
 
-        s.execute("sales.old", ConvertSpec((ColumnSpec("day", "DATE"),)))  # a folder of Parquet files in day=… folders
+        by_day = ConvertSpec((ColumnSpec("day", "DATE"),))
+        s.execute("sales.old", by_day)  # a folder of Parquet files in day=… folders
     """
 
     partition_by: Listed[ColumnSpec] = ()
@@ -496,11 +538,7 @@ class ConvertSpec(Spec):
 
 @dataclass(frozen=True)
 class MaintenanceResult:
-    """What maintenance did, or would do: counts of files and bytes of the table before and after, the paths that it
-    removed (relative to the table), and the version it made, None where none was needed. What came and went of the table's files
-    by its commit, ``files_added`` to ``bytes_removed``, is of OPTIMIZE and purge, which make such a commit. ``warnings`` name consumers of the table's changes that were stranded.
-    Of a DuckLake's upkeep, ``table`` is the root where it was of the whole lake, ``expired`` are the snapshots that were forgotten, and ``rows_flushed`` are
-    those that went from the catalog into files; ``actions`` say what a restore of the lake did to each table and view.
+    """Result of maintenance, or of its dry run. Counts before and after are of the whole table.
 
     Example::
 
@@ -509,9 +547,11 @@ class MaintenanceResult:
     """
 
     table: str
+    """Name of the table; the root if a DuckLake was maintained as a whole."""
     mode: str
     engine: str
     version: int | None = None
+    """Version that the maintenance committed; None if it made none."""
     files_before: int | None = None
     files_after: int | None = None
     bytes_before: int | None = None
@@ -520,13 +560,19 @@ class MaintenanceResult:
     files_removed: int | None = None
     bytes_added: int | None = None
     bytes_removed: int | None = None
+    """``files_added`` to ``bytes_removed`` count the commit of an OPTIMIZE or a purge."""
     removed: tuple[str, ...] = ()
+    """Paths of the removed files, relative to the table."""
     dry_run: bool = False
     seconds: float = 0.0
     warnings: tuple[str, ...] = ()
+    """Names of consumers whose changes can no longer be read."""
     expired: tuple[int, ...] = ()
+    """Snapshots of a DuckLake that were expired."""
     rows_flushed: int | None = None
+    """Inlined rows that went from the catalog into files."""
     actions: tuple[str, ...] = ()
+    """Effects of a DuckLake restore on each table and view."""
 
 
 CommitSpec = CreateSpec | AlterSpec | RestoreSpec | ConvertSpec

@@ -1,4 +1,4 @@
-"""The types of columns by the names that Delta's protocol has for them, from the Arrow form that a snapshot has them in.
+"""Delta protocol names of column types, from their Arrow form in a snapshot.
 
 Source: Delta protocol, Schema Serialization Format.
 """
@@ -15,9 +15,10 @@ _NAMES = {
 
 
 def type_name(kind: pa.DataType) -> str:
-    """The name of a type; Arrow's own for one that no table has.
+    """Return the Delta name of a type; Arrow's own for a type that no table has.
 
-    >>> type_name(pa.int64()), type_name(pa.decimal128(10, 2)), type_name(pa.list_(pa.struct([("a", pa.string())])))
+    >>> nested = pa.list_(pa.struct([("a", pa.string())]))
+    >>> type_name(pa.int64()), type_name(pa.decimal128(10, 2)), type_name(nested)
     ('long', 'decimal(10,2)', 'array<struct<a:string>>')
     """
     if pa.types.is_timestamp(kind):

@@ -1,4 +1,4 @@
-"""What is asked of a DuckLake, or of one of its tables, to keep it in order. Frozen values that know no engine and no catalog."""
+"""Specs of DuckLake upkeep, for a lake or one table: frozen values without engine or catalog."""
 
 from __future__ import annotations
 
@@ -9,15 +9,18 @@ from duckrun.errors import InvalidConfig
 from duckrun.values.checked import Listed, VersionNumber, spec
 
 Age = datetime | timedelta | str
-"""A moment, how long ago it was, or either as text: ``2024-05-01T12:00:00``, ``7 days``, ``12 hours``."""
+"""A moment or an age, also as text: ``2024-05-01T12:00:00``, ``7 days``, ``12 hours``."""
 
 WEEK = timedelta(days=7)
-"""For how long files that no snapshot needs stay where nobody says otherwise: readers and writers at work may still need them."""
+"""Default age at which unneeded files are removed.
+
+Running readers and writers may need younger ones.
+"""
 _AGO = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(second|minute|hour|day|week)s?\s*(?:ago)?\s*", re.IGNORECASE)
 
 
 def moment_of(age: Age, what: str) -> datetime:
-    """The moment, in UTC, that an age names. Raises InvalidConfig for a text that names none.
+    """Return the moment of an age, in UTC.
 
     >>> moment_of("2024-05-01T12:00:00", "older_than").isoformat()
     '2024-05-01T12:00:00+00:00'
@@ -41,16 +44,16 @@ def moment_of(age: Age, what: str) -> datetime:
 
 @spec
 class UpkeepSpec:
-    """What is asked; ``mode`` is its name."""
+    """Base of the upkeep specs; ``mode`` is the name of the operation."""
 
     mode = "maintain"
     of_tables = False
-    """Whether it can be asked of one table alone."""
+    """True if it can run on one table alone."""
 
 
 @spec
 class FlushSpec(UpkeepSpec):
-    """Write the rows that lie in the catalog (``inline_rows``) into files.
+    """Write inlined rows from the catalog (``inline_rows``) into files.
 
     Example::
 
@@ -63,7 +66,7 @@ class FlushSpec(UpkeepSpec):
 
 @spec
 class MergeFilesSpec(UpkeepSpec):
-    """Make fewer, larger files of adjacent small ones; older versions stay readable. Rows in the catalog are flushed first.
+    """Merge adjacent small files into larger ones; older versions stay readable. Flushes first.
 
     Example::
 
@@ -76,8 +79,10 @@ class MergeFilesSpec(UpkeepSpec):
 
 @spec
 class RewriteSpec(UpkeepSpec):
-    """Write anew the files of which more than a share of the rows, ``delete_threshold`` (0 to 1, DuckLake's own is 0.95), is deleted. Rows
-    in the catalog are flushed first.
+    """Rewrite the files with more than a share of deleted rows. Flushes first.
+
+    Args:
+        delete_threshold: The share, from 0 to 1; DuckLake's default is 0.95.
 
     Example::
 
@@ -97,8 +102,12 @@ class RewriteSpec(UpkeepSpec):
 
 @spec
 class ExpireSpec(UpkeepSpec):
-    """Forget snapshots: those of ``versions``, or those ``older_than`` a moment. Their tables can then no longer be read as they were. The newest
-    always stays; so do those from which consumers of changes go on, unless ``spare_consumers`` is False.
+    """Expire snapshots, so that tables can no longer be read at them. The newest always stays.
+
+    Args:
+        versions: Snapshots to expire.
+        older_than: Expire the snapshots before this moment instead.
+        spare_consumers: Keep the snapshots that consumers of changes continue from.
 
     Example::
 
@@ -119,7 +128,7 @@ class ExpireSpec(UpkeepSpec):
 
 @spec
 class RemovalSpec(UpkeepSpec):
-    """Remove files, where they have been what they are since before ``older_than`` (None: seven days ago)."""
+    """Remove files that have been unneeded since before ``older_than`` (None: seven days ago)."""
 
     older_than: datetime | None = None
     dry_run: bool = False
@@ -127,7 +136,7 @@ class RemovalSpec(UpkeepSpec):
 
 @spec
 class CleanupSpec(RemovalSpec):
-    """Remove the files that no snapshot needs any more, where that is so since before ``older_than`` (None: seven days ago).
+    """Remove files that no snapshot has needed since before ``older_than`` (None: seven days ago).
 
     Example::
 
@@ -139,8 +148,10 @@ class CleanupSpec(RemovalSpec):
 
 @spec
 class OrphansSpec(RemovalSpec):
-    """Remove the files below ``data/`` that the catalog does not know, such as those of a killed write, where they are from before
-    ``older_than`` (None: seven days ago).
+    """Remove files below ``data/`` that the catalog does not know, such as those of a killed write.
+
+    Args:
+        older_than: Remove only files from before this moment; None is seven days ago.
 
     Example::
 
@@ -152,8 +163,11 @@ class OrphansSpec(RemovalSpec):
 
 @spec
 class LakeCheckpointSpec(UpkeepSpec):
-    """All of it, in DuckLake's order: flush, expire (only with ``expire_older_than``), merge, rewrite, cleanup, orphans (``older_than`` is of
-    these two).
+    """Run all upkeep in DuckLake's order: flush, expire, merge, rewrite, cleanup, orphans.
+
+    Args:
+        expire_older_than: Expire snapshots before this moment; None expires none.
+        older_than: Age of the files that cleanup and orphans remove.
 
     Example::
 
@@ -169,7 +183,7 @@ class LakeCheckpointSpec(UpkeepSpec):
 
     @property
     def steps(self) -> tuple[UpkeepSpec, ...]:
-        """What is done, in its order. Source: DuckLake's documentation, Checkpoint."""
+        """The specs of the steps, in order. Source: DuckLake's documentation, Checkpoint."""
         expire = () if self.expire_older_than is None else (
             ExpireSpec(older_than=self.expire_older_than, spare_consumers=self.spare_consumers),
         )  # fmt: skip
@@ -179,7 +193,7 @@ class LakeCheckpointSpec(UpkeepSpec):
 
 @spec
 class RestoreLakeSpec(UpkeepSpec):
-    """Make all tables and views of the lake what they were at a snapshot, as one new snapshot.
+    """Restore all tables and views of the lake to a snapshot, as one new snapshot.
 
     Example::
 

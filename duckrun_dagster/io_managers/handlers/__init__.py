@@ -1,0 +1,5 @@
+"""Type handlers of the IO manager, one per file.
+
+A handler says how a value of its type is written and how a scan becomes a value. Read
+``handler.py`` first.
+"""

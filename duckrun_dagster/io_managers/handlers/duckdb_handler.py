@@ -10,7 +10,7 @@ from duckrun_dagster.io_managers.handlers.handler import TableScan, TypeHandler
 
 
 class DuckDBHandler(TypeHandler[duckdb.DuckDBPyRelation]):
-    """A relation may come from the step's own session or from any other connection of the process."""
+    """Handler of relations, from the step's session or any other connection of the process."""
 
     engine = "duckdb"
 

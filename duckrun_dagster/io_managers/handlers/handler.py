@@ -1,4 +1,7 @@
-"""What one type of value needs to know: how an engine writes it, and how it comes out of a scan. Nothing else."""
+"""Base class of type handlers, and the scan that they load a value from.
+
+A handler knows how an engine writes values of its type, and how a scan becomes a value.
+"""
 
 from __future__ import annotations
 
@@ -22,29 +25,29 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True)
 class TableScan:
-    """What an input reads: one table or view of a session that holds its version, and nothing of it read yet.
-
-    ``requested`` is what the input's metadata says, ``partitions`` the predicate of the step's partitions.
-    """
+    """A requested read of one table or view, at a pinned version, with no row read yet."""
 
     session: Session
     ref: TableRef
     requested: ReadSpec
+    """The read that the input's metadata names."""
     partitions: str | None = None
+    """Predicate of the step's partitions."""
 
     @property
     def is_view(self) -> bool:
+        """Return True if the scan reads a view."""
         return isinstance(self.session.lakes.of(self.ref).definition(self.ref), ViewDefinition)
 
     @property
     def spec(self) -> ReadSpec:
-        """Both predicates in one."""
+        """Return the read with both predicates combined."""
         both = [f"({each})" for each in (self.partitions, self.requested.predicate) if each is not None]
         predicate = " AND ".join(both) if len(both) == 2 else self.partitions or self.requested.predicate
         return replace(self.requested, predicate=predicate)
 
     def frame(self) -> Frame:
-        """The rows: lazy."""
+        """Return the rows as a lazy frame."""
         spec = self.spec
         if not self.is_view:
             return self.session.scan(self.ref, spec)
@@ -56,7 +59,11 @@ class TableScan:
         return self.session.sql(f"SELECT {columns} FROM {quote_identifier(*name)}{where}")
 
     def one_column(self, as_type: str) -> Frame:
-        """The rows, for a type that holds one column. Raises InvalidConfig where there are more."""
+        """Return the rows for a type that holds one column.
+
+        Raises:
+            InvalidConfig: The scan has several columns.
+        """
         frame = self.frame()
         if len(frame.columns) != 1:
             raise InvalidConfig(
@@ -66,17 +73,27 @@ class TableScan:
         return frame
 
     def snapshot(self, as_type: str) -> Snapshot:
-        """The version that is read, for a type that is no rows but the table. Raises InvalidConfig for a view."""
+        """Return the version that is read, for a type that is a handle of the table.
+
+        Raises:
+            InvalidConfig: The scan reads a view.
+        """
         if self.is_view:
             raise InvalidConfig(f"{self.ref} is a view, which has no files: it cannot be loaded as a {as_type}.")
         return self.session.snapshot(self.ref, self.requested)
 
     def whole(self, as_type: str) -> Snapshot:
-        """The same, for a type that cannot leave out rows or columns. Raises InvalidConfig where some were to be."""
+        """Return the snapshot for a type that cannot leave out rows or columns.
+
+        Raises:
+            InvalidConfig: The input's metadata names columns or a predicate, or the scan reads a
+                view.
+        """
         narrowed = [key for key in ("columns", "predicate") if getattr(self.requested, key) is not None]
         if narrowed:
             raise InvalidConfig(
-                f"a {as_type} is a handle of the whole table {self.ref}, which metadata {' and '.join(map(repr, narrowed))} "
+                f"a {as_type} is a handle of the whole table {self.ref}, "
+                f"which metadata {' and '.join(map(repr, narrowed))} "
                 "cannot narrow. Leave it out, or load a frame."
             )
         return self.snapshot(as_type)
@@ -88,14 +105,13 @@ class TypeHandler(ABC, Generic[Value]):
     The types are those between the brackets::
 
         class PolarsHandler(TypeHandler[pl.DataFrame | pl.LazyFrame]): ...
-
-    ``names`` are what ``default_type`` of the IO manager calls them. ``engine`` is set by a type that only one engine
-    can read or write.
     """
 
     types: ClassVar[tuple[type, ...]] = ()
     names: ClassVar[dict[str, type]] = {}
+    """The names of types for ``default_type`` of the IO manager."""
     engine: ClassVar[EngineName | None] = None
+    """The only engine that can read or write the types; None if both can."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -106,32 +122,40 @@ class TypeHandler(ABC, Generic[Value]):
                 cls.types = tuple(t for t in (get_args(declared) if union else (declared,)) if isinstance(t, type))
 
     def handles(self, declared: Any) -> bool:
-        """Whether values of this type are this handler's."""
+        """Return True if values of this type belong to this handler."""
         return isinstance(declared, type) and issubclass(declared, self.types)
 
     @abstractmethod
     def to_source(self, value: Value) -> Any:
-        """A value as what an engine can write: an Arrow table or stream, a lazy frame, SQL, a Spark frame."""
+        """Return a value as a source that an engine can write.
+
+        Sources are an Arrow table or stream, a lazy frame, SQL and a Spark frame.
+        """
 
     @abstractmethod
     def from_scan(self, scan: TableScan, as_type: type) -> Value:
-        """A pinned and pruned scan as the type that was requested for; ``scan.frame()`` is its rows."""
+        """Return a pinned and pruned scan as the requested type. ``scan.frame()`` has its rows."""
 
     def nothing(self, as_type: Any) -> Value:
-        """A value with no rows and no columns, of a table that is not there yet. Raises InvalidConfig where there is none."""
+        """Return a value without rows and columns, for a table that does not exist yet.
+
+        Raises:
+            InvalidConfig: The type has no such value.
+        """
         raise InvalidConfig(
-            f"the table is not there yet, and a value of {as_type.__module__}.{as_type.__qualname__} cannot be without columns. Annotate "
+            f"the table is not there yet, and a value of {as_type.__module__}.{as_type.__qualname__} cannot be "
+            "without columns. Annotate "
             f"Optional[{as_type.__name__}], which gives None, or ask for a pandas, polars or pyarrow frame."
         )
 
     def is_untyped(self, kind: pa.DataType) -> bool:
-        """Whether this is the type of a column that has none of its own, in a value without rows."""
+        """Return True for the type of an untyped column in a value without rows."""
         return pa.types.is_null(kind)
 
     def is_lazy(self, as_type: type) -> bool:
-        """Whether a value of this type holds no rows in memory before somebody asks for them."""
+        """Return True if a value of this type loads no rows before they are used."""
         return False
 
     def is_handle(self, as_type: type) -> bool:
-        """Whether a value of this type is a whole table, whatever rows were asked for."""
+        """Return True if a value of this type is a whole table, whatever rows are requested."""
         return False

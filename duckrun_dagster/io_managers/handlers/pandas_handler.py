@@ -1,6 +1,6 @@
 """pandas frames, and a Series as a table of one column.
 
-An index is written as a column where it is more than a count of the rows, as by to_parquet().
+An index other than a plain row count is written as a column, as to_parquet() does.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from duckrun_dagster.io_managers.handlers.handler import TableScan, TypeHandler
 
 
 class PandasHandler(TypeHandler[pd.DataFrame | pd.Series]):
-    """pandas frames, through Arrow: a column of Python objects gets the Arrow type of what it holds."""
+    """Handler of pandas frames, through Arrow: Python objects get the type of their values."""
 
     def to_source(self, value: pd.DataFrame | pd.Series) -> Any:
         if not isinstance(value, pd.Series):

@@ -1,4 +1,7 @@
-"""Polars frames, and a Series as a table of one column. A LazyFrame stays lazy in both directions."""
+"""Polars frames, and a Series as a table of one column.
+
+A LazyFrame stays lazy in both directions.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from duckrun_dagster.io_managers.handlers.handler import TableScan, TypeHandler
 
 
 class PolarsHandler(TypeHandler[pl.DataFrame | pl.LazyFrame | pl.Series]):
-    """The columns and filters of a LazyFrame that was loaded reach the scan of the files."""
+    """Handler of Polars frames; columns and filters of a loaded LazyFrame reach the file scan."""
 
     def to_source(self, value: pl.DataFrame | pl.LazyFrame | pl.Series) -> Any:
         if not isinstance(value, pl.Series):

@@ -1,4 +1,8 @@
-"""PyArrow: a Table or RecordBatch in memory, a RecordBatchReader that streams, a Dataset that is read when it is scanned."""
+"""PyArrow values.
+
+A Table and a RecordBatch are in memory, a RecordBatchReader streams, a Dataset is read when
+scanned.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +11,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from duckrun.errors import InvalidConfig
+from duckrun.errors import InvalidConfig, UnsupportedFeature
 from duckrun_dagster.io_managers.arrow_predicate import arrow_predicate
 from duckrun_dagster.io_managers.handlers.handler import TableScan, TypeHandler
 
 
 class PyArrowHandler(TypeHandler[pa.Table | pa.RecordBatch | pa.RecordBatchReader | ds.Dataset]):
-    """A RecordBatchReader and a Dataset are never held as a whole, in either direction."""
+    """Handler of PyArrow values; a RecordBatchReader and a Dataset are never loaded as a whole."""
 
     def to_source(self, value: pa.Table | pa.RecordBatch | pa.RecordBatchReader | ds.Dataset) -> Any:
         if isinstance(value, pa.RecordBatch):
@@ -48,9 +52,9 @@ def _batch(table: pa.Table) -> pa.RecordBatch:
 
 
 def _stream(dataset: ds.Dataset) -> pa.RecordBatchReader:
-    """A dataset's rows, read as they are asked for. What pyarrow reads ahead is not bounded in bytes: for 1.4 GB of rows it held
-    500 MB, without it 70.
-    """
+    """Return a dataset's rows as a stream."""
+    # pyarrow's read-ahead has no limit in bytes: for 1.4 GB of rows it held 500 MB, without it 70
+    # MB.
     options: dict[str, Any] = {}
     if isinstance(dataset, ds.FileSystemDataset) and isinstance(dataset.format, ds.ParquetFileFormat):
         options["fragment_scan_options"] = ds.ParquetFragmentScanOptions(pre_buffer=False)
@@ -59,15 +63,22 @@ def _stream(dataset: ds.Dataset) -> pa.RecordBatchReader:
 
 
 def _dataset(scan: TableScan) -> ds.Dataset:
-    """The table's files, filtered by the scan's predicate, which prunes them too."""
+    """Return the table's files, filtered and pruned by the scan's predicate."""
     snapshot = scan.snapshot("pyarrow.dataset.Dataset")
     scan.session.reading(snapshot, scan.spec)
-    dataset = scan.session.lakes.of(scan.ref).format.arrow_dataset(snapshot)
+    logs = scan.session.lakes.of(scan.ref).format.logs
+    if logs is None:
+        raise UnsupportedFeature(
+            f"Table {scan.ref} is a DuckLake table, whose files alone are not its rows: "
+            "read it as a pyarrow Table or a RecordBatchReader."
+        )
+    dataset = logs.arrow_dataset(snapshot)
     if scan.spec.predicate is not None:
         dataset = dataset.filter(arrow_predicate(scan.spec.predicate, dataset.schema, snapshot.rounded()))
     if scan.spec.columns is None:
         return dataset
     raise InvalidConfig(
-        f"a pyarrow.dataset.Dataset of table {scan.ref} has all of its columns; leave metadata 'columns' out, and name them "
+        f"a pyarrow.dataset.Dataset of table {scan.ref} has all of its columns; leave metadata 'columns' out, "
+        "and name them "
         "where it is scanned: dataset.to_table(columns=[…])."
     )

@@ -8,7 +8,7 @@ from duckrun_dagster.io_managers.handlers.handler import TableScan, TypeHandler
 
 
 class PySparkHandler(TypeHandler[Any]):
-    """Spark's DataFrame is two classes, classic and Connect, known by their name: pyspark is not imported to find out."""
+    """Handler of Spark's DataFrames, classic and Connect, known by name: imports no pyspark."""
 
     engine = "spark"
 

@@ -1,4 +1,4 @@
-"""Which handler knows a type. A handler, and the library of its types, is imported for the first value of one."""
+"""The handler of each type, imported with its library at the first value of the type."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from duckrun.errors import InvalidConfig
 from duckrun_dagster.io_managers.handlers.handler import TypeHandler
 
 _HERE = "duckrun_dagster.io_managers.handlers"
-# The package that defines a type -> its handler. A class of somebody else's is known by the first of its bases that is here.
+# The package that defines a type -> its handler. A class of another package belongs to the handler
+# of its first base class that is listed here.
 _HANDLERS = {
     "builtins": f"{_HERE}.rows_handler:RowsHandler",
     "pyarrow": f"{_HERE}.pyarrow_handler:PyArrowHandler",
@@ -42,9 +43,18 @@ _NAMES = {
 }
 
 
-def handler_of(declared: Any, own: Sequence[TypeHandler[Any]], what: str) -> TypeHandler[Any]:
-    """The handler of a type; those in ``own`` come first. Raises InvalidConfig with the types that are known."""
-    for handler in own:
+def handler_of(declared: Any, handlers: Sequence[TypeHandler[Any]], what: str) -> TypeHandler[Any]:
+    """Return the handler of a type.
+
+    Args:
+        declared: The type.
+        handlers: Handlers of the IO manager's subclass, which come first.
+        what: The subject of the error text.
+
+    Raises:
+        InvalidConfig: No handler knows the type; the text lists the known types.
+    """
+    for handler in handlers:
         if handler.handles(declared):
             return handler
     origin = get_origin(declared) or declared
@@ -52,34 +62,39 @@ def handler_of(declared: Any, own: Sequence[TypeHandler[Any]], what: str) -> Typ
         path = _HANDLERS.get(base.__module__.partition(".")[0])
         if path is not None and (handler := _made(path)).handles(declared):
             return handler
-    known = [type_name(each) for handler in own for each in handler.types]
+    known = [type_name(each) for handler in handlers for each in handler.types]
     known += [path.replace(":", ".") for name, path in _NAMES.items() if name != "rows"]
     raise InvalidConfig(
         f"{what} has type {type_name(declared)}, which DeltaIOManager does not know. "
-        f"It knows {', '.join([*known, 'duckrun.SQL', 'list[dict]'])}, and Optional[T], dict[str, T] and list[T] of these."
+        f"It knows {', '.join([*known, 'duckrun.SQL', 'list[dict]'])}, and Optional[T], dict[str, "
+        "T] and list[T] of these."
     )
 
 
-def named_type(name: str, own: Sequence[TypeHandler[Any]], what: str) -> Any:
-    """The type of a name. Raises InvalidConfig, naming ``what``, with the names that there are."""
-    names = {each: as_type for handler in own for each, as_type in handler.names.items()}
+def named_type(name: str, handlers: Sequence[TypeHandler[Any]], what: str) -> Any:
+    """Return the type of a name. ``handlers`` come before the built-in names.
+
+    Raises:
+        InvalidConfig: The name is unknown, or its library is not installed.
+    """
+    names = {each: as_type for handler in handlers for each, as_type in handler.names.items()}
     if name in names:
         return names[name]
     if name not in _NAMES:
-        raise InvalidConfig(f"{what} is {name!r}; it takes one of {', '.join(type_names(own))}.")
+        raise InvalidConfig(f"{what} is {name!r}; it takes one of {', '.join(type_names(handlers))}.")
     try:
         return resolve_name(_NAMES[name])
     except ImportError as error:
         raise InvalidConfig(f"{what} {name!r} cannot be imported: {error}.") from error
 
 
-def type_names(own: Sequence[TypeHandler[Any]]) -> list[str]:
-    """The names by which ``named_type`` knows types."""
-    return [*(each for handler in own for each in handler.names), *_NAMES]
+def type_names(handlers: Sequence[TypeHandler[Any]]) -> list[str]:
+    """Return the names of types that ``named_type`` knows."""
+    return [*(each for handler in handlers for each in handler.names), *_NAMES]
 
 
 def type_name(declared: Any) -> str:
-    """A type as a user writes it."""
+    """Return a type as a user writes it."""
     if not isinstance(declared, type):
         return str(declared)
     module = declared.__module__.split(".")[0].lstrip("_")

@@ -1,4 +1,4 @@
-"""Rows as a list of dictionaries, the plainest value there is."""
+"""Rows as a list of dictionaries."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from duckrun_dagster.io_managers.handlers.handler import TableScan, TypeHandler
 
 
 class RowsHandler(TypeHandler[list[Any]]):
-    """A column is any key of any of the rows; a row without it has NULL there."""
+    """Handler of rows. Each key of any row is a column, NULL in rows without it."""
 
     def handles(self, declared: Any) -> bool:
         return declared is list or (get_origin(declared) is list and is_row((*get_args(declared), Any)[0]))
@@ -21,7 +21,8 @@ class RowsHandler(TypeHandler[list[Any]]):
         other = next((place for place, row in enumerate(value) if not isinstance(row, dict)), None)
         if other is not None:
             raise SchemaMismatch(
-                f"a list is rows, each a dictionary by the names of columns, and its item {other} is a {type(value[other]).__name__}"
+                "a list is rows, each a dictionary by the names of columns, "
+                f"and its item {other} is a {type(value[other]).__name__}"
             )
         columns = {}
         for name in dict.fromkeys(str(key) for row in value for key in row):

@@ -1,12 +1,19 @@
-"""The dbt adapter ``duckrun``: dbt-duckdb whose tables and views live in a lake of Delta tables."""
+"""The dbt adapter ``duckrun``: dbt-duckdb with tables and views in a lake."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
 
 from dbt.adapters.base import AdapterPlugin
 from dbt.adapters.duckrun.connections import DuckrunConnectionManager
 from dbt.adapters.duckrun.credentials import DuckrunCredentials
 from dbt.adapters.duckrun.dialect import Duckrun
 from dbt.adapters.duckrun.impl import DuckrunAdapter
-from dbt.adapters.duckrun.project import project
 from dbt.include import duckrun
+
+if TYPE_CHECKING:
+    from dbt.adapters.duckrun.projects import Project
 
 __all__ = ["Duckrun", "DuckrunAdapter", "DuckrunConnectionManager", "DuckrunCredentials", "Plugin", "project"]
 
@@ -17,3 +24,10 @@ Plugin = AdapterPlugin(
     # dbt-duckdb's macros are inherited: dispatch looks for duckrun__x, duckdb__x, default__x.
     dependencies=["duckdb"],
 )
+
+
+def project(folder: str | os.PathLike[str] = ".", target: str | None = None) -> Project:
+    """Open a dbt project, to look into it from a notebook. See Project."""
+    from dbt.adapters.duckrun.projects import Project  # not at the top: no dbt command needs it
+
+    return Project(folder, target)

@@ -1,3 +1,5 @@
+"""The version of the installed distribution, which dbt shows for the adapter."""
+
 from importlib.metadata import PackageNotFoundError, version as _version
 
 try:

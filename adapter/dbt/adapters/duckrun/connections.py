@@ -9,11 +9,11 @@ from typing import Any
 import duckdb
 from dbt.adapters.contracts.connection import AdapterResponse, Connection, ConnectionState
 from dbt.adapters.duckdb.connections import DuckDBConnectionManager
+from dbt.adapters.duckdb.environments.local import DuckDBCursorWrapper
+from dbt.adapters.duckrun import spark
 from dbt.adapters.duckrun.environment import LakeEnvironment, OtherText
 from dbt.adapters.duckrun.information import listed
 from dbt.adapters.duckrun.materialize.response import DuckrunResponse
-from dbt.adapters.duckrun.spark.cursor import SparkCursor
-from dbt.adapters.duckrun.spark.session import SparkNodeSession
 from dbt.adapters.duckrun.statements import carry_out_all, drop_schema_of, parts_of, refuse_ends
 from dbt.adapters.duckrun.together import COMMANDS, temporary_staging
 from dbt.adapters.events.logging import AdapterLogger
@@ -28,23 +28,25 @@ logger = AdapterLogger("Duckrun")
 
 
 class DuckrunConnectionManager(DuckDBConnectionManager):
+    """Connection manager: cursors of one DuckDB instance, and sessions on Spark."""
+
     TYPE = "duckrun"
 
     @classmethod
     def open(cls, connection: Connection) -> Connection:
-        """A cursor of this invocation's instance, which is made at the first call.
-
-        The environment is kept where dbt-duckdb keeps its own (its relations and adapter look there), but is never
-        shared by two invocations in one process: the pins and views of the first would show old versions to the next.
-        """
+        """Open a cursor of this invocation's instance, which the first call starts."""
         if connection.state == ConnectionState.OPEN:
             return connection
         credentials = cls.get_credentials(connection.credentials)
         invocation = get_invocation_id()
         with cls._LOCK:
+            # The environment is stored where dbt-duckdb stores its own: its relations and adapter
+            # look there. Two invocations in one process never share it: the pins and views of the
+            # first would show old versions to the next.
             env = DuckDBConnectionManager._ENV
             if not isinstance(env, LakeEnvironment) or env.creds is not credentials or env.invocation_id != invocation:
-                # One of the same invocation belongs to another adapter, as dagster-dbt makes them, which may be in use.
+                # An environment of the same invocation may be in use: dagster-dbt makes several
+                # adapters.
                 if env is not None and getattr(env, "invocation_id", "") != invocation:
                     try:
                         env.close()
@@ -54,7 +56,7 @@ class DuckrunConnectionManager(DuckDBConnectionManager):
                 try:
                     whole = credentials.publishes_together and get_flags().WHICH in COMMANDS
                     env = LakeEnvironment(credentials, invocation, whole=whole)
-                    env.start()  # so that DuckDB's errors come now
+                    env.start()  # raises DuckDB's errors here
                     DuckDBConnectionManager._ENV = env  # type: ignore[assignment]
                 except DuckrunError as error:
                     connection.handle = None
@@ -68,7 +70,7 @@ class DuckrunConnectionManager(DuckDBConnectionManager):
 
     @contextmanager
     def exception_handler(self, sql: str, connection_name: str = "master") -> Iterator[None]:
-        """What DuckDB raises is dbt's error of the database, as other adapters have it. No log shows a secret of a URL."""
+        """Turn DuckDB's errors into dbt's database errors, without the secrets of URLs."""
         try:
             with super().exception_handler(redacted(sql), connection_name):
                 try:
@@ -84,7 +86,7 @@ class DuckrunConnectionManager(DuckDBConnectionManager):
             raise
 
     def lake_env(self) -> LakeEnvironment:
-        """The environment of this thread's connection, opened if need be."""
+        """Return the environment of this thread's connection, which is opened on demand."""
         return self.get_thread_connection().handle._env
 
     def add_query(
@@ -96,10 +98,11 @@ class DuckrunConnectionManager(DuckDBConnectionManager):
         *args: Any,
         **kwargs: Any,
     ) -> tuple[Connection, Any]:
-        """Run a text of SQL; the views of the lake's tables that it names are made just before, and what changes a lake
-        is carried out by the session.
+        """Run SQL, with the views that it needs.
 
-        auto_begin is dropped: with transactions off, nothing may open one (see credentials).
+        The session carries out the statements that change a lake.
+
+        ``auto_begin`` is dropped: with transactions off, nothing may begin one (see credentials).
         """
         with self.exception_handler(sql):
             env = self.lake_env()
@@ -118,11 +121,11 @@ class DuckrunConnectionManager(DuckDBConnectionManager):
                 env.ensure_for(sql)
             for part, rows in carry_out_all(env, cursor, parts):
                 logger.debug(f"{part.target or 'DuckDB'}: {redacted(part.text)}")
-                sql = f"select {rows or 0} as {quote_identifier('Count')}"  # what DuckDB gives for such a statement
+                sql = f"select {rows or 0} as {quote_identifier('Count')}"  # DuckDB's result of such a statement
         return self._logged(sql, bindings, abridge_sql_log, *args, **kwargs)
 
     def _logged(self, sql: str, *args: Any, **kwargs: Any) -> tuple[Connection, Any]:
-        """Run a text, which dbt's log shows without the secrets of its URLs."""
+        """Run SQL, and log it without the secrets of its URLs."""
         shown, handle = redacted(sql), self.get_thread_connection().handle
         if shown == sql:
             return super().add_query(sql, False, *args, **kwargs)
@@ -137,23 +140,23 @@ class DuckrunConnectionManager(DuckDBConnectionManager):
         return None if self._without_transactions() else super().add_commit_query()
 
     def _without_transactions(self) -> bool:
-        """True on Spark, and where the whole run is one transaction already."""
+        """Return True on Spark, and if the whole run is one transaction already."""
         return self._on_spark() or self.lake_env().together is not None
 
     def _on_spark(self) -> bool:
-        """True where each statement is a transaction of its own, and none can be begun."""
+        """Return True on Spark, where each statement is a transaction of its own."""
         return self.lake_env().node().engine == "spark"
 
     def raw_cursor(self) -> duckdb.DuckDBPyConnection:
-        """The DuckDB cursor of this thread's connection, without dbt-duckdb's wrappers."""
+        """Return the DuckDB cursor of this thread's connection, without dbt-duckdb's wrappers."""
         return self.get_thread_connection().handle.duckdb()
 
-    def spark_session(self) -> SparkNodeSession:
-        """The session on Spark of this thread's connection."""
+    def spark_session(self) -> spark.SparkNodeSession:
+        """Return the Spark session of this thread's connection."""
         return self.get_thread_connection().handle.spark()
 
     @classmethod
     def get_response(cls, cursor: Any) -> AdapterResponse:
         cursor = cursor.cursor if isinstance(cursor, OtherText) else cursor
-        engine = "spark" if isinstance(cursor, SparkCursor) else "duckdb"
+        engine = "duckdb" if isinstance(cursor, DuckDBCursorWrapper) else "spark"
         return DuckrunResponse(_message="OK", engine=engine)

@@ -1,4 +1,4 @@
-"""What the user wrote in the profile, checked as it is read."""
+"""The keys of a profile, checked when they are read."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 from dbt.adapters.duckdb.credentials import DuckDBCredentials
 from dbt.adapters.duckrun.model.config import NAIVE_TIMESTAMPS
 from dbt.adapters.duckrun.model.node import ENGINES
-from dbt.adapters.duckrun.spark.session import SPARK_KEYS
 from dbt.adapters.duckrun.together import DATABASE, PUBLISH
 from dbt_common.exceptions import DbtRuntimeError
 
@@ -22,8 +21,9 @@ from duckrun.values.rows import WRITERS
 
 REDACTED = "***"
 _FORMAT_KEYS = ("format", "catalog", "inline_rows", "encrypted")
+_SPARK_KEYS = ("master", "remote", "conf", "packages")
 _LAKE_KEYS = ("root_path", "storage_options", "read_only", *_FORMAT_KEYS)
-# dbt-duckdb's two places for DuckDB's own limit, in DuckDB's two spellings.
+# DuckDB's two names of its memory limit; dbt-duckdb has two places for them.
 _DUCKDB_LIMITS = ("memory_limit", "max_memory")
 
 
@@ -37,25 +37,25 @@ class DuckrunCredentials(DuckDBCredentials):
         root_path: lake/            # or s3://, az://, abfss://, gs://; relative to the dbt project
         schema: main
         threads: 4
-        memory_limit: 2GB           # for the whole process; default: what the machine or its cgroup leaves free
-        lakes:                      # other lakes, each a database of the project: +database: archive
+        memory_limit: 2GB           # of the process; default: free memory of the machine or cgroup
+        lakes:                      # further lakes, each a database: +database: archive
           archive: {root_path: s3://bucket/archive, read_only: true}
           ml: {root_path: ml, format: ducklake, catalog: "postgres:dbname=ml host=db"}
         format: ducklake            # of the project's own lake; default: delta
-        catalog: sqlite:lake.sqlite # the database that knows a DuckLake's tables; default: catalog.sqlite in its root
-        inline_rows: 10             # up to how many rows of an insert lie in the catalog; default: none
+        catalog: sqlite:lake.sqlite # of a DuckLake; default: catalog.sqlite in its root
+        inline_rows: 10             # most rows of an insert that lie in the catalog; default: none
         encrypted: true             # a new DuckLake's files are encrypted
-        publish: together           # a run of one thread is one transaction of the DuckLake; default: each, a commit for each model
-        writer: auto                # or delta_rs: it makes DuckDB's data files where it can, of nodes that name no writer
-        naive_timestamps: ntz       # or utc: timestamps without zone are stored as instants of UTC
+        publish: together           # a run of one thread is one transaction; default: each
+        writer: auto                # or delta_rs, if it can write a node that names no writer
+        naive_timestamps: ntz       # or utc: timestamps without zone become instants of UTC
         engine: duckdb              # or spark: of every node that names none (+engine: spark)
-        spark:                      # where Spark runs; default: the session or server that there is, else local[*]
+        spark:                      # default: the present session or server, else local[*]
           master: local[4]          # or remote: sc://host:15002
           conf: {spark.driver.memory: 4g}
     """
 
     root_path: str | None = None
-    # repr=False: neither a log line nor a traceback shows what may be a secret.
+    # repr=False keeps possible secrets out of logs and tracebacks.
     storage_options: dict[str, Any] | None = field(default=None, repr=False)
     engine: str = "duckdb"
     spark: dict[str, Any] | None = field(default=None, repr=False)
@@ -79,7 +79,8 @@ class DuckrunCredentials(DuckDBCredentials):
 
     @classmethod
     def validate(cls, data: Any) -> None:
-        """Check the profile as it was written. What may hold a secret is checked here, since dbt's own check prints the value."""
+        """Check the profile as the user wrote it."""
+        # Keys that may hold a secret are checked here, since dbt's own check prints the value.
         for key in ("storage_options", "lakes", "spark"):
             if data.get(key) is not None and not isinstance(data[key], Mapping):
                 raise DbtRuntimeError(f"{key} is a {type(data[key]).__name__}; write a mapping of name to value.")
@@ -121,15 +122,16 @@ class DuckrunCredentials(DuckDBCredentials):
             )
         if self.naive_timestamps not in NAIVE_TIMESTAMPS:
             raise DbtRuntimeError(
-                f"Unknown naive_timestamps {self.naive_timestamps!r} in the profile; it is {' or '.join(NAIVE_TIMESTAMPS)}."
+                f"Unknown naive_timestamps {self.naive_timestamps!r} in the profile; "
+                f"it is {' or '.join(NAIVE_TIMESTAMPS)}."
             )
         if {"master", "remote"} <= set(self.spark or {}):
             raise DbtRuntimeError("spark: takes a master or a remote, not both.")
         self._check_lakes()
         self._check_formats()
         self._check_publish()
-        # Views that one thread makes must be seen by the cursors of all others at once, and a Delta table has its
-        # own transactions: a DuckDB transaction around a model would only hide what other models have committed.
+        # The cursors of all threads must see a new view at once, and a Delta table has its own
+        # transactions. A DuckDB transaction around a model would only hide commits of other models.
         self.disable_transactions = True
         self._take_duckdb_limits()
 
@@ -154,32 +156,36 @@ class DuckrunCredentials(DuckDBCredentials):
             return
         if self.lake_format().name != DUCKLAKE:
             raise DbtRuntimeError(
-                f"publish: together makes a run one transaction, and lake {self.root_path} is of format delta, where each table has a log of its own: "
+                f"publish: together makes a run one transaction, and lake {self.root_path} is of format delta, "
+                "where each table has a log of its own: "
                 "set format: ducklake, or publish: each."
             )
         if self.engine == "spark":
             raise DbtRuntimeError(
                 "publish: together is DuckDB's, whose one connection has the transaction; set engine: duckdb."
             )
-        # While the transaction is open, the lake is a database of DuckDB's, and no other than the instance's own is called memory.
+        # While the transaction is open, the lake is an attached database. Its name cannot be
+        # memory, the name of the instance's own database.
         self.database = DATABASE
 
     @property
     def publishes_together(self) -> bool:
-        """Whether a run is one transaction of the project's lake."""
+        """Return True if a run is one transaction of the project's lake."""
         return self.publish == "together"
 
     def lake_format(self, name: str | None = None) -> LakeFormat:
-        """The format of the project's own lake, or of one under ``lakes``. A file that it names is relative to the working directory."""
+        """Return the format of the project's own lake, or of one under ``lakes``.
+
+        A file that it names is relative to the working directory.
+        """
         if name is not None:
             return LakeFormat.from_mapping((self.lakes or {})[name])
         return LakeFormat.of(self.format, self.catalog, self.inline_rows, self.encrypted)
 
     def _take_duckdb_limits(self) -> None:
-        """One limit for the process, from whichever key holds it; the smallest where several do.
-
-        dbt-duckdb repeats ``settings`` on every new cursor, which would undo the shares that the arbiter hands out.
-        """
+        """Set one memory limit for the process: the smallest limit in the profile."""
+        # dbt-duckdb repeats ``settings`` on every new cursor, which would undo the arbiter's
+        # shares.
         limits = [] if self.memory_limit is None else [self.memory_limit]
         for name in ("settings", "config_options"):
             place = getattr(self, name)
@@ -192,7 +198,10 @@ class DuckrunCredentials(DuckDBCredentials):
             raise DbtRuntimeError(f"memory_limit: {error}") from error
 
     def connection_info(self, *, with_aliases: bool = False) -> Iterable[tuple[str, Any]]:
-        """What `dbt debug` prints: the names of the storage options, none of their values; the catalog without its password."""
+        """Yield the lines of `dbt debug`, with the names of the storage options but no value.
+
+        The address of the catalog has no password.
+        """
         yield from super().connection_info(with_aliases=with_aliases)
         yield "storage_options", dict.fromkeys(self.storage_options or {}, REDACTED) or None
         yield "catalog", self.lake_format().catalog
@@ -217,7 +226,11 @@ class DuckrunCredentials(DuckDBCredentials):
 
 
 def refuse_unknown_keys(profile: Mapping[str, Any]) -> None:
-    """Raise DbtRuntimeError, with the nearest known key, for a key that a profile of type duckrun does not have."""
+    """Refuse a key that a profile of type duckrun does not have.
+
+    Raises:
+        DbtRuntimeError: An unknown key; the text suggests the nearest known one.
+    """
     known = {f.name for f in fields(DuckrunCredentials) if f.init and not f.name.startswith("_")}
     for key in profile:
         _check_key("A profile of type duckrun has no key", key, sorted(known | {"type", "threads"}))
@@ -226,7 +239,7 @@ def refuse_unknown_keys(profile: Mapping[str, Any]) -> None:
         for key in lake if isinstance(lake, Mapping) else ():
             _check_key(f"lakes: {name} has an unknown key", key, _LAKE_KEYS)
     for key in spark if isinstance(spark, Mapping) else ():
-        _check_key("spark: unknown key", key, SPARK_KEYS)
+        _check_key("spark: unknown key", key, _SPARK_KEYS)
 
 
 def _check_key(what: str, key: Any, known: Sequence[str]) -> None:

@@ -1,4 +1,7 @@
-"""The adapter's name as a dialect of sqlglot: tools that read a model's SQL ask for it by that name, dagster-dbt for one."""
+"""The adapter's name as a sqlglot dialect.
+
+Tools such as dagster-dbt need it to parse a model's SQL.
+"""
 
 from __future__ import annotations
 
@@ -6,4 +9,4 @@ from sqlglot.dialects.duckdb import DuckDB
 
 
 class Duckrun(DuckDB):
-    """DuckDB's SQL. sqlglot knows a dialect by the name of its class, from when that class is made."""
+    """DuckDB's SQL. sqlglot registers a dialect by its class name when the class is defined."""

@@ -1,4 +1,4 @@
-"""Where a dbt invocation runs: one DuckDB instance in memory, one lake, one set of pins."""
+"""The environment of a dbt invocation: one in-memory DuckDB, its lakes and one set of pins."""
 
 from __future__ import annotations
 
@@ -17,11 +17,10 @@ from dbt.adapters.base import BaseRelation
 from dbt.adapters.contracts.connection import AdapterResponse
 from dbt.adapters.duckdb.environments.local import DuckDBConnectionWrapper, DuckDBCursorWrapper, LocalEnvironment
 from dbt.adapters.duckdb.plugins import BasePlugin
+from dbt.adapters.duckrun import spark
 from dbt.adapters.duckrun.credentials import DuckrunCredentials
 from dbt.adapters.duckrun.materialize.changed import NodeChanges, consumer_of
 from dbt.adapters.duckrun.model.node import Node, current, reading
-from dbt.adapters.duckrun.spark.cursor import SparkCursor
-from dbt.adapters.duckrun.spark.session import SparkNodeSession, start_engine
 from dbt.adapters.duckrun.together import DATABASE, LiveCatalog, Together, one_cursor, temporary_staging
 from dbt_common.invocation import get_invocation_started_at
 
@@ -43,29 +42,37 @@ if TYPE_CHECKING:
     from duckrun.spark import SparkEngine
 
 RUN_ID_VARIABLE = "DUCKRUN_RUN_ID"
-# The part of this machine's memory, 0 to 1, that whoever starts dbt beside other processes has for it.
+# The fraction of this machine's memory, 0 to 1, that a process which starts dbt assigns to it.
 FRACTION_VARIABLE = "DUCKRUN_MEMORY_FRACTION"
-# The share is what DuckDB counts. Threads and allocators hold more: measured with four merging threads and 2 GB, 0.1 to 0.3 GB.
+# DuckDB counts its share only. Threads and allocators use more: 0.1 to 0.3 GB, measured with four
+# merging threads and 2 GB.
 _OF_THE_LIMIT = 0.8
 _CANCEL_SECONDS = 0.2  # between two interrupts of a connection that is cancelled
-# The extensions that come as wheels; a profile that names one gets that, not a download.
+# Extensions that come as wheels; a profile that names one gets the wheel, not a download.
 _WHEELS = ("delta", "httpfs", "azure")
 
 
 class LakeEnvironment(LocalEnvironment):
-    """dbt-duckdb's local environment on a lake. Lives for one invocation, so that nothing it pinned outlives it."""
+    """dbt-duckdb's local environment on a lake, for one invocation, so that no pin outlives it."""
 
     creds: DuckrunCredentials
     together: Together | None = None
     _engine: DuckDBEngine | None = None
 
     def __init__(self, credentials: DuckrunCredentials, invocation_id: str, *, whole: bool = False) -> None:
-        """``whole``: what the invocation writes is one transaction, which begin() begins."""
+        """Set up the lakes of the profile; opens no connection.
+
+        Args:
+            credentials: The profile.
+            invocation_id: dbt's id of the invocation.
+            whole: The writes of the invocation are one transaction, which begin() begins.
+        """
         super().__init__(credentials)
         self.whole = whole
         self.invocation_id = invocation_id
-        self._started = get_invocation_started_at().replace(tzinfo=UTC).timestamp()  # dbt has it in UTC, without a zone
-        # A bare name is one of schema main, as it is for DuckDB; dbt itself always names the schema.
+        self._started = get_invocation_started_at().replace(tzinfo=UTC).timestamp()  # dbt's value is naive UTC
+        # A name without a schema is in schema main, as in DuckDB; dbt itself always names the
+        # schema.
         self.lake = open_lake(
             credentials.root_path or "",
             schema="main",
@@ -100,20 +107,24 @@ class LakeEnvironment(LocalEnvironment):
 
     @property
     def catalogs(self) -> dict[str, ViewCatalog]:
-        """The views over each lake, by the name of its database."""
+        """Return the views over each lake, by the name of its database."""
         self.start()
         return self._catalogs
 
     def catalog(self, database: str | None) -> ViewCatalog | None:
-        """The views over the lake that is a database of this name (None: the project's own); None where no lake is."""
+        """Return the views over the lake of a database; None if the database is no lake.
+
+        Args:
+            database: The name of the database; None for the project's own.
+        """
         return self.catalogs.get((database or self.creds.database).lower())
 
     def views_of(self, ref: TableRef) -> ViewCatalog:
-        """The views over the lake that holds a table."""
+        """Return the views over the lake of a table."""
         return self.catalogs[(ref.catalog or self.creds.database).lower()]
 
     def ref_of(self, relation: BaseRelation) -> TableRef | None:
-        """The table of a relation, or None where it cannot be one: a temporary relation, another database."""
+        """Return the table of a relation; None for a temporary relation or another database."""
         views = self.catalog(relation.database)
         if views is None or not relation.schema or not relation.identifier:
             return None
@@ -123,13 +134,13 @@ class LakeEnvironment(LocalEnvironment):
         return views.lake.resolve(schema, views.name(schema, relation.identifier))
 
     def present(self, relation: BaseRelation) -> TableRef | None:
-        """The table or persisted view that a lake holds for a relation; None where it holds none."""
+        """Return the existing table or persisted view of a relation; None if there is none."""
         ref = self.ref_of(relation)
         lake = None if ref is None else self.lakes.of(ref)
         return ref if ref is not None and lake is not None and (lake.definition(ref) or lake.exists(ref)) else None
 
     def find(self, name: tuple[str, ...]) -> TableRef | None:
-        """The table or persisted view that a name in SQL means; None where it is no lake's."""
+        """Return the existing table or persisted view of a name in SQL; None if no lake has it."""
         located = self._located(name)
         if located is None:
             return None
@@ -138,7 +149,7 @@ class LakeEnvironment(LocalEnvironment):
         return views.lake.resolve(schema, spelled) if spelled in views.names(schema) else None
 
     def place(self, name: tuple[str, ...]) -> TableRef | None:
-        """Where a lake would hold a new table of a name; None for a name that no lake can hold."""
+        """Return the reference of a new table of a name; None for a name that no lake can have."""
         located = self._located(name)
         if located is None:
             return None
@@ -153,30 +164,34 @@ class LakeEnvironment(LocalEnvironment):
         return views, views.schema(schema), table
 
     def ensure_for(self, sql: str) -> None:
-        """Make the views of all lakes that a statement needs and that are not there yet. The node reads what they show."""
+        """Create the missing views that a statement needs.
+
+        The versions of the views are logged as the node's reads.
+        """
         shown = [snapshot for catalog in self.catalogs.values() for snapshot in catalog.ensure_for(sql)]
         with reading(sql):
             for snapshot in shown:
                 self.pins.log.note(snapshot.ref.location, Read.of(snapshot))
 
     def reads(self, sql: str) -> dict[str, int]:
-        """The tables that a statement names, and the version at which this run reads each."""
+        """Return the tables that a statement names, with the version of each in this run."""
         refs = [ref for catalog in self.catalogs.values() for ref in catalog.tables_in(sql)]
         return {str(ref): self.pins.snapshot(ref).version for ref in refs}
 
     def start(self) -> None:
-        """Open DuckDB, with the views over each lake; nothing where that is done."""
+        """Open DuckDB, with the views over each lake, unless it is open."""
         with self.lock:
             if self.conn is not None:
                 return
             limit = self.arbiter.instance_limit(beside_delta_rs=self.creds.writer in BY_DELTA_RS)
             self._scratch = tempfile.TemporaryDirectory(prefix="duckrun-dbt-", ignore_cleanup_errors=True)
             ours = instance_config(limit, self._scratch.name)
-            # dbt-duckdb would install the extensions and make the secrets at once: ours come from wheels, and the
-            # secrets need them, so both wait for the plugin, which is called next.
+            # dbt-duckdb would install the extensions and create the secrets here. Our extensions
+            # come from wheels, and the secrets need them, so the plugin does both; it is called
+            # next.
             bare = copy.copy(self.creds)
             bare.extensions = [e for e in self.creds.extensions or [] if e not in _WHEELS]
-            if not bare.extensions:  # others than ours are checked
+            if not bare.extensions:  # DuckDB checks the signatures of all other extensions
                 ours[UNSIGNED] = "true"
             bare.config_options = ours | (self.creds.config_options or {})
             bare._secrets = []
@@ -199,8 +214,11 @@ class LakeEnvironment(LocalEnvironment):
             self.conn = connection
 
     def begin(self, elsewhere: Iterable[tuple[str, str, str]]) -> None:
-        """Begin the one transaction of the invocation; nothing where it has begun. What it reads ``elsewhere``, as (database, schema, name),
-        it sees as views that are made before: none that is made later is seen in it.
+        """Begin the one transaction of the invocation, unless it has begun.
+
+        Args:
+            elsewhere: Relations of other lakes that the run reads: (database, schema, name). Their
+                views are created first, since the transaction sees no view that is created later.
         """
         with self.lock:
             if self.together is not None:
@@ -218,7 +236,7 @@ class LakeEnvironment(LocalEnvironment):
             self.together = together
 
     def end(self) -> None:
-        """End the one transaction of the invocation, if it has one: published if all went well, else taken back."""
+        """End the invocation's transaction, if any: publish it on success, else roll it back."""
         together = self.together
         if together is not None:
             self.whole, self.together = False, None
@@ -235,23 +253,27 @@ class LakeEnvironment(LocalEnvironment):
 
     @property
     def spark(self) -> SparkEngine:
-        """The engine of the nodes that run on Spark, which starts with the first of them. Raises InvalidConfig."""
-        with self._spark_lock:  # one of its own: DuckDB's nodes go on while Spark starts
+        """Return the engine of the nodes on Spark; the first of these nodes starts it.
+
+        Raises:
+            InvalidConfig: There is no Spark.
+        """
+        with self._spark_lock:  # a separate lock, so that DuckDB's nodes go on while Spark starts
             if self._spark is None:
-                engine = start_engine(self.lake, self.creds.spark or {})
-                engine.driver = lambda: self.engine  # it commits what Spark's workers write of a DuckLake
+                engine = spark.start_engine(self.lake, self.creds.spark or {})
+                engine.driver = lambda: self.engine  # commits the files that Spark's workers write to a DuckLake
                 for lake in self.lakes:
                     engine.reach(lake)
                 self._spark = engine
             return self._spark
 
     def node(self) -> Node:
-        """The node whose statements this thread sends; outside of one, the profile's engine."""
+        """Return the node whose statements this thread sends; by default the profile's engine."""
         return current() or Node("", self.creds.engine)
 
     @classmethod
     def cancel(cls, connection: Any) -> None:
-        """Stop what a connection's thread runs, for the thread that asks."""
+        """Stop the statements of a connection's thread; called by another thread."""
         connection.handle.interrupt()
 
     def close(self) -> None:
@@ -268,11 +290,16 @@ class LakeEnvironment(LocalEnvironment):
     # -- commits
 
     def transaction(self, ref: TableRef, node: str, *, rows: bool = True) -> Transaction:
-        """The frame of the next commit of a node. ``rows`` says whether it writes what the node computed.
+        """Return the transaction of the next commit of a node.
 
-        Its application id names the work: the chain that DUCKRUN_RUN_ID names (a Dagster run with its retries), else
-        this invocation; and the node. An invocation is an attempt: it writes again what an older one of the same work has
-        written, and an append is counted once.
+        Its application id names the work: the chain in DUCKRUN_RUN_ID (a Dagster run with its
+        retries), else this invocation; and the node. An invocation is an attempt: it replaces the
+        writes of an older attempt of the same work, so an append is counted once.
+
+        Args:
+            ref: The table.
+            node: The unique id of the node.
+            rows: The commit writes rows that the node computed.
         """
         self.refuse_elsewhere(ref, self.lakes.of(ref))
         self.views_of(ref).refuse_twin(ref)
@@ -283,39 +310,51 @@ class LakeEnvironment(LocalEnvironment):
         return Transaction(self.lakes.of(ref), ref, app=app, pins=self.pins, reads=NOTHING if rows else None)
 
     def work(self, node: str) -> WorkTransaction:
-        """A node's first write, by this attempt of the chain."""
+        """Return a node's first write, by this attempt of the chain."""
         run = os.environ.get(RUN_ID_VARIABLE) or self.invocation_id
         return WorkTransaction(f"{run}/{node}", attempt=self.invocation_id, started=self._started)
 
     def is_to_make(self, database: str | None, schema: str, name: str) -> bool:
-        """True for the table of the node that runs, if an older attempt of it made the table: this one is to make it."""
+        """Return True for the current node's table if an older attempt created it.
+
+        This attempt then creates it again.
+        """
         node = current()
-        own = (str(database or self.creds.database).lower(), schema.lower(), name.lower())
-        if node is None or node.relation != own or not os.environ.get(RUN_ID_VARIABLE):
+        relation = (str(database or self.creds.database).lower(), schema.lower(), name.lower())
+        if node is None or node.relation != relation or not os.environ.get(RUN_ID_VARIABLE):
             return False
-        ref = self.find((own[0], schema, name))
+        ref = self.find((relation[0], schema, name))
         if ref is None or not self.lakes.of(ref).exists(ref):
             return False
         self.pins.snapshot(ref)
         return self.is_made_by_older()
 
     def is_made_by_older(self) -> bool:
-        """True if an older attempt of the node that runs made its table, which this one has not written yet."""
+        """Return True if an older attempt created the current node's table.
+
+        It is False again once this attempt writes the table.
+        """
         node = current()
         return node is not None and self.pins.is_made_by_older(node)
 
     def refuse_elsewhere(self, what: object, lake: Lake) -> None:
-        """Raise UnsupportedFeature for what is to be written to another lake, where a run is one transaction of the project's own."""
+        """Refuse a write to another lake if a run is one transaction of the project's own.
+
+        Raises:
+            UnsupportedFeature: The lake is another one.
+        """
         if self.together is not None and lake is not self.lake:
             raise UnsupportedFeature(
-                f"{what} lies in another lake than {self.lake.root}, whose one transaction this run is (publish: together): build it in a run of its "
+                f"{what} lies in another lake than {self.lake.root}, whose one transaction this run is (publish: "
+                "together): build it in a run of its "
                 "own, with publish: each."
             )
 
     def load_source(self, plugin_name: str, source_config: Any) -> str:
         if self.together is not None:
             raise UnsupportedFeature(
-                f"Source {source_config.table_name()} is loaded by plugin {plugin_name} into DuckDB's memory, to which the transaction of publish: "
+                f"Source {source_config.table_name()} is loaded by plugin {plugin_name} into DuckDB's memory, "
+                "to which the transaction of publish: "
                 "together cannot write. Read it with a function of DuckDB's, or set publish: each."
             )
         return super().load_source(plugin_name, source_config)
@@ -338,9 +377,9 @@ class LakeEnvironment(LocalEnvironment):
 
 
 def _arbiter(limit: str | int | None) -> Arbiter:
-    """What shares out the memory of this process: the profile's limit, else the part that its starter left it.
+    """Return the arbiter of the process's memory: the profile's limit, else the starter's fraction.
 
-    Raises InvalidConfig for a part that is none.
+    Raises InvalidConfig for an invalid fraction.
     """
     if limit is not None:
         return Arbiter(int(parse_bytes(limit) * _OF_THE_LIMIT))
@@ -354,7 +393,10 @@ def _arbiter(limit: str | int | None) -> Arbiter:
 
 
 class InvocationPins(Pins):
-    """The versions that an invocation reads: the same for all of its nodes. What was read is each node's own."""
+    """The versions that an invocation reads, shared by its nodes.
+
+    Each node has its own log of reads.
+    """
 
     advice = "run this node again, which reads anew"
 
@@ -362,7 +404,7 @@ class InvocationPins(Pins):
         super().__init__(env.lakes.snapshot)
         self._env = env
         self._looked: dict[str, bool] = {}
-        """Node -> whether an older attempt of it made its table, for those that have looked at theirs."""
+        """Node -> True if an older attempt created its table; only for nodes that have read it."""
 
     @property
     def log(self) -> WorkLog:
@@ -370,22 +412,25 @@ class InvocationPins(Pins):
         return super().log if node is None else node.log
 
     def snapshot(self, ref: TableRef, load: Callable[..., Snapshot] | None = None) -> Snapshot:
-        """See Pins. A node reads its own table as it was before the commits of its older attempts."""
-        found, node = super().snapshot(ref, load), current()
+        """Return the pinned snapshot of a table.
+
+        A node reads its own table at the version before the commits of its older attempts.
+        """
+        pinned, node = super().snapshot(ref, load), current()
         if node is None or node.name in self._looked or not os.environ.get(RUN_ID_VARIABLE):
-            return found
+            return pinned
         if not self._is_of(node, ref):
-            return found
-        before = self._as_before(node, found)
+            return pinned
+        before = self._as_before(node, pinned)
         self._looked[node.name] = before is None
-        if before is None or before.version == found.version:
-            return found
+        if before is None or before.version == pinned.version:
+            return pinned
         self.pin(before)
         self._env.views_of(ref).changed(ref)
         return before
 
     def _as_before(self, node: Node, newest: Snapshot) -> Snapshot | None:
-        """A node's table as it was before the commits of its older attempts; None if they made it."""
+        """Return a node's table before its older attempts' commits; None if they created it."""
         lake, work = self._env.lakes.of(newest.ref), self._env.work(node.name)
         if self._env.together is not None:
             return self._env.together.rewound(newest, work)
@@ -399,7 +444,7 @@ class InvocationPins(Pins):
         return node.relation == (database.lower(), ref.schema.lower(), ref.name.lower())
 
     def is_made_by_older(self, node: Node) -> bool:
-        """See LakeEnvironment."""
+        """Return True if an older attempt of a node created its table (see LakeEnvironment)."""
         return self._looked.get(node.name, False)
 
     def moved(self, ref: TableRef, snapshot: Snapshot | None) -> None:
@@ -417,7 +462,10 @@ class InvocationPins(Pins):
 
 
 class OtherText:
-    """A cursor that runs one text, whatever text it gets: dbt logs the one that it gives to a cursor."""
+    """A cursor that runs one fixed text, whatever text it gets.
+
+    dbt logs the text that it passes to a cursor, so a redacted text is passed.
+    """
 
     def __init__(self, cursor: Any, text: str) -> None:
         self.cursor = cursor
@@ -428,19 +476,19 @@ class OtherText:
 
 
 class LakeHandle(DuckDBConnectionWrapper):
-    """The connection of one thread: a cursor of DuckDB and, from the first node that runs there, a session on Spark."""
+    """The connection of one thread: a cursor of DuckDB, and a Spark session if a node needs it."""
 
     _env: LakeEnvironment
 
     def __init__(self, cursor: Any, env: LakeEnvironment) -> None:
         super().__init__(cursor, env)
-        self._session: SparkNodeSession | None = None
+        self._session: spark.SparkNodeSession | None = None
         self._closed = threading.Event()
         self._text: str | None = None
 
     @contextmanager
     def running(self, text: str) -> Iterator[None]:
-        """For a block, the cursors are those that run this text."""
+        """Let the cursors of a block run this text."""
         self._text = text
         try:
             yield
@@ -448,7 +496,7 @@ class LakeHandle(DuckDBConnectionWrapper):
             self._text = None
 
     def cursor(self) -> Any:
-        """The cursor of the engine on which this thread's node runs."""
+        """Return the cursor of the engine on which this thread's node runs."""
         cursor = self._cursor_of_node()
         return cursor if self._text is None else OtherText(cursor, self._text)
 
@@ -456,10 +504,13 @@ class LakeHandle(DuckDBConnectionWrapper):
         node = self._env.node()
         if self._env.together is not None:
             return DuckDBCursorWrapper(self._env.together.cursor)
-        return self._cursor if node.engine == "duckdb" else SparkCursor(self.spark(), node)
+        return self._cursor if node.engine == "duckdb" else spark.SparkCursor(self.spark(), node)
 
     def duckdb(self) -> duckdb.DuckDBPyConnection:
-        """DuckDB's cursor, without dbt-duckdb's wrappers: that of the one transaction, where there is one."""
+        """Return DuckDB's cursor without dbt-duckdb's wrappers.
+
+        It is the cursor of the run's transaction, if there is one.
+        """
         if self._env.together is not None:
             return self._env.together.cursor
         cursor: Any = self._cursor
@@ -467,17 +518,18 @@ class LakeHandle(DuckDBConnectionWrapper):
             cursor = cursor._cursor
         return cursor
 
-    def spark(self) -> SparkNodeSession:
+    def spark(self) -> spark.SparkNodeSession:
         if self._session is None:
-            self._session = SparkNodeSession(self._env)
+            self._session = spark.SparkNodeSession(self._env)
         return self._session
 
     def interrupt(self) -> None:
-        """Stop what this connection's thread runs, now and until it is closed; called by another thread.
+        """Stop the statements of this connection's thread until it is closed.
 
-        An interrupt that falls between two statements stops neither, and dbt asks once: a query that began just after it
-        would be waited for, however long it takes.
+        Another thread calls it.
         """
+        # An interrupt between two statements stops neither, and dbt interrupts only once: it would
+        # wait for a query that begins just after, however long that takes. So a thread repeats it.
         threading.Thread(
             target=self._interrupting, args=(self.duckdb().interrupt,), name="duckrun-cancel", daemon=True
         ).start()
@@ -486,7 +538,7 @@ class LakeHandle(DuckDBConnectionWrapper):
         while True:
             try:
                 stop_statement()
-            except duckdb.ConnectionException:  # it is closed
+            except duckdb.ConnectionException:  # the connection is closed
                 return
             session = self._session
             if session is not None:
@@ -503,18 +555,19 @@ class LakeHandle(DuckDBConnectionWrapper):
 
 
 class _FromWheels(BasePlugin):
-    """Loads the lakes' DuckDB extensions from their wheels, then makes the secrets that need them."""
+    """Plugin that loads the lakes' DuckDB extensions from wheels, then creates the secrets."""
 
     lakes: tuple[Lake, ...]
     creds: DuckrunCredentials
 
     def configure_connection(self, conn: duckdb.DuckDBPyConnection) -> None:
-        own, *others = self.lakes
-        load_extensions(conn, [own])
+        default_lake, *others = self.lakes
+        load_extensions(conn, [default_lake])
         if others:
             load_extensions(conn, others, narrow=True)
-        # The same instants on every machine, and as the session has them. GLOBAL: cursors do not inherit a plain SET; a
-        # TimeZone in the profile's settings is set on each cursor, and wins.
+        # UTC gives the same instants on every machine, and as in a duckrun session. GLOBAL, since
+        # cursors do not inherit a plain SET. A TimeZone in the profile's settings is set on each
+        # cursor, and wins.
         conn.execute("SET GLOBAL TimeZone = 'UTC'")
         for name in _WHEELS:
             if name in (self.creds.extensions or []):

@@ -1,4 +1,4 @@
-"""The adapter: dbt-duckdb, with relations that live in a lake. Macros call one method each of this class."""
+"""The adapter: dbt-duckdb with relations in a lake. Each macro calls one method of this class."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from dbt.adapters.base.impl import ConstraintSupport
 from dbt.adapters.contracts.connection import AdapterResponse
 from dbt.adapters.duckdb.connections import DuckDBConnectionManager
 from dbt.adapters.duckdb.impl import DuckDBAdapter
+from dbt.adapters.duckrun import spark
 from dbt.adapters.duckrun.connections import DuckrunConnectionManager
 from dbt.adapters.duckrun.docs.catalog import catalog_entry, catalog_of
 from dbt.adapters.duckrun.docs.descriptions import describe
@@ -31,7 +32,6 @@ from dbt.adapters.duckrun.model.constraints import unsupported_constraints
 from dbt.adapters.duckrun.model.lake_format import refuse_other_format, refuse_words
 from dbt.adapters.duckrun.model.node import Node, current, running
 from dbt.adapters.duckrun.relation import DuckrunColumn, DuckrunRelation, quoted
-from dbt.adapters.duckrun.spark.stage import SparkStage, spark_type
 from dbt.adapters.duckrun.statements import drop, drop_schema, rename
 from dbt.adapters.duckrun.together import COMMANDS, relations_elsewhere
 from dbt.adapters.events.types import ConstraintNotSupported
@@ -45,13 +45,14 @@ from duckrun.errors import DuckrunError, InvalidConfig, UnsupportedFeature
 from duckrun.run.pins import unnoted
 from duckrun.values.rows import DeleteSpec, WriterChoice, preferred
 
-# Commands that write to the lake: for these an unwritable root is an error before anything runs.
+# Commands that write to the lake: an unwritable root fails them before anything runs.
 _WRITING_COMMANDS = {"run", "build", "seed", "snapshot", "retry", "clone", "run-operation"}
 
 
 @contextmanager
 def dbt_errors() -> Iterator[None]:
-    """dbt prints its own errors in one paragraph, and every other one with a traceback."""
+    """Turn the lake's errors into dbt's."""
+    # dbt prints its own errors in one paragraph, and every other error with a traceback.
     try:
         yield
     except OutOfSync as error:
@@ -61,12 +62,14 @@ def dbt_errors() -> Iterator[None]:
 
 
 class DuckrunAdapter(DuckDBAdapter):
+    """The dbt adapter. Methods that are marked ``available`` are called by macros."""
+
     ConnectionManager = DuckrunConnectionManager
     Relation = DuckrunRelation
     Column = DuckrunColumn
     connections: DuckrunConnectionManager
 
-    # Checked as the rows are written, keys by a look at the rows before; nothing stands for foreign keys.
+    # Row constraints are checked during the write, keys by a query before it; foreign keys are not.
     CONSTRAINT_SUPPORT = {
         **DuckDBAdapter.CONSTRAINT_SUPPORT,
         ConstraintType.foreign_key: ConstraintSupport.NOT_SUPPORTED,
@@ -81,7 +84,8 @@ class DuckrunAdapter(DuckDBAdapter):
     def _no_lake(self, database: str | None) -> str:
         others = ", ".join(self.config.credentials.lakes or {}) or "none"
         return (
-            f"Database {database!r} is not a lake of this profile. Remove database from the config, or name the lake in "
+            f"Database {database!r} is not a lake of this profile. Remove database from the config, "
+            "or name the lake in "
             f"the profile's lakes: (now {others})."
         )
 
@@ -91,7 +95,10 @@ class DuckrunAdapter(DuckDBAdapter):
     def connection_named(
         self, name: str, query_header_context: Any = None, should_release_connection: bool = True
     ) -> Iterator[None]:
-        """dbt names a connection for the node that it runs: from here on, this thread's statements are that node's."""
+        """Name a connection for the node that dbt runs.
+
+        From then on this thread's statements belong to that node.
+        """
         node = Node("", self.config.credentials.engine)
         if query_header_context is not None:
             known: Any = getattr(self.get_macro_resolver(), "nodes", {})  # dbt's manifest
@@ -103,21 +110,27 @@ class DuckrunAdapter(DuckDBAdapter):
             yield
 
     def _begin(self, node: Node, of: Any) -> None:
-        """Begin the one transaction of a run that is published together, before anything of it runs; refuse what cannot be in it."""
+        """Begin the transaction of a run that is published together.
+
+        Unsupported runs and nodes are refused.
+        """
         which = getattr(getattr(self.config, "args", None), "which", None)  # `dbt debug` has a profile and no arguments
         if which not in COMMANDS:
             return
         if _is_retry():
             raise DbtRuntimeError(
-                "dbt retry goes with no publish: together: what had succeeded in the run before was not published. Run all of it again."
+                "dbt retry goes with no publish: together: what had succeeded in the run before was not published. "
+                "Run all of it again."
             )
         if self.config.threads != 1:
             raise DbtRuntimeError(
-                f"publish: together is one transaction of one connection, and this run has {self.config.threads} threads: set threads: 1, or publish: each."
+                "publish: together is one transaction of one connection, "
+                f"and this run has {self.config.threads} threads: set threads: 1, or publish: each."
             )
         if node.engine == "spark":
             raise DbtRuntimeError(
-                f"{node.name} runs on Spark, which cannot write in the transaction of publish: together: set engine: duckdb, or publish: each."
+                f"{node.name} runs on Spark, which cannot write in the transaction of publish: together: "
+                "set engine: duckdb, or publish: each."
             )
         with dbt_errors():
             known = self.get_macro_resolver()
@@ -127,7 +140,7 @@ class DuckrunAdapter(DuckDBAdapter):
             together.refuse_after_failure(node.name, str(getattr(of, "resource_type", "")))
 
     def cleanup_connections(self) -> None:
-        """The end of a run: what it wrote together is published, or taken back."""
+        """Publish the run's transaction or roll it back, then close the connections."""
         env = DuckDBConnectionManager._ENV
         try:
             if isinstance(env, LakeEnvironment) and env.creds is self.config.credentials:
@@ -139,9 +152,9 @@ class DuckrunAdapter(DuckDBAdapter):
         return current() or Node("", self.config.credentials.engine)
 
     def execute_macro(self, macro_name: str, *args: Any, **kwargs: Any) -> Any:
-        """What the adapter itself asks by a macro is about names and columns (and seeds' CSV), which DuckDB knows for every
-        node; only freshness looks at rows.
-        """
+        """Run a macro for the adapter itself, on DuckDB except for freshness."""
+        # These macros need names and columns (and seeds' CSV), which DuckDB knows for every node.
+        # Only freshness reads rows.
         node = self._node()
         if "freshness" not in macro_name:
             node = replace(node, engine="duckdb", dialect="duckdb")
@@ -150,17 +163,18 @@ class DuckrunAdapter(DuckDBAdapter):
 
     @available.parse(lambda *a, **k: False)
     def on_spark(self) -> bool:
-        """Whether the statements of this node run on Spark."""
+        """Return True if the statements of this node run on Spark."""
         return self._node().engine == "spark"
 
     @available.parse_none
     def needs_duckdb(self, what: str) -> None:
-        """Refuse, by name, what only DuckDB does; and in a run that is published together, as it writes a file at once."""
+        """Refuse a feature that a Spark node or a run that is published together does not have."""
         if self.on_spark():
             raise DbtRuntimeError(f"{self._node().name}: {what} is DuckDB's; set engine: duckdb for this node.")
         if self.env.together is not None:
             raise DbtRuntimeError(
-                f"{self._node().name}: {what} writes a file, which others see at once, and publish: together shows all of a run or nothing. Leave it "
+                f"{self._node().name}: {what} writes a file, which others see at once, "
+                "and publish: together shows all of a run or nothing. Leave it "
                 "out of this run, or set publish: each."
             )
 
@@ -185,26 +199,29 @@ class DuckrunAdapter(DuckDBAdapter):
         super().set_relations_cache(*args, **kwargs)
 
     def _refuse_other_formats(self, nodes: Iterable[Any]) -> None:
-        """Raise InvalidConfig, before anything runs, for a node whose format is not that of its lake."""
+        """Raise InvalidConfig for a node whose format differs from its lake's.
+
+        It is raised before anything runs.
+        """
         for node in nodes:
-            said = getattr(getattr(node, "config", None), "_extra", None) or {}
-            if "format" in said and self.env.catalog(node.database) is not None:
-                config = {"format": said["format"], "materialized": node.config.materialized}
+            extra = getattr(getattr(node, "config", None), "_extra", None) or {}
+            if "format" in extra and self.env.catalog(node.database) is not None:
+                config = {"format": extra["format"], "materialized": node.config.materialized}
                 refuse_other_format(str(node.unique_id), config, *self._lake_and_format(node.database))
 
     def _catalog_supports_foreign_keys(self, database: str) -> bool:
-        # Saves dbt-duckdb's look-ups of DuckDB's constraints before each node.
+        # Saves dbt-duckdb's queries of DuckDB's constraints before each node.
         return self.env.catalog(database) is None and super()._catalog_supports_foreign_keys(database)
 
     # -- discovery
 
     def list_schemas(self, database: str) -> list[str]:
-        found = super().list_schemas(database)
+        schemas = super().list_schemas(database)
         views = self.env.catalog(database)
         if views is None:
-            return found
+            return schemas
         with dbt_errors():
-            return sorted({*found, *views.lake.schemas()})
+            return sorted({*schemas, *views.lake.schemas()})
 
     @available.parse(lambda *a, **k: False)
     def check_schema_exists(self, database: str, schema: str) -> bool:
@@ -212,15 +229,19 @@ class DuckrunAdapter(DuckDBAdapter):
 
     @available.parse_none
     def get_relation(self, database: str | None, schema: str, identifier: str) -> BaseRelation | None:
-        """See dbt's. A table that an older attempt of the node has made is none to this one: ``is_incremental()`` is false."""
-        found = super().get_relation(database, schema, identifier)
-        if found is None:
+        """Return a relation as dbt does; None for a table that an older attempt created.
+
+        Only an older attempt of the same node counts. So ``is_incremental()`` is false in each
+        attempt.
+        """
+        relation = super().get_relation(database, schema, identifier)
+        if relation is None:
             return self._twin(database, schema, identifier)
         with dbt_errors():
-            return None if self.env.is_to_make(database, schema, identifier) else found
+            return None if self.env.is_to_make(database, schema, identifier) else relation
 
     def _twin(self, database: str | None, schema: str, identifier: str) -> BaseRelation | None:
-        """A table or view of a lake from whose name another one differs in letter case only; None for any other."""
+        """Return a relation whose name another one shares except for letter case; else None."""
         views = self.env.catalog(database)
         with dbt_errors():
             if views is None or not views.lake.is_name(schema, identifier) or not views.is_twin(schema, identifier):
@@ -239,7 +260,10 @@ class DuckrunAdapter(DuckDBAdapter):
         )
 
     def list_relations_without_caching(self, schema_relation: BaseRelation) -> list[BaseRelation]:
-        """Tables and views of the lake by listing; and what else DuckDB holds in that schema (loaded sources, ...)."""
+        """Return the lake's tables and views, and DuckDB's other relations in the schema.
+
+        The others are loaded sources, for example.
+        """
         views = self.env.catalog(schema_relation.database)
         if views is None or not schema_relation.schema:
             return super().list_relations_without_caching(schema_relation)
@@ -254,13 +278,13 @@ class DuckrunAdapter(DuckDBAdapter):
         return others + [
             self._relation(schema_relation.database, schema, name, kind)
             for name, kind in kinds.items()
-            if not views.is_twin(schema, name)  # dbt's cache has one entry for them; get_relation() finds each
+            if not views.is_twin(schema, name)  # dbt's cache has one entry for twins; get_relation() finds each
         ]
 
     # -- changes of relations
 
     def drop_relation(self, relation: BaseRelation) -> None:
-        """Drop a Delta table or a persisted view; anything else is DuckDB's own."""
+        """Drop a table or a persisted view of a lake; any other relation is DuckDB's own."""
         if relation.type is None:
             raise RelationTypeNullError(relation)
         if _is_temporary(relation) and self.on_spark():
@@ -276,7 +300,7 @@ class DuckrunAdapter(DuckDBAdapter):
             self.cache_dropped(relation)
 
     def create_schema(self, relation: BaseRelation) -> None:
-        """Make the DuckDB schema, where the views are; in the lake a schema is a folder that its first table makes."""
+        """Create the DuckDB schema of the views; in the lake, its first table creates it."""
         views = self.env.catalog(relation.database)
         if views is None:
             raise DbtRuntimeError(f"Schema {relation.schema} cannot be made. {self._no_lake(relation.database)}")
@@ -304,7 +328,7 @@ class DuckrunAdapter(DuckDBAdapter):
             self.env.views_of(ref).changed(ref)
 
     def rename_relation(self, from_relation: BaseRelation, to_relation: BaseRelation) -> None:
-        """Give a table or view of a lake another name, in one step; anything else is DuckDB's own."""
+        """Rename a table or view of a lake in one step; any other relation is DuckDB's own."""
         with dbt_errors():
             ref, new = self.env.present(from_relation), self.env.ref_of(to_relation)
             if ref is not None:
@@ -323,19 +347,19 @@ class DuckrunAdapter(DuckDBAdapter):
     @available.parse_none
     @dbt_errors()
     def model_config(self, model: Mapping[str, Any]) -> ModelConfig:
-        """The config of a node: read once, and passed to the methods that write it."""
+        """Return the config of a node, parsed once for all methods that write the node."""
         config = parse_model(model)
         for kind in unsupported_constraints(model):
             warn_or_error(ConstraintNotSupported(constraint=kind, adapter=self.type()))
         views = self.env.catalog(model.get("database"))
         if views is not None:
             refuse_words(config, model, *self._lake_and_format(model.get("database")))
-            if config.writer == "auto" and not self.on_spark() and not views.lake.format.transacts:
+            if config.writer == "auto" and not self.on_spark() and views.lake.format.logs is not None:
                 config = replace(config, writer=preferred(cast(WriterChoice, self.env.creds.writer)))
         return config
 
     def _lake_and_format(self, database: str | None) -> tuple[str, str]:
-        """What errors call the lake of a database, and its format."""
+        """Return the name of a database's lake for errors, and its format."""
         views = self.env.catalog(database)
         assert views is not None, "a database of a lake"
         name = "" if views.lake.name is None else f"{views.lake.name} "
@@ -343,14 +367,14 @@ class DuckrunAdapter(DuckDBAdapter):
 
     @available.parse(lambda *a, **k: OVERWRITE)
     def write_strategy(self, config: ModelConfig, existing: BaseRelation | None, full_refresh: bool) -> str:
-        """How an incremental model writes this time: overwrite, or by its incremental strategy."""
+        """Return how an incremental model writes now: overwrite, or its incremental strategy."""
         exists = existing is not None and existing.is_table
         with dbt_errors():
             return write_strategy(config, exists_as_table=exists, full_refresh=bool(full_refresh))
 
     @available
     def snapshot_strategy(self, columns: Mapping[str, str], open_until: str | None) -> SnapshotColumns:
-        """How the rows of dbt's snapshot query go into a snapshot's table."""
+        """Return the columns for the merge of the rows of dbt's snapshot query."""
         return SnapshotColumns(columns["dbt_scd_id"], columns["dbt_valid_to"], open_until)
 
     @available.parse(lambda *a, **k: "")
@@ -366,33 +390,39 @@ class DuckrunAdapter(DuckDBAdapter):
         predicate: str | None = None,
         full_refresh: bool = False,
     ) -> str:
-        """The name, in SQL, of what changed in a table since the last commit of a model (the macro ``changes()``).
+        """Return the SQL name of a table's changes since a model's last commit.
 
-        Raises InvalidConfig for a model that is no incremental one, for what is no table of a lake, and for an unknown kind.
+        The macro ``changes()`` calls it.
+
+        Raises:
+            InvalidConfig: The model is not incremental, the relation is not a table of a lake, or
+                the kind is unknown.
+            UnsupportedFeature: The run is published together.
         """
         config = model.get("config") or {}
         node = str(model.get("unique_id", "model"))
         if self.env.together is not None:
             raise UnsupportedFeature(
-                f"{node}: changes() reads what was committed, and with publish: together nothing is before the run ends. Set publish: each."
+                f"{node}: changes() reads what was committed, "
+                "and with publish: together nothing is before the run ends. Set publish: each."
             )
-        asked = ChangesOf.parse(node, config, kind, key, columns, predicate)
+        change_spec = ChangesOf.parse(node, config, kind, key, columns, predicate)
         ref, output = self.env.present(relation), self.env.ref_of(this)
         if ref is None or not self.env.lakes.of(ref).exists(ref) or output is None:
             raise InvalidConfig(
                 f"{node}: changes() of {relation}, which is no table of a lake: views have no versions."
             )
-        if relation.limit == 0:  # dbt's --empty: the columns and no row, and nothing is noted
+        if relation.limit == 0:  # dbt's --empty: columns without rows, and no offset is recorded
             return str(relation)
         if config.get("location"):
             raise InvalidConfig(
                 f"{node}: changes() goes with no location: the table of the model is where its schema and name say."
             )
-        found = self.env.changes.ask(node, output, ref, asked)
+        request = self.env.changes.ask(node, output, ref, change_spec)
         step = self.env.changes.begin(node, output, full_refresh=full_refresh, note=False)
         spark = self.connections.spark_session() if self.on_spark() else None
-        self.env.changes.show(found, step, self._stage().engine, spark)
-        return found.name if spark is not None else self.env.changes.spelled(found)
+        self.env.changes.show(request, step, self._stage().engine, spark)
+        return request.name if spark is not None else self.env.changes.spelled(request)
 
     @available.parse_none
     @dbt_errors()
@@ -409,7 +439,10 @@ class DuckrunAdapter(DuckDBAdapter):
     def store(
         self, relation: BaseRelation, config: ModelConfig, strategy: str, staging: BaseRelation
     ) -> DuckrunResponse:
-        """Write the rows of a staged relation to a model's or seed's table, as one commit, and drop that relation."""
+        """Write a staged relation to the table of a model or seed, as one commit.
+
+        The staged relation is dropped.
+        """
         try:
             return self._build(relation, config).table(strategy, f"select * from {staging.render()}")
         finally:
@@ -418,7 +451,7 @@ class DuckrunAdapter(DuckDBAdapter):
     @available.parse_none
     @dbt_errors()
     def build_view(self, relation: BaseRelation, config: ModelConfig, sql: str) -> DuckrunResponse:
-        """Persist a view in the lake, so that every process and engine sees it; a table of its name goes."""
+        """Persist a view in the lake for every process and engine, in place of a table."""
         build = self._build(relation, config)
         build.run_header()
         return build.view(sql)
@@ -433,7 +466,7 @@ class DuckrunAdapter(DuckDBAdapter):
         location: str,
         options: dict[str, Any],
     ) -> DuckrunResponse:
-        """Copy a staged relation to a file and persist a view over it; the staged relation goes."""
+        """Copy a staged relation to a file, persist a view over the file, and drop the relation."""
         try:
             written, read = (
                 self.external_write_options(location, options),
@@ -445,7 +478,10 @@ class DuckrunAdapter(DuckDBAdapter):
             self._stage().drop(staging)
 
     def _build(self, relation: BaseRelation, config: ModelConfig) -> Build:
-        """A node's write of the table of a relation. Raises for a database that is no lake, and for an impossible name."""
+        """Return a node's write of a table.
+
+        Raises for a database that is no lake and for a bad name.
+        """
         views = self.env.catalog(relation.database)
         if views is None:
             problem = f"{config.node}: {relation} cannot be written."
@@ -455,11 +491,11 @@ class DuckrunAdapter(DuckDBAdapter):
         views.refuse_twin(ref)
         return Build(self.env, self._stage(), ref, config)
 
-    def _stage(self) -> DuckDBStage | SparkStage:
-        """Where this node's rows are while they are written."""
+    def _stage(self) -> DuckDBStage | spark.SparkStage:
+        """Return the staging area of this node's rows."""
         if self.on_spark():
             with dbt_errors():
-                return SparkStage(self.connections.spark_session(), self._node())
+                return spark.SparkStage(self.connections.spark_session(), self._node())
         return self._duckdb_stage()
 
     def _duckdb_stage(self) -> DuckDBStage:
@@ -469,9 +505,10 @@ class DuckrunAdapter(DuckDBAdapter):
     def load_seed(
         self, relation: BaseRelation, model: Mapping[str, Any], agate_table: Any, config: Any
     ) -> DuckrunResponse:
-        """Load a CSV by dbt-duckdb's own macros into a staging table, then write that as a Delta table.
+        """Load a CSV into a staging table by dbt-duckdb's macros, and write it to the seed's table.
 
-        Their ``this`` is the staging table: so types, delimiters, quoting and ``fast`` mean what they mean there.
+        The macros get the staging table as ``this``. So types, delimiters, quoting and ``fast``
+        have their usual meaning.
         """
         parsed, duckdb_stage, stage = self.model_config(model), self._duckdb_stage(), self._stage()
         staging = duckdb_stage.new_relation(relation)
@@ -480,7 +517,7 @@ class DuckrunAdapter(DuckDBAdapter):
         self.execute_macro("create_csv_table", context_override=override, kwargs=arguments)
         if agate_table.rows:
             self.execute_macro("load_csv_rows", context_override=override, kwargs=arguments)
-        if isinstance(stage, SparkStage):
+        if not isinstance(stage, DuckDBStage):
             rows = duckdb_stage.cursor.execute(f"select * from {staging.render()}").to_arrow_table()
             duckdb_stage.drop(staging)
             staging = stage.new_relation(relation)
@@ -489,33 +526,39 @@ class DuckrunAdapter(DuckDBAdapter):
 
     @available.parse_none
     def staging_table(self, relation: BaseRelation) -> BaseRelation:
-        """Where a Python or external model puts its rows first: a name that no table of a lake can have."""
+        """Return a relation for the rows of a Python or external model.
+
+        No table of a lake can have its name.
+        """
         return self._stage().new_relation(relation)
 
     @available.parse_none
     @dbt_errors()
     def will_read(self, relation: str) -> None:
-        """Make the view of what a Python model may ask for: where a result of its connection is open, which a fetchone()
-        leaves, that connection sees no view that is made later.
-        """
+        """Create the view of a relation that a Python model may read."""
+        # A connection with an open result, such as after a fetchone(), sees no view that is created
+        # later.
         if not self.on_spark():
             with unnoted():
                 self.env.ensure_for(f"select * from {relation}")
 
     def submit_python_job(self, parsed_model: dict, compiled_code: str) -> AdapterResponse:
-        """Run a Python model: ``session`` is DuckDB's connection, or the SparkSession. One that speaks of dbt.this may read its
-        own table, by queries that nobody else sees.
+        """Run a Python model; its ``session`` is DuckDB's connection or the SparkSession.
+
+        A model whose code contains ``dbt.this`` may read its own table, by queries that only it
+        sees.
         """
         this: str | None = None
         may_read = "dbt.this" in parsed_model.get("raw_code", "") and parsed_model.get("relation_name")
-        if may_read and not self.env.is_made_by_older():  # then there is none to this attempt
+        # If an older attempt created the table, it does not exist for this one.
+        if may_read and not self.env.is_made_by_older():
             with dbt_errors():
                 this = f"select * from {parsed_model['relation_name']}"
                 self.env.ensure_for(this)
         stage = self._stage()
-        if isinstance(stage, SparkStage):
-            own = self.Relation.create(parsed_model["database"], parsed_model["schema"], parsed_model["alias"])
-            stage.run_python(compiled_code, this if self.env.present(own) is not None else None)
+        if not isinstance(stage, DuckDBStage):
+            relation = self.Relation.create(parsed_model["database"], parsed_model["schema"], parsed_model["alias"])
+            stage.run_python(compiled_code, this if self.env.present(relation) is not None else None)
             return DuckrunResponse(_message="OK", engine="spark")
         return super().submit_python_job(parsed_model, compiled_code)
 
@@ -523,14 +566,14 @@ class DuckrunAdapter(DuckDBAdapter):
 
     def get_columns_in_relation(self, relation: BaseRelation) -> list[Any]:
         stage = self._stage() if _is_temporary(relation) else None
-        if isinstance(stage, SparkStage):
+        if stage is not None and not isinstance(stage, DuckDBStage):
             return self._columns(stage.columns(relation.identifier or ""))
-        found = super().get_columns_in_relation(relation)
-        return self._columns([(c.column, c.dtype) for c in found]) if self._node().dialect == "spark" else found
+        columns = super().get_columns_in_relation(relation)
+        return self._columns([(c.column, c.dtype) for c in columns]) if self._node().dialect == "spark" else columns
 
     @available.parse(lambda *a, **k: [])
     def get_column_schema_from_query(self, sql: str) -> list[Any]:
-        """The columns of a query, with the types that they have in the SQL of this node's dialect."""
+        """Return the columns of a query, with types in the dialect of this node."""
         stage = self._stage()
         if isinstance(stage, DuckDBStage):
             with unnoted():
@@ -541,10 +584,10 @@ class DuckrunAdapter(DuckDBAdapter):
 
     def _columns(self, columns: Sequence[tuple[str, str]]) -> list[Any]:
         spelled = self._node().dialect == "spark"
-        return [self.Column(name, spark_type(kind) if spelled else kind) for name, kind in columns]
+        return [self.Column(name, spark.spark_type(kind) if spelled else kind) for name, kind in columns]
 
     def run_sql_for_tests(self, sql: str, fetch: str, conn: Any) -> Any:
-        """What dbt's own test-suite runs statements by: as every other statement, through the lake."""
+        """Run a statement of dbt's own test suite through the lake, as every other statement."""
         _, cursor = self.connections.add_query(sql, auto_begin=False)
         return {"one": cursor.fetchone, "all": cursor.fetchall}.get(fetch, lambda: None)()
 
@@ -568,7 +611,7 @@ class DuckrunAdapter(DuckDBAdapter):
 
     @dbt_errors()
     def get_catalog_for_single_relation(self, relation: BaseRelation) -> CatalogTable | None:
-        """What `dbt docs generate` would say of one table or view; None where the lake does not hold it."""
+        """Return the entry of `dbt docs generate` for a relation; None if the lake lacks it."""
         views = self.env.catalog(relation.database)
         if views is None:
             return super().get_catalog_for_single_relation(relation)
@@ -579,18 +622,18 @@ class DuckrunAdapter(DuckDBAdapter):
     def persist_delta_docs(
         self, relation: BaseRelation, model: Mapping[str, Any], for_relation: bool, for_columns: bool
     ) -> None:
-        """Bring the descriptions in a Delta table up to date; a view's are in its definition file."""
+        """Update the descriptions in a table; those of a view are in its definition file."""
         description = (model.get("description") or None) if for_relation else None
         documented = (model.get("columns") or {}) if for_columns else {}
         if description is None and not documented:
-            return  # before the lake is asked for the table, which dbt does for every model
+            return  # saves a look-up of the table in the lake: dbt calls this for every model
         ref = self.env.ref_of(relation)
         if ref is not None:
             describe(self.env, ref, description, documented)
 
 
 def _is_retry() -> bool:
-    """Whether the command is `dbt retry`, which runs as the command that it repeats."""
+    """Return True for `dbt retry`, which runs as the command that it repeats."""
     context = click.get_current_context(silent=True)
     return context is not None and context.info_name == "retry"
 

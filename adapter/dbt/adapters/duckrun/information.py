@@ -1,4 +1,7 @@
-"""Lists of what there is, in a node's SQL: DuckDB knows the tables of a lake as views, and only those that a node has named."""
+"""Lists of tables in a node's SQL, such as information_schema, completed by the lakes' tables.
+
+DuckDB itself knows the tables of a lake as views, and only those that a node has named.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,10 @@ import duckdb
 import sqlglot
 from sqlglot import TokenType
 
+import duckrun
 from duckrun.errors import UnsupportedFeature
 from duckrun.lake.lake import INFORMATION
 from duckrun.lake.lakes import OWN_CATALOGS
-from duckrun.session import Session
 from duckrun.sql.names import quote_identifier, quote_literal
 from duckrun.statements.engine_lists import LISTS, list_sql
 
@@ -26,19 +29,22 @@ _ITEMS = {
     "duckdb_columns": "table_name",
     "duckdb_schemas": "schema_name",
 }
-"""The column of each function that names what it lists."""
+"""The name column of each list function."""
 _OTHER_LISTS = ("sqlite_master", "sqlite_schema", "pg_tables", "pg_views", "pg_class", "pg_attribute")
 _TEMPORARY = "_duckrun_list_of_"
 
 
 def listed(env: LakeEnvironment, cursor: duckdb.DuckDBPyConnection, sql: str) -> str:
-    """A statement that lists tables, reading lists that have those of the lakes as well; any other as it is.
+    """Return a statement that lists tables with lists that include the lakes' tables.
 
-    Raises UnsupportedFeature for a list that would miss the tables of the lakes.
+    Any other statement is returned unchanged.
+
+    Raises:
+        UnsupportedFeature: The list would lack the tables of the lakes.
     """
     text = sql.lower()
     mentions = INFORMATION in text or any(name in text for name in (*LISTS, *_OTHER_LISTS))
-    if not mentions and not text.lstrip().startswith("show"):  # saves most statements the tokenizer
+    if not mentions and not text.lstrip().startswith("show"):  # most statements need no tokenizer
         return sql
     parts, end = [], 0
     lists = _Lists(env, cursor)
@@ -49,12 +55,12 @@ def listed(env: LakeEnvironment, cursor: duckdb.DuckDBPyConnection, sql: str) ->
 
 
 def lists_tables(sql: str) -> bool:
-    """True for a statement that lists what there is."""
+    """Return True for a statement that lists tables, columns, views or schemas."""
     return any(True for _ in _mentions(sql))
 
 
 def _mentions(sql: str) -> Iterator[tuple[int, int, str]]:
-    """Where a statement names a list: the begin and end of the name in the text, and which list it is."""
+    """Yield the begin, the end and the name of each list in a statement."""
     tokens = sqlglot.tokenize(sql, read="duckdb")
     words = [token.text.lower() if token.token_type != TokenType.STRING else "" for token in tokens]
     if words[:2] == ["show", "tables"] or words[:3] == ["show", "all", "tables"]:
@@ -75,12 +81,16 @@ def _mentions(sql: str) -> Iterator[tuple[int, int, str]]:
 
 def _missing(name: str) -> UnsupportedFeature:
     return UnsupportedFeature(
-        f"{name} would list the tables of DuckDB's memory and not those of the lake. Read {INFORMATION}.tables, or {INFORMATION}.columns."
+        f"{name} would list the tables of DuckDB's memory and not those of the lake. "
+        f"Read {INFORMATION}.tables, or {INFORMATION}.columns."
     )
 
 
 class _Lists:
-    """Temporary tables of one cursor that list what the lakes have, and what other databases have; each made once a statement."""
+    """Temporary tables of one cursor that list the lakes' tables and those of other databases.
+
+    Each is created once per statement.
+    """
 
     def __init__(self, env: LakeEnvironment, cursor: duckdb.DuckDBPyConnection) -> None:
         self.env, self.cursor = env, cursor
@@ -88,7 +98,7 @@ class _Lists:
         self._all: dict[str, str] = {}
 
     def named(self, name: str) -> str:
-        """The temporary table that stands for a list."""
+        """Return the temporary table that replaces a list."""
         if name not in self._all:
             self._all[name] = self._function(name) if name in LISTS else self._view(name)
         return self._all[name]
@@ -106,8 +116,9 @@ class _Lists:
         key = ("database_name", "schema_name", _ITEMS[name])
         return self._made(name, f"system.main.{name}()", list_sql(name, self._lakes), key)
 
-    def _made(self, name: str, own: str, lakes: str, key: tuple[str, ...]) -> str:
-        """A temporary table of DuckDB's own rows and those of the lakes, each thing once: DuckDB's views of tables are no views."""
+    def _made(self, name: str, duckdb_rows: str, lakes: str, key: tuple[str, ...]) -> str:
+        """Create a temporary table of DuckDB's own rows and the lakes' rows, without duplicates."""
+        # DuckDB's views over the lakes' tables are left out: the lakes' rows list them as tables.
         hidden = f"lower(duck.{key[-1]}) NOT LIKE '\\_duckrun\\_%' ESCAPE '\\'"
         everything = self._lakes("schemata" if key[-1] == "schema_name" else "tables")
         places = ("catalog_name", "schema_name", "schema_name") if key[-1] == "schema_name" else (
@@ -118,23 +129,33 @@ class _Lists:
         )
         return self._table(
             f"all_{name}",
-            f"SELECT * FROM {own} AS duck WHERE {hidden} AND NOT EXISTS (SELECT 1 FROM {everything} AS lake WHERE {same}) "
+            f"SELECT * FROM {duckdb_rows} AS duck "
+            f"WHERE {hidden} AND NOT EXISTS (SELECT 1 FROM {everything} AS lake WHERE {same}) "
             f"UNION ALL BY NAME ({lakes})",
         )
 
     def _lakes(self, name: str) -> str:
-        """A temporary table of what the lakes have, with the names by which the project calls them."""
+        """Create a temporary table of the lakes' rows, with the project's database names."""
         if name not in self._of_lakes:
-            session = Session(self.env.lake, arbiter=self.env.arbiter, pins=self.env.pins, lakes=self.env.lakes, engines={"duckdb": self.env.engine})  # fmt: skip
+            session = duckrun.Session(
+                self.env.lake,
+                arbiter=self.env.arbiter,
+                pins=self.env.pins,
+                lakes=self.env.lakes,
+                engines={"duckdb": self.env.engine},
+            )
             rows = session.sql(f"select * from {INFORMATION}.{name}").toArrow()
             catalog = "catalog_name" if name == "schemata" else "table_catalog"
-            own = f"CASE {catalog} WHEN {quote_literal(OWN_CATALOGS[0])} THEN {quote_literal(self.env.creds.database)} ELSE {catalog} END"
+            database = (
+                f"CASE {catalog} WHEN {quote_literal(OWN_CATALOGS[0])} "
+                f"THEN {quote_literal(self.env.creds.database)} ELSE {catalog} END"
+            )
             registered = f"{_TEMPORARY}rows"
             self.cursor.register(registered, rows)
             try:
                 self._of_lakes[name] = self._table(
                     f"lakes_{name}",
-                    f"SELECT * REPLACE ({own} AS {catalog}) FROM {registered} WHERE {catalog} <> 'temp'",
+                    f"SELECT * REPLACE ({database} AS {catalog}) FROM {registered} WHERE {catalog} <> 'temp'",
                 )
             finally:
                 self.cursor.unregister(registered)

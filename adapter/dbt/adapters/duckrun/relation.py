@@ -1,4 +1,4 @@
-"""Names as they stand in a node's SQL: in double quotes, or in backticks where that SQL is Spark's own."""
+"""Quoted names in a node's SQL: double quotes, or backticks if the SQL is Spark's own."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from duckrun.sql.names import quote_identifier
 
 
 def quoted(identifier: str) -> str:
-    """A name, quoted in the dialect of the node whose SQL is being made."""
+    """Return a name, quoted in the dialect of the node whose SQL is being rendered."""
     node = current()
     if node is not None and node.dialect == "spark":
         return "`" + identifier.replace("`", "``") + "`"
@@ -22,16 +22,20 @@ def quoted(identifier: str) -> str:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class DuckrunRelation(DuckDBRelation):
+    """A relation whose names are quoted in the dialect of the current node."""
+
     def quoted(self, identifier: Any) -> str:
         return quoted(str(identifier))
 
 
 @dataclass
 class DuckrunColumn(DuckDBColumn):
+    """A column whose name is quoted in the dialect of the current node."""
+
     @property
     def quoted(self) -> str:
         return quoted(self.column)
 
     def is_numeric(self) -> bool:
-        """True for a DECIMAL of any width; dbt-duckdb knows its bare name only."""
+        """Return True for a DECIMAL of any width; dbt-duckdb knows only the bare name."""
         return self.dtype.lower().startswith(("decimal", "numeric"))

@@ -1,6 +1,7 @@
-"""Statements of hooks, macros and run-operation that change a lake: DuckDB has views there, so the session carries them out.
+"""Statements of hooks, macros and run-operation that change a lake.
 
-Everything else (SELECT, SET, temporary tables, other databases) is DuckDB's own business.
+DuckDB has only views of the lake, so the session carries them out. DuckDB runs everything else
+(SELECT, SET, temporary tables, other databases).
 """
 
 from __future__ import annotations
@@ -8,20 +9,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import duckdb
 from dbt.adapters.duckrun.environment import LakeEnvironment
-from dbt.adapters.duckrun.spark.session import rows_changed
 
+import duckrun
 from duckrun.engines.duckdb import DuckDBEngine, ViewCatalog
 from duckrun.errors import InvalidConfig, UnsupportedFeature
 from duckrun.lake import schemas
 from duckrun.lake.lakes import OWN_CATALOGS
-from duckrun.session import Session
 from duckrun.statements.parse.tokens import StatementText, TokenReader, split
+from duckrun.values.rows import Commit
 from duckrun.values.snapshot import TableRef
 
-# Words before the name of what a statement changes; words in brackets may be left out.
+# Words before the name of the changed table or view; words in brackets are optional.
 _FORMS: tuple[tuple[str, ...], ...] = (
     ("INSERT", "INTO"),
     ("INSERT", "OVERWRITE"),
@@ -46,46 +48,53 @@ _FORMS: tuple[tuple[str, ...], ...] = (
 
 @dataclass(frozen=True)
 class Part:
-    """One statement of a text, and the table of a lake that it changes; None: it is DuckDB's."""
+    """One statement of a text."""
 
     source: StatementText
     target: TableRef | None
+    """The table of a lake that it changes; None if DuckDB runs the statement."""
 
     @property
     def text(self) -> str:
+        """Return the text of the statement."""
         first, text = self.source.tokens[0], self.source.text
-        if text[first.start : first.end + 1] != first.text:  # VACUUM and the like: the text is what follows the word
+        if text[first.start : first.end + 1] != first.text:  # as for VACUUM: the text lacks the first word
             return f"{first.text} {text}"
         return text[first.start : self.source.tokens[-1].end + 1]
 
 
 def parts_of(env: LakeEnvironment, cursor: duckdb.DuckDBPyConnection, sql: str) -> list[Part]:
-    """The statements of a text; empty where none of them is for a lake, and DuckDB may have the text as it is."""
+    """Return the statements of a text; empty if none is for a lake: DuckDB then runs the text."""
     text = sql.upper()
-    if not any(form[0] in text for form in _FORMS):  # saves most queries the tokenizer
+    if not any(form[0] in text for form in _FORMS):  # most queries need no tokenizer
         return []
-    found = [Part(source, _target(env, cursor, source)) for source in _sources(sql)]
-    ours = any(part.target is not None or _dropped_schema(env, part.source) is not None for part in found)
-    return found if ours else []
+    parts = [Part(source, _target(env, cursor, source)) for source in _sources(sql)]
+    ours = any(part.target is not None or _dropped_schema(env, part.source) is not None for part in parts)
+    return parts if ours else []
 
 
 _ENDS = ("BEGIN", "START", "COMMIT", "END", "ROLLBACK", "ABORT")
 
 
 def refuse_ends(sql: str) -> None:
-    """Raise UnsupportedFeature for a statement that begins or ends a transaction: the run is one."""
+    """Refuse a statement that begins or ends a transaction, since the run is one transaction.
+
+    Raises:
+        UnsupportedFeature: The text has such a statement.
+    """
     text = sql.upper()
-    if not any(word in text for word in _ENDS):  # saves most queries the tokenizer
+    if not any(word in text for word in _ENDS):  # most queries need no tokenizer
         return
     for source in _sources(sql):
         if source.words and source.words[0] in _ENDS and source.words[1:] in ((), ("TRANSACTION",), ("WORK",)):
             raise UnsupportedFeature(
-                f"{source.words[0]}: this run is one transaction, which ends with it (publish: together). Leave it out, or set publish: each."
+                f"{source.words[0]}: this run is one transaction, which ends with it (publish: together). "
+                "Leave it out, or set publish: each."
             )
 
 
 def _sources(sql: str) -> list[StatementText]:
-    """The statements of a text; none of one that sqlglot cannot even part into tokens."""
+    """Return the statements of a text; empty if sqlglot cannot tokenize it."""
     try:
         return split(sql, "duckdb")
     except InvalidConfig:
@@ -95,10 +104,12 @@ def _sources(sql: str) -> list[StatementText]:
 def carry_out_all(
     env: LakeEnvironment, cursor: duckdb.DuckDBPyConnection, parts: list[Part]
 ) -> Iterator[tuple[Part, int | None]]:
-    """Carry out statements in their order; the count of rows of one that is for a lake, None for DuckDB's.
+    """Run statements in order.
 
-    One may make the table that a later one changes: so each is looked at again when it is its turn.
+    Yields:
+        Each statement with its count of changed rows; None as the count if DuckDB ran it.
     """
+    # A statement may create the table that a later one changes, so each target is resolved again.
     for known in parts:
         part = Part(known.source, _target(env, cursor, known.source))
         schema = _dropped_schema(env, known.source)
@@ -113,29 +124,40 @@ def carry_out_all(
 
 
 def carry_out(env: LakeEnvironment, cursor: duckdb.DuckDBPyConnection, part: Part) -> int:
-    """Run a statement on its table, as one commit; the count of rows that it changed.
+    """Run a statement on its table, as one commit, and return the count of changed rows.
 
-    Its query sees what the node's cursor sees, temporary tables and variables too; tables of the lakes are read at the
-    versions that this run reads.
+    Its query sees the temporary tables and variables of the node's cursor. Tables of the lakes are
+    read at the versions that this run reads.
     """
     assert part.target is not None, "the statement is for a lake"
     env.refuse_elsewhere(part.target, env.lakes.of(part.target))
     engine = NodeEngine(env, cursor)
     try:
-        session = Session(env.lake, arbiter=env.arbiter, pins=env.pins, lakes=env.lakes, engines={"duckdb": engine})
+        session = duckrun.Session(
+            env.lake, arbiter=env.arbiter, pins=env.pins, lakes=env.lakes, engines={"duckdb": engine}
+        )
         goes = part.source.head[0] == "DROP" or _renamed(env, part) is not None
         with _going(env, [part.target] if goes else [], alone=part.source.words[-1] != "CASCADE"):
-            found = session.sql(part.text)
+            result = session.sql(part.text)
     finally:
         engine.close()
     _show(env, part.target)
     if (named := _renamed(env, part)) is not None:
         _show(env, named)
-    return rows_changed(found)
+    return rows_changed(result)
+
+
+def rows_changed(done: Any) -> int:
+    """Return the number of rows that a statement changed, as DuckDB does."""
+    if isinstance(done, Commit):
+        return sum(filter(None, (done.rows_inserted, done.rows_updated, done.rows_deleted)))
+    if isinstance(done, duckrun.Done | duckrun.MaintenanceResult):
+        return 0
+    return int(done.count())  # the rows of a RETURNING
 
 
 def _renamed(env: LakeEnvironment, part: Part) -> TableRef | None:
-    """What the table of an ALTER TABLE … RENAME TO is called after it; None for another statement."""
+    """Return the new table of an ALTER TABLE … RENAME TO; None for another statement."""
     if part.source.head[0] != "ALTER" or part.target is None:
         return None
     words = part.source.words
@@ -149,8 +171,10 @@ def _renamed(env: LakeEnvironment, part: Part) -> TableRef | None:
 
 @contextmanager
 def _going(env: LakeEnvironment, refs: Sequence[TableRef], *, alone: bool = False) -> Iterator[None]:
-    """Drop DuckDB's views of names that go from a lake, before they go: ``alone``, or with the views that read them. Raises InvalidConfig if DuckDB refuses
-    (enable_view_dependencies): nothing is dropped then.
+    """Drop DuckDB's views of names that leave a lake, before they leave it.
+
+    With ``alone``, views that read them stay. Raises InvalidConfig, with nothing dropped, if DuckDB
+    refuses (enable_view_dependencies).
     """
     try:
         for ref in refs:
@@ -173,7 +197,7 @@ def _going(env: LakeEnvironment, refs: Sequence[TableRef], *, alone: bool = Fals
 
 
 def rename(env: LakeEnvironment, ref: TableRef, new: TableRef) -> None:
-    """Give a table or a persisted view of a lake another name there. Views that read either name find it anew."""
+    """Rename a table or a persisted view of a lake. Views that read a name resolve it again."""
     with _going(env, [ref]):
         env.lakes.of(ref).rename(ref, new)
     env.views_of(new).changed(new)
@@ -187,14 +211,21 @@ def drop(env: LakeEnvironment, *refs: TableRef) -> None:
 
 
 def drop_schema(env: LakeEnvironment, views: ViewCatalog, schema: str) -> None:
-    """Drop the tables and views of a lake's schema, and with them it; nothing where other files lie in it (InvalidConfig)."""
+    """Drop a lake's schema with its tables and views.
+
+    Raises:
+        InvalidConfig: Other files lie in the schema; nothing is dropped.
+    """
     drop(env, *schemas.droppable(views.lake, schema, cascade=True))
     schemas.drop_schema(views.lake, schema)
 
 
 def drop_schema_of(env: LakeEnvironment, sql: str) -> bool:
-    """Carry out a text that is one DROP SCHEMA of a lake, which Spark has no word for; False for any other."""
-    if "SCHEMA" not in sql.upper():  # saves most queries the tokenizer
+    """Carry out a text that is one DROP SCHEMA of a lake; return False for any other text.
+
+    Spark has no such statement for the lake.
+    """
+    if "SCHEMA" not in sql.upper():  # most queries need no tokenizer
         return False
     sources = _sources(sql)
     schema = _dropped_schema(env, sources[0]) if len(sources) == 1 else None
@@ -204,7 +235,7 @@ def drop_schema_of(env: LakeEnvironment, sql: str) -> bool:
 
 
 def _dropped_schema(env: LakeEnvironment, source: StatementText) -> tuple[ViewCatalog, str] | None:
-    """The schema of a lake that DROP SCHEMA ... CASCADE names; without CASCADE only an empty one goes, as in DuckDB."""
+    """Return the schema of a lake that a DROP SCHEMA names; None for another statement."""
     name = _name(TokenReader(source), ("DROP", "SCHEMA", "[IF EXISTS]"))
     if name is None or len(name) > 2:
         return None
@@ -212,6 +243,7 @@ def _dropped_schema(env: LakeEnvironment, source: StatementText) -> tuple[ViewCa
     if views is None or not views.lake.is_name(name[-1]):
         return None
     schema = views.schema(name[-1])
+    # Without CASCADE only an empty schema is dropped, as in DuckDB.
     schemas.droppable(views.lake, schema, cascade=source.words[-1] == "CASCADE")
     return views, schema
 
@@ -230,7 +262,7 @@ def _show(env: LakeEnvironment, ref: TableRef) -> None:
 
 
 class NodeEngine(DuckDBEngine):
-    """The run's engine on the cursor of one node, whose temporary tables and variables its queries see."""
+    """The run's engine on a node's cursor: queries see its temporary tables and variables."""
 
     def __init__(self, env: LakeEnvironment, cursor: duckdb.DuckDBPyConnection) -> None:
         super().__init__(
@@ -243,10 +275,11 @@ class NodeEngine(DuckDBEngine):
         return self._node
 
     def has_name(self, name: str) -> bool:
-        """True for every name that is no lake's: DuckDB knows it, or says that it does not."""
+        """Return True for every name that no lake has: DuckDB resolves or refuses it."""
         parts = tuple(name.split("."))
-        own = len(parts) == 3 and parts[0].lower() in OWN_CATALOGS  # as the names in a view's query are written out
-        return self.env.find(parts[1:] if own else parts) is None
+        # Names in a view's query are fully qualified.
+        is_qualified = len(parts) == 3 and parts[0].lower() in OWN_CATALOGS
+        return self.env.find(parts[1:] if is_qualified else parts) is None
 
 
 def _target(env: LakeEnvironment, cursor: duckdb.DuckDBPyConnection, source: StatementText) -> TableRef | None:
@@ -279,7 +312,7 @@ def _name(reader: TokenReader, form: tuple[str, ...]) -> tuple[str, ...] | None:
             return None
     try:
         return reader.name()
-    except InvalidConfig:  # TRUNCATE and VACUUM alone, or a name that only DuckDB reads
+    except InvalidConfig:  # a bare TRUNCATE or VACUUM, or a name that only DuckDB can parse
         return None
 
 
@@ -292,7 +325,7 @@ def _is_temporary(cursor: duckdb.DuckDBPyConnection, name: str) -> bool:
 
 
 def _elsewhere(env: LakeEnvironment, cursor: duckdb.DuckDBPyConnection, name: tuple[str, ...]) -> bool:
-    """True for the name of a new table that lies in a database which is no lake."""
+    """Return True for the name of a new table in a database that is no lake."""
     if len(name) == 3:
         return env.catalog(name[0]) is None
     if len(name) != 2:

@@ -1,7 +1,10 @@
-"""``publish: together``: a run of dbt is one transaction of its lake, of which nobody sees anything before all of it is there.
+"""``publish: together``: a dbt run is one transaction of its lake.
 
-dbt gives an adapter no place at the end of a run where it says how that went. So its events are listened to (each node's and each
-hook's end), and the transaction ends where dbt closes its connections, which is after the hooks on-run-end.
+Others do not see the transaction until its end.
+
+dbt does not call an adapter at the end of a run with the result. So the adapter listens to its
+events: the end of each node and each hook. The transaction ends when dbt closes its connections,
+after the on-run-end hooks.
 """
 
 from __future__ import annotations
@@ -21,10 +24,11 @@ from dbt_common.exceptions import DbtRuntimeError
 from duckrun.engines.duckdb import ViewCatalog
 from duckrun.errors import CommitConflict, DuckrunError
 from duckrun.formats.commits import CommitTaken, TakenBack
+from duckrun.formats.format import transactions_of
 from duckrun.lake.lake import TableRef, ViewDefinition
 from duckrun.run.reruns import NotTakenBack, of_older_attempts
 from duckrun.run.transaction import Transaction
-from duckrun.run.transactions import whole_on
+from duckrun.run.transactions import transactions_on
 from duckrun.sql.names import quote_identifier
 from duckrun.values.rows import NO_TABLE, WorkTransaction
 from duckrun.values.snapshot import Snapshot
@@ -36,15 +40,18 @@ logger = AdapterLogger("Duckrun")
 
 PUBLISH = ("each", "together")
 COMMANDS = ("run", "build", "seed", "snapshot", "clone")
-"""What is one transaction. ``retry`` is refused: what had succeeded in the run before was not published."""
+"""Commands that are one transaction. ``retry`` is refused: a failed run published nothing."""
 DATABASE = "lake"
-"""What the lake is called in SQL: while a transaction is open, it is a database of DuckDB's."""
+"""The lake's name in SQL: while a transaction is open, it is an attached DuckDB database."""
 _STAGING = re.compile(r"\bcreate\s+table\s+(?=\"temp\"\.\"main\"\.\"_duckrun_staging_)", re.IGNORECASE)
 _GOOD = ("success", "pass", "warn", "no-op", "NO-OP")
 
 
 class LiveCatalog(ViewCatalog):
-    """The names of a lake that is itself a database of the instance: no views are made, and what a statement reads is what is there."""
+    """The names of a lake that is itself a database of the instance.
+
+    No views are created, and a statement reads the current state of the transaction.
+    """
 
     def __init__(self, env: LakeEnvironment, cursor: duckdb.DuckDBPyConnection, database: str) -> None:
         super().__init__(cursor, env.lake, env.pins, database=database)
@@ -54,7 +61,8 @@ class LiveCatalog(ViewCatalog):
         if folded not in self._names:
             rows = self._cursor.execute(
                 "SELECT table_name, 'table' FROM duckdb_tables() WHERE database_name = $1 AND lower(schema_name) = $2 "
-                "UNION ALL SELECT view_name, 'view' FROM duckdb_views() WHERE database_name = $1 AND lower(schema_name) = $2",
+                "UNION ALL SELECT view_name, 'view' FROM duckdb_views() WHERE database_name = $1 AND "
+                "lower(schema_name) = $2",
                 [self.database, folded],
             ).fetchall()
             self._names[folded] = {name.lower(): (name, kind) for name, kind in rows}
@@ -67,11 +75,11 @@ class LiveCatalog(ViewCatalog):
         self._show(key, quote_identifier(self.database, ref.schema, ref.name), reads, shown)
 
     def _drop(self, key: tuple[str, str]) -> None:
-        """There is no view to drop."""
+        """Do nothing: there is no view."""
 
 
 class Together:
-    """The one transaction of an invocation. All that the invocation asks runs on its ``cursor``."""
+    """The one transaction of an invocation. All its statements run on ``cursor``."""
 
     def __init__(self, env: LakeEnvironment) -> None:
         self._env = env
@@ -80,10 +88,10 @@ class Together:
         self._started: set[str] = set()
         self._ended: set[str] = set()
         self.failures: list[str] = []
-        whole = whole_on(env.lake, "duckdb")
+        transactions = transactions_on(env.lake, "duckdb")
         try:
             self.cursor = self._open.enter_context(env.engine.on_one_cursor())
-            self._work = self._open.enter_context(whole.together_on(self.cursor, DATABASE))
+            self._work = self._open.enter_context(transactions.together_on(self.cursor, DATABASE))
             self.cursor.execute(f"SET search_path = '{DATABASE}.main,memory.main'")
         except BaseException:
             self._open.__exit__(*sys.exc_info())
@@ -93,7 +101,7 @@ class Together:
     # -- what happens in the run
 
     def _hear(self, message: Any) -> None:
-        """Take down how the nodes and hooks of the run end."""
+        """Record how the nodes and hooks of the run end."""
         name, data = message.info.name, message.data
         with self._lock:
             if name == "NodeStart":
@@ -106,7 +114,13 @@ class Together:
                 self.failures.append(f"hook {data.statement} ({data.status})")
 
     def refuse_after_failure(self, node: str, kind: str) -> None:
-        """Raise for a node whose work would be taken back in any case. Tests of what is there still run, as long as they can."""
+        """Refuse a node whose work would be rolled back in any case.
+
+        Tests of existing tables still run, as long as the cursor works.
+
+        Raises:
+            DbtRuntimeError: A node or hook failed before.
+        """
         failed = next((each for each in self.failures if "(skipped)" not in each), None)
         if failed is None or (kind in ("test", "unit_test") and self._is_healthy()):
             return
@@ -124,8 +138,17 @@ class Together:
     # -- what older attempts of the run have published
 
     def rewound(self, newest: Snapshot, work: WorkTransaction) -> Snapshot | None:
-        """A node's table as it was before the commits of its older attempts, which it is from now on in this transaction; None if they made it.
-        The table as it is if they cannot be taken back.
+        """Reset a node's table to the version before its older attempts' commits.
+
+        The reset is part of this transaction.
+
+        Args:
+            newest: The node's table.
+            work: The node's work, with its current attempt.
+
+        Returns:
+            The table before those commits, or unchanged if they cannot be taken back; None if they
+            created it.
         """
         form, ref = self._env.lake.format, newest.ref
         records = of_older_attempts(form, newest, work)
@@ -133,19 +156,24 @@ class Together:
             return newest
         try:
             base = Transaction(self._env.lake, ref).base_instead_of(records)
-        except NotTakenBack:  # which the node's write says, if it depends on it
+        except NotTakenBack:  # the node's write reports it, if the write depends on it
             return newest
         if base == NO_TABLE:
             return None
         before = form.snapshot(ref, base)
-        # DuckDB reads the table of the transaction itself, no view at a version. The node's commit says what was taken back.
-        form.taken_back(self._work, TakenBack(records, newest, base=before))
+        # DuckDB reads the transaction's own table, not a view at a version. The node's commit
+        # records the commits that were taken back.
+        transactions_of(form).taken_back(self._work, TakenBack(records, newest, base=before))
         return before
 
     # -- the end
 
     def end(self) -> None:
-        """Publish what the run wrote if all of it went well, else take it back. Raises DbtRuntimeError where it cannot be published."""
+        """Publish the run's writes if all of it succeeded, else roll them back.
+
+        Raises:
+            DbtRuntimeError: The transaction cannot be committed.
+        """
         why = self._why_not()
         if self._hear in get_event_manager().callbacks:
             get_event_manager().callbacks.remove(self._hear)
@@ -153,7 +181,8 @@ class Together:
         if why is not None:
             self._take_back()
             logger.warning(
-                f"Nothing of this run was published: {why}. Lake {root} is as it was before; run all of it again (publish: together)."
+                f"Nothing of this run was published: {why}. Lake {root} is as it was before; "
+                "run all of it again (publish: together)."
             )
             return
         try:
@@ -161,15 +190,16 @@ class Together:
             self._open.close()
         except (CommitTaken, CommitConflict) as error:
             raise DbtRuntimeError(
-                f"Nothing of this run was published: another program committed to lake {root} meanwhile. Run all of it again. ({error})"
+                f"Nothing of this run was published: another program committed to lake {root} meanwhile. "
+                f"Run all of it again. ({error})"
             ) from error
         except (DuckrunError, duckdb.Error) as error:
             raise DbtRuntimeError(f"Nothing of this run was published: {error}") from error
-        made = self._work.made
+        snapshot_id = self._work.made
         logger.info(
             f"Lake {root} is as it was: this run changed nothing."
-            if made is None
-            else f"Published together: snapshot {made} of lake {root}."
+            if snapshot_id is None
+            else f"Published together: snapshot {snapshot_id} of lake {root}."
         )
 
     def _why_not(self) -> str | None:
@@ -181,7 +211,7 @@ class Together:
             return f"{first}{others}"
         if unfinished:
             return f"{unfinished[0]} did not finish"
-        error = sys.exc_info()[1]  # what dbt's run ends with, as it closes its connections
+        error = sys.exc_info()[1]  # the error that ends dbt's run, which then closes its connections
         return None if error is None else f"the run was ended by {type(error).__name__}"
 
     def _take_back(self) -> None:
@@ -189,18 +219,19 @@ class Together:
         self._open.__exit__(_Taken, stopped, None)
 
     def close(self) -> None:
-        """Take back what was not published."""
+        """Roll back everything that was not published."""
         self._take_back()
 
 
 def temporary_staging(text: str) -> str:
-    """SQL, or code that holds it, as it makes a staging table in a transaction: a temporary one, which dbt-duckdb's macros do not."""
+    """Return SQL, or code with SQL, whose staging tables are temporary."""
+    # dbt-duckdb's macros leave out the word TEMPORARY.
     return _STAGING.sub("create temporary table ", text)
 
 
 @contextmanager
 def one_cursor(cursor: duckdb.DuckDBPyConnection) -> Iterator[Any]:
-    """A cursor that is its own cursor: what dbt-duckdb runs on one beside it is in the transaction too."""
+    """Yield a cursor that is its own cursor: further statements join its transaction."""
     yield _OneCursor(cursor)
 
 
@@ -216,14 +247,19 @@ class _OneCursor:
 
 
 class _Taken(Exception):
-    """The transaction is not to be committed."""
+    """Signal to roll back the transaction."""
 
 
-def relations_elsewhere(known: Any, own: str) -> Iterator[tuple[str, str, str]]:
-    """Database, schema and name of the models and sources of a manifest that are not in the project's own lake."""
-    found: Sequence[Mapping[str, Any]] = [getattr(known, "nodes", {}), getattr(known, "sources", {})]
-    for node in (each for kind in found for each in kind.values()):
+def relations_elsewhere(known: Any, own_database: str) -> Iterator[tuple[str, str, str]]:
+    """Yield database, schema and name of models and sources outside of the project's own lake.
+
+    Args:
+        known: dbt's manifest.
+        own_database: The database of the project's own lake.
+    """
+    nodes_and_sources: Sequence[Mapping[str, Any]] = [getattr(known, "nodes", {}), getattr(known, "sources", {})]
+    for node in (each for kind in nodes_and_sources for each in kind.values()):
         database, schema = getattr(node, "database", None), getattr(node, "schema", None)
         name = getattr(node, "identifier", None) or getattr(node, "alias", None) or getattr(node, "name", None)
-        if database and schema and name and database.lower() != own.lower():
+        if database and schema and name and database.lower() != own_database.lower():
             yield database, schema, name

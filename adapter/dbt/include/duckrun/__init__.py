@@ -1,4 +1,4 @@
-"""The dbt project that comes with the adapter: macros that stage and hand over to one Python method each."""
+"""The dbt project of the adapter: macros that stage rows and call one Python method each."""
 
 from pathlib import Path
 

@@ -1,6 +1,8 @@
-"""DuckDB for what stands on its own connections, as dbt does: extensions, settings of an instance, the engine, views of a lake.
+"""DuckDB for code that manages its own connections, such as dbt.
 
-Importing this package imports no DuckDB; each name of ``__init__.pyi`` is imported when it is first used.
+It exports the extensions, the settings of an instance, the engine and the views of a lake.
+Importing this package does not import DuckDB: each name of ``__init__.pyi`` is imported at its
+first use.
 """
 
 import lazy_loader

@@ -1,4 +1,4 @@
-"""When to switch: a warning, before DuckDB starts, that a table is too much for this machine and not for Spark."""
+"""Warning, before DuckDB starts, that a table is too large for this machine but not for Spark."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from duckrun.values.snapshot import Snapshot
 log = logging.getLogger(__name__)
 
 EXPANSION = 3
-"""Bytes in memory for one byte of Parquet, roughly: codes and compression are undone when rows are sorted, joined, merged."""
+"""Rough bytes in memory per byte of Parquet, because sorts, joins and merges decode the values."""
 
 _lock = threading.Lock()
 _seen: set[str] = set()
@@ -22,48 +22,54 @@ _seen: set[str] = set()
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a job reads, and what this machine has for it, all in bytes. ``files`` is how many are read."""
+    """Size of a read, and this machine's memory and disk, in bytes."""
 
     files: int
+    """Number of files to read."""
     stored: int
     memory: int
     disk: int
 
     @property
     def needed(self) -> int:
-        """Bytes of the rows, if the job has to hold them all."""
+        """Bytes in memory if the job has to hold all rows."""
         return self.stored * EXPANSION
 
     @property
     def is_too_large(self) -> bool:
-        """True where the rows fit neither the memory nor the disk that DuckDB spills to, both together."""
+        """True if memory and DuckDB's spill disk together cannot hold the rows."""
         return self.needed > self.memory + self.disk
 
 
 def estimate(files: Files, memory: int, scratch: str) -> Estimate:
-    """The size of a read by the log's own figures; ``scratch`` is the folder that DuckDB spills to."""
+    """Size of a read by the log's figures; ``scratch`` is DuckDB's spill folder."""
     return Estimate(*files.weight(), memory, shutil.disk_usage(scratch).free)
 
 
 def advise(snapshot: Snapshot, memory: int, scratch: str) -> None:
-    """Log one warning, with the figures, before the first read of a table that is far above this machine.
+    """Log one warning before the first read of a table that is far too large for this machine.
 
-    ``memory`` is what this process may use, in bytes. A table is looked at once in a process.
+    Each table is checked once per process.
+
+    Args:
+        snapshot: The table.
+        memory: Bytes of memory that this process may use.
+        scratch: DuckDB's spill folder.
     """
     with _lock:
         if snapshot.ref.location in _seen:
             return
         _seen.add(snapshot.ref.location)
-    found = estimate(snapshot.files(), memory, scratch)
-    if found.is_too_large:
+    size = estimate(snapshot.files(), memory, scratch)
+    if size.is_too_large:
         log.warning(
-            "Table %s: %s files of %s are there to be read, about %s in memory; DuckDB may use %s here and %s of temporary "
-            "disk. A scan streams, but a sort, join or merge of all of it will not fit: run this with engine: spark "
-            "(docs/scaling.md).",
+            "Table %s: %s files of %s are there to be read, about %s in memory; DuckDB may use %s here and %s of "
+            "temporary disk. A scan streams, but a sort, join or merge of all of it will not fit: run this with "
+            "engine: spark (docs/scaling.md).",
             snapshot.ref,
-            f"{found.files:,}",
-            readable_bytes(found.stored, decimal=True),
-            readable_bytes(found.needed, decimal=True),
-            readable_bytes(found.memory, decimal=True),
-            readable_bytes(found.disk, decimal=True),
+            f"{size.files:,}",
+            readable_bytes(size.stored, decimal=True),
+            readable_bytes(size.needed, decimal=True),
+            readable_bytes(size.memory, decimal=True),
+            readable_bytes(size.disk, decimal=True),
         )

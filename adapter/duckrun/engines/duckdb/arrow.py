@@ -1,4 +1,4 @@
-"""Arrow data under a name of a DuckDB cursor, such that a query finds in it what it would find in a table of DuckDB."""
+"""Arrow data under a name of a DuckDB cursor, with the query results of a DuckDB table."""
 
 from __future__ import annotations
 
@@ -13,23 +13,19 @@ from duckrun.values.columns import holds
 
 
 def register(cursor: duckdb.DuckDBPyConnection, name: str, rows: Any) -> tuple[str, bool]:
-    """Make a table, a dataset or a stream of Arrow data known by a name: the SELECT of its rows, and whether they are a stream, of
-    which it gives them once.
+    """Name a table, dataset or stream of Arrow data on a cursor.
 
-    It keeps a query's filters from Arrow. DuckDB 1.5.5 would hand them over, and Arrow leaves NaN out of ``x > 1``, and fails for types
-    that it does not compare: views of strings, run ends (which end the instance), JSON, UUID. DuckDB's own are faster, too.
+    Returns:
+        SELECT of its rows, and True for a stream, which can be read once.
 
-    A stream, which DuckDB hands no filter, goes by Arrow's C interface: DuckDB would wrap a RecordBatchReader in a pyarrow
-    Scanner, which reads ahead of the query without a bound (measured: all of 200 batches when the first row comes), so that
-    it may hold all of them.
-
-    Raises SchemaMismatch for a type that DuckDB cannot read.
+    Raises:
+        SchemaMismatch: DuckDB cannot read a type.
     """
     return _registered(cursor, name, with_nested_structs_whole(rows))
 
 
 def register_view(cursor: duckdb.DuckDBPyConnection, name: str, rows: pa.Table) -> None:
-    """Make a table whose nested structs are whole known by a name that any query may read as it is."""
+    """Register a table, whose nested structs are whole, as a view that any query may read."""
     select, _ = _registered(cursor, f"__duckrun_arrow_{name}", rows)
     cursor.execute(f"CREATE OR REPLACE TEMP VIEW {quote_identifier(name)} AS {select}")
 
@@ -37,21 +33,28 @@ def register_view(cursor: duckdb.DuckDBPyConnection, name: str, rows: pa.Table) 
 def _registered(cursor: duckdb.DuckDBPyConnection, name: str, rows: Any) -> tuple[str, bool]:
     stream = isinstance(rows, pa.RecordBatchReader)
     try:
+        # A stream gets no filters pushed down, and goes through Arrow's C interface. DuckDB would
+        # wrap a RecordBatchReader in a pyarrow Scanner, which reads ahead without bound, and may
+        # hold all rows. Measured: it had read all of 200 batches when the first row came.
         cursor.register(name, rows.__arrow_c_stream__() if stream else rows)
     except duckdb.NotImplementedException as error:
         raise _unreadable(cursor, rows.schema) from error
-    # A column by itself would be seen through; a field of a struct of one is not, copies nothing and has each type.
+    # Keep a query's filters away from Arrow. DuckDB 1.5.5 would push them down, but Arrow drops NaN
+    # from ``x > 1``, and fails for types that it cannot compare: string views, run-end encoding
+    # (which ends the instance), JSON, UUID. DuckDB's own filters are faster, too. DuckDB does push
+    # filters through a plain column, but not through a field of a one-field struct, which copies
+    # nothing and works for every type.
     columns = [quote_identifier(column) for column in rows.schema.names]
     chosen = "*" if stream else ", ".join(f"struct_pack(it := {column}).it AS {column}" for column in columns)
     return f"SELECT {chosen} FROM {quote_identifier(name)}", stream
 
 
 def with_nested_structs_whole(rows: Any) -> Any:
-    """The same rows, in which no struct inside of a list, a map or another struct begins in the middle of an Arrow array, as it
-    does in a slice.
+    """Copy nested structs that begin in the middle of an Arrow array, as in a slice.
 
-    DuckDB 1.5.5 reads such a struct from the array's beginning: other rows' values, and no error.
+    Nested means inside a list, a map or another struct.
     """
+    # DuckDB 1.5.5 reads such a struct from the array's start: other rows' values, and no error.
     if not any(_may_begin_within(field.type) for field in rows.schema):
         return rows
     if isinstance(rows, pa.Table):
@@ -67,7 +70,7 @@ def _may_begin_within(kind: pa.DataType) -> bool:
 
 
 def _whole(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """A batch whose columns with such structs are copied."""
+    """Copy the columns of a batch that have such structs."""
     every = pa.array(range(batch.num_rows), pa.int64())
     columns = [column.take(every) if _begins_within(column) else column for column in batch.columns]
     return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
@@ -85,7 +88,7 @@ def _begins_within(array: pa.Array, *, inside: bool = False) -> bool:
 
 
 def _unreadable(cursor: duckdb.DuckDBPyConnection, schema: pa.Schema) -> SchemaMismatch:
-    """The error about an Arrow type that DuckDB does not have, which names the column."""
+    """Error that names the column whose Arrow type DuckDB lacks."""
     for field in schema:
         try:
             cursor.from_arrow(pa.schema([field]).empty_table())

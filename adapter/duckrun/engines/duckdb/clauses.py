@@ -1,4 +1,7 @@
-"""What the clauses of a merge set: each row that the source meets, or that it does not, gets the values of the first that applies."""
+"""Values that the clauses of a merge set.
+
+Each row gets the values of the first clause that applies.
+"""
 
 from __future__ import annotations
 
@@ -16,19 +19,28 @@ from duckrun.values.snapshot import Snapshot, TableRef
 
 
 def translated(clause: MergeClause, dialect: str) -> MergeClause:
+    """Return a clause with its SQL in DuckDB's dialect."""
     condition = None if clause.condition is None else transpile(clause.condition, dialect, "duckdb")
     assigned = None if clause.set is None else {c: transpile(v, dialect, "duckdb") for c, v in clause.set.items()}
     return MergeClause(clause.kind, condition, clause.columns, assigned)
 
 
+def expression(text: str, dialect: str) -> str:
+    """Return an expression in DuckDB's dialect; more SQL may follow it."""
+    # A line break ends a comment, which would swallow the SQL behind it.
+    return transpile(text, dialect, "duckdb") + "\n" * ("--" in text)
+
+
 def of_source(clause: MergeClause, rows: Rows, snapshot: Snapshot, computes: Collection[str]) -> MergeClause:
-    """An update of every column sets those that the source has: the others stay as they are. So does an insert, where the table
-    ``computes`` the others.
+    """Limit a clause that sets every column to the columns that the source has.
+
+    An update leaves the other columns unchanged. An insert lets the table compute those in
+    ``computes``.
     """
     if clause.kind.endswith("delete") or clause.columns is not None or clause.set is not None:
         return clause
-    given = {name.lower() for name in rows.types}
-    absent = {name for name in snapshot.schema.names if name.lower() not in given}
+    source_names = {name.lower() for name in rows.types}
+    absent = {name for name in snapshot.schema.names if name.lower() not in source_names}
     if not absent or (clause.kind != "matched_update" and absent.isdisjoint(computes)):
         return clause
     gone = absent if clause.kind == "matched_update" else absent & set(computes)
@@ -38,9 +50,9 @@ def of_source(clause: MergeClause, rows: Rows, snapshot: Snapshot, computes: Col
 def values_of(
     clause: MergeClause, columns: Sequence[str], source: Mapping[str, str] = MappingProxyType({})
 ) -> dict[str, str]:
-    """Target column -> SQL over the aliases source and target; nothing for a delete.
+    """Target column -> SQL over the aliases source and target; empty for a delete.
 
-    ``source`` has the source's column with the value for a column where its name is another one.
+    ``source`` maps a column to the source column with its value, if that has another name.
     """
     if clause.set is not None or clause.kind.endswith("delete"):
         return dict(clause.set or {})
@@ -50,7 +62,11 @@ def values_of(
 def assigned_by(
     clause: MergeClause, columns: Sequence[str], ref: TableRef, source: Mapping[str, str] = MappingProxyType({})
 ) -> dict[str, str]:
-    """The values of a clause for a table with these columns. Raises InvalidConfig for any other."""
+    """Values that a clause sets in a table with these columns.
+
+    Raises:
+        InvalidConfig: The clause sets a column that the table lacks.
+    """
     chosen = values_of(clause, columns, source)
     unknown = [c for c in chosen if c not in columns]
     if unknown:
@@ -63,19 +79,23 @@ def assigned_by(
 def choice(
     action: str, clauses: Sequence[tuple[int, str, Mapping[str, str]]], kinds: Mapping[str, Any]
 ) -> tuple[str, str]:
-    """SQL of the number of the clause that applies to a row, as ``action`` (NULL: none does), and of the row's new values.
+    """SQL of the number of the clause that applies (NULL: none), and of the row's new values.
 
-    ``clauses`` are (number, the condition on which it applies, column -> value); ``kinds`` the types of all columns, None of one
-    that has the type of its values. A column that a clause gives no value is NULL.
+    A column that a clause does not set is NULL.
+
+    Args:
+        action: Alias of the clause number.
+        clauses: Tuples of number, condition, and column -> value.
+        kinds: Types of all columns; None for a column that takes the type of its values.
     """
     chosen = f"CASE {' '.join(f'WHEN {test} THEN {index}' for index, test, _ in clauses)} END"
-    # DuckDB refuses the alias of another column where that or this one has a subquery.
-    asks = has_subquery(*(test for _, test, _ in clauses if "(" in test))
+    # DuckDB refuses a reference to another column's alias if either expression has a subquery.
+    repeats_case = has_subquery(*(test for _, test, _ in clauses if "(" in test))
     outputs = []
     for column, kind in kinds.items():
         branches = " ".join(f"WHEN {index} THEN {values[column]}" for index, _, values in clauses if column in values)
         bracketed = [values[column] for _, _, values in clauses if "(" in values.get(column, "")]
-        said = f"({chosen})" if asks or has_subquery(*bracketed) else action
-        value = f"CASE {said} {branches} END" if branches else "NULL"
+        clause_number = f"({chosen})" if repeats_case or has_subquery(*bracketed) else action
+        value = f"CASE {clause_number} {branches} END" if branches else "NULL"
         outputs.append(f"{value if kind is None else f'CAST({value} AS {kind})'} AS {quote_identifier(column)}")
     return f"{chosen} AS {action}", ", ".join(outputs)

@@ -1,4 +1,4 @@
-"""The embedded engine: DuckDB reads and computes, a writer (delta_rs or staged) writes."""
+"""The embedded engine: DuckDB reads and computes; a writer (delta_rs, staged, ducklake) commits."""
 
 from __future__ import annotations
 
@@ -34,12 +34,14 @@ from duckrun.engines.duckdb.sql import (
     select_sql,
 )
 from duckrun.engines.duckdb.weights import weighed_sql
+from duckrun.engines.duckdb.writers import staged_rows
 from duckrun.engines.engine import Engine
 from duckrun.engines.frame import LazyRows
 from duckrun.engines.tables import carry_out
 from duckrun.engines.tabular.values import arrow_table
 from duckrun.errors import InvalidConfig, StorageError, UnsupportedFeature, about_tables
 from duckrun.formats.definitions import Alteration
+from duckrun.formats.format import logs_of
 from duckrun.lake.lake import Lake
 from duckrun.run.memory import Arbiter
 from duckrun.run.pins import NOTHING, Reads, together
@@ -54,7 +56,7 @@ from duckrun.storage.storage import Storage
 from duckrun.values.any_case import AnyCase
 from duckrun.values.changes import WeighedRead
 from duckrun.values.columns import refuse_twins
-from duckrun.values.rows import BY_DELTA_RS, Commit, ReadSpec, RowSpec, StagedFile, WriteSpec
+from duckrun.values.rows import BY_DELTA_RS, Commit, EngineName, ReadSpec, RowSpec, StagedFile, WriteSpec
 from duckrun.values.snapshot import Scan, Snapshot
 from duckrun.values.tables import MaintenanceResult, OptimizeSpec, PurgeSpec, TableSpec
 
@@ -62,9 +64,9 @@ log = logging.getLogger(__name__)
 
 
 class DuckDBEngine(Engine):
-    """DuckDB over one lake. ``connection`` is shared by its cursors; each job runs on a cursor of its own."""
+    """DuckDB over one lake. All cursors share ``connection``; each job runs on its own cursor."""
 
-    name = "duckdb"
+    name: EngineName = "duckdb"
     temp_tables = True
     returns_rows = True
     shares_scans = True
@@ -94,11 +96,14 @@ class DuckDBEngine(Engine):
         self._kept: set[str] = set()
         self._held: duckdb.DuckDBPyConnection | None = None
         self.views: AnyCase[str] = AnyCase()
-        """The queries of temporary views."""
+        """SQL of the temporary views, by name."""
 
     @property
     def connection(self) -> duckdb.DuckDBPyConnection:
-        """The DuckDB connection; opened at first use, and again where an error of DuckDB's own ended the instance."""
+        """The DuckDB connection, opened at first use.
+
+        It is opened again after an internal error of DuckDB has ended the instance.
+        """
         with self._opening:
             if self._opened is None:
                 self._opened = open_connection(self.lake, self.duckdb_limit, self._scratch.name)
@@ -107,8 +112,13 @@ class DuckDBEngine(Engine):
             return self._opened
 
     def make_room(self, what: str) -> None:
-        """Take the memory of delta_rs off DuckDB's, for as long as the instance lives. Raises InvalidConfig where it holds that already;
-        ``what`` asks for it.
+        """Take delta_rs's share of the memory off DuckDB's, for the life of the instance.
+
+        Args:
+            what: Start of the error message: the write that needs the memory.
+
+        Raises:
+            InvalidConfig: DuckDB already uses more than its reduced share.
         """
         with self._opening:
             limit = self.arbiter.instance_limit(beside_delta_rs=True)
@@ -119,14 +129,16 @@ class DuckDBEngine(Engine):
                     self._opened.execute(f"SET GLOBAL memory_limit = '{limit}B'")
                 except duckdb.Error as error:
                     raise InvalidConfig(
-                        f"{what} asks for writer delta_rs, which needs memory of its own, and DuckDB has more than {limit / 1e6:.0f} MB in "
-                        "use in this process. Nothing was written; leave writer to auto, or write before other work begins."
+                        f"{what} asks for writer delta_rs, which needs memory of its own, and DuckDB has more than "
+                        f"{limit / 1e6:.0f} MB in use in this process. Nothing was written; leave writer to auto, "
+                        "or write before other work begins."
                     ) from error
             self.duckdb_limit = limit
 
     def _opened_again(self) -> duckdb.DuckDBPyConnection:
-        """A new instance with what is known of the one that ended: registered values, views and credentials. Its temporary
-        tables are gone.
+        """Open a new instance with the registered values, views and credentials of the ended one.
+
+        Its temporary tables are lost.
         """
         if self._opened is not None and self._ended_with_ducklake(self._opened):
             keep_forever(self._opened)
@@ -139,7 +151,7 @@ class DuckDBEngine(Engine):
             try:
                 attach_again(connection, sql)
                 connection.execute(f"CREATE OR REPLACE VIEW {quote_identifier(name)} AS {sql}")
-            except duckdb.Error as error:  # it reads a table that is gone
+            except duckdb.Error as error:  # the view reads a table that is gone
                 lost[name] = str(error).splitlines()[0]
         for name in lost:
             self._kept.discard(name)
@@ -152,10 +164,10 @@ class DuckDBEngine(Engine):
         return connection
 
     def _ended_with_ducklake(self, connection: duckdb.DuckDBPyConnection) -> bool:
-        return any(lake.format.transacts for lake in self._reached.values()) and has_ended(connection)
+        return any(lake.format.transactions is not None for lake in self._reached.values()) and has_ended(connection)
 
     def cursor(self) -> duckdb.DuckDBPyConnection:
-        """A cursor of its own for one job; long queries on it show DuckDB's progress bar where somebody watches."""
+        """A cursor for one job. Long queries show a progress bar in an interactive session."""
         if self._held is not None:
             return self._held
         cursor = self.connection.cursor()
@@ -165,12 +177,12 @@ class DuckDBEngine(Engine):
 
     @property
     def in_transaction(self) -> bool:
-        """Whether a transaction over several tables is open, which may be rolled back."""
+        """True while a transaction over several tables is open, which may be rolled back."""
         return self._held is not None
 
     @contextmanager
     def on_one_cursor(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        """Meanwhile all statements run on one cursor, in its transaction."""
+        """Run all statements on one cursor, and so in its transaction, while the block runs."""
         self._held = self.connection.cursor()
         try:
             yield self._held
@@ -217,32 +229,34 @@ class DuckDBEngine(Engine):
 
     def select(self, query: exp.Expr, what: str = "query") -> LazyRows:
         text = text_in(query, "duckdb")
-        if holds_statements(text):  # a view is another's text, and DuckDB would run each of its statements
+        # The text of a view is foreign, and DuckDB would run each statement in it.
+        if holds_statements(text):
             raise InvalidConfig("A query, or a view in it, holds more than one statement. Nothing was run.")
         frame = self._frame(text, what, partial(with_names_as_written, query))
-        # The relation has bound them: a schema would be one bind, and one look at each log, more.
+        # The relation is bound already. Its Arrow schema would cost another bind, and a read of
+        # each log.
         columns = frame.native.columns
-        if not all(map(str.isidentifier, columns)):  # else none is the text of an expression, which may hold our scan
+        # An unnamed column is called by its expression's text, which may contain our scan.
+        if not all(map(str.isidentifier, columns)):
             names = self._names_as_written(columns, query)
             return frame if names == list(columns) else frame.named(names)
         return frame
 
     def _names_as_written(self, columns: Sequence[str], query: exp.Expr) -> list[str]:
-        """Names of columns as DuckDB makes them of the query that was written: an expression without a name has its own text
-        for one, so that of a subquery would hold our scan.
+        """Column names as DuckDB derives them from the query that the user wrote.
+
+        An unnamed expression is called by its text, and a subquery's text would show our scan.
         """
         cursor, names = self.connection.cursor(), list(columns)
 
         def normal(text: str) -> str:
-            """A table as DuckDB writes it down; as it is where that is Spark's, such as a version behind its name."""
+            """Table reference as DuckDB prints it; Spark syntax (VERSION AS OF) unchanged."""
             prefix = "SELECT * FROM "
             try:
-                found = cursor.execute(
-                    "SELECT json_deserialize_sql(json_serialize_sql($1))", [prefix + text]
-                ).fetchall()
+                rows = cursor.execute("SELECT json_deserialize_sql(json_serialize_sql($1))", [prefix + text]).fetchall()
             except duckdb.ParserException:
                 return text
-            return str(found[0][0]).removeprefix(prefix)
+            return str(rows[0][0]).removeprefix(prefix)
 
         for put, original in put_names(query, text_in):
             new, old = normal(put), normal(original)
@@ -251,10 +265,10 @@ class DuckDBEngine(Engine):
 
     def explain(self, query: exp.Expr, *, analyze: bool = False, what: str = "explain") -> str:
         with errors_about(what, as_written=partial(with_names_as_written, query), writes=False):
-            found = self._cursor_with_values().execute(
+            plan = self._cursor_with_values().execute(
                 f"EXPLAIN {'ANALYZE ' if analyze else ''}{text_in(query, 'duckdb')}"
             )
-            return "\n".join(str(row[1]) for row in found.fetchall())
+            return "\n".join(str(row[1]) for row in plan.fetchall())
 
     def local(self, rows: pa.Table) -> LazyRows:
         cursor, name = self.cursor(), f"__duckrun_local_{uuid.uuid4().hex}"
@@ -276,7 +290,11 @@ class DuckDBEngine(Engine):
         return cursor
 
     def register(self, name: str, value: Any, reads: Reads = NOTHING) -> None:
-        """Give a frame or any Arrow-like value a name that later queries can read. Raises InvalidConfig."""
+        """Name a frame or an Arrow-like value, so that later queries can read it.
+
+        Raises:
+            InvalidConfig: The value is not tabular.
+        """
         if isinstance(value, LazyRows):
             value.createOrReplaceTempView(name)
             return
@@ -286,7 +304,7 @@ class DuckDBEngine(Engine):
         self.temp_names[name] = reads
 
     def keep(self, name: str, rows: LazyRows) -> None:
-        """Compute rows and keep them under a name, in a table of this instance, which every cursor sees."""
+        """Compute rows into a temporary table of this instance, which every cursor sees."""
         assert isinstance(rows.source, DuckDBFrame), "rows of this engine"
         self._refuse_within(f"CREATE TEMP TABLE {name}")
         self.forget(name)
@@ -296,10 +314,12 @@ class DuckDBEngine(Engine):
         self.temp_names[name] = rows.reads.computed()
 
     def _refuse_within(self, what: str) -> None:
-        """Raise UnsupportedFeature in a transaction over several tables: DuckDB writes to one database in it, which is the lake."""
+        """Raise UnsupportedFeature within a transaction over several tables."""
+        # DuckDB writes to a single database in one transaction, and that is the lake.
         if self._held is not None:
             raise UnsupportedFeature(
-                f"{what}: within a transaction of a lake nothing but the lake is written. Do it before BEGIN, or CREATE TEMP VIEW."
+                f"{what}: within a transaction of a lake nothing but the lake is written. Do it before BEGIN, or "
+                "CREATE TEMP VIEW."
             )
 
     def is_kept(self, name: str) -> bool:
@@ -308,9 +328,9 @@ class DuckDBEngine(Engine):
     def change_kept(self, name: str, statement: str, reads: Reads) -> pa.Table:
         self._refuse_within(f"A change of the temporary table {name}")
         with errors_about(f"temporary table {name}"):
-            found = self._cursor_with_values().execute(statement).to_arrow_table()
+            rows = self._cursor_with_values().execute(statement).to_arrow_table()
         self.temp_names[name] = together(self.temp_names[name], reads.computed())
-        return found
+        return rows
 
     def forget(self, name: str) -> None:
         if name not in self.temp_names:
@@ -324,7 +344,10 @@ class DuckDBEngine(Engine):
         del self.temp_names[name]
 
     def reads_of(self, value: Any) -> Reads:
-        """What a value was computed from, as far as that can be known: a Frame says it, a relation's query names it."""
+        """Tables that a value was computed from, as far as known.
+
+        A Frame records them; the query of a DuckDB relation names them.
+        """
         if isinstance(value, LazyRows):
             return value.reads
         if not isinstance(value, duckdb.DuckDBPyRelation):
@@ -336,10 +359,11 @@ class DuckDBEngine(Engine):
     # -- writing
 
     def can_fence(self, storage: Storage) -> bool:
-        return True  # a commit is put at its version, or not at all
+        return True  # a commit file is created at its version, or the commit fails
 
     def schema_of(self, source: Any) -> pa.Schema:
-        """The Arrow schema with which a value would be stored, null for a column that has no type of its own.
+        """Arrow schema that a value would be stored as; null for a column of untyped NULLs.
+
         A stream is not consumed.
         """
         if isinstance(source, pa.RecordBatchReader):
@@ -362,22 +386,34 @@ class DuckDBEngine(Engine):
         if spec.writer in BY_DELTA_RS:
             self.make_room(f"{spec.mode} on table {transaction.ref}")
         cursor = self._cursor_with_values()
-        job = write.Job(self, spec, transaction)
+        job = self._write(spec, transaction)
         if self._held is not None and isinstance(source, LazyRows) and not _is_on(source, self._held):
             source = source.toArrow()
-        given = nullcontext() if source is None else rows_of(source, cursor, self._scratch.name)
-        with errors_about(f"table {transaction.ref}, {spec.mode}", self.arbiter), given as rows:
-            commit = self._written(job, rows, cursor if rows is None else rows.cursor)
+        source_rows = nullcontext() if source is None else rows_of(source, cursor, self._scratch.name)
+        with errors_about(f"table {transaction.ref}, {spec.mode}", self.arbiter), source_rows as rows:
+            commit = self._written(job, transaction, rows, cursor if rows is None else rows.cursor)
         return commit if commit.replayed else commit.with_(memory=job.shares)
 
+    def _write(self, spec: RowSpec, transaction: Transaction) -> write.Write:
+        return write.Write(spec, transaction, self.arbiter, self.duckdb_limit)
+
     def _written(
-        self, job: write.Job, rows: Rows | None, cursor: duckdb.DuckDBPyConnection, *, alone: bool = False
+        self,
+        job: write.Write,
+        transaction: Transaction,
+        rows: Rows | None,
+        cursor: duckdb.DuckDBPyConnection,
+        *,
+        alone: bool = False,
     ) -> Commit:
-        """The commit of a write; made alone, where it has lacked memory beside others. What is left of a stream cannot be read again."""
-        transaction, what = job.transaction, f"{job.spec.mode} on table {job.transaction.ref}"
+        """Run the transaction of a write, and retry it alone if memory was short beside other jobs.
+
+        A stream that was read in part cannot be read again, so it is not retried.
+        """
+        what = f"{job.spec.mode} on table {transaction.ref}"
         with self.arbiter.job(what, alone=alone) as crowded:
             try:
-                with nullcontext() if transaction.lake.format.transacts else one_moment(cursor):
+                with one_moment(cursor) if transaction.lake.format.transactions is None else nullcontext():
                     return transaction.run(
                         partial(job.attempt, rows, cursor),
                         mode=job.spec.mode,
@@ -390,7 +426,7 @@ class DuckDBEngine(Engine):
                 if not again or not lacked_memory(error):
                     raise
         log.info("%s: DuckDB's memory was in use by other jobs; again when they have ended", what)
-        return self._written(job, rows, cursor, alone=True)
+        return self._written(job, transaction, rows, cursor, alone=True)
 
     # -- a table as a whole (see engines/tables.py)
 
@@ -403,7 +439,7 @@ class DuckDBEngine(Engine):
         self, snapshot: Snapshot, alteration: Alteration, transaction: Transaction
     ) -> Iterator[Sequence[StagedFile]]:
         with errors_about(f"table {snapshot.ref}, alter"):
-            yield alter.rewritten(transaction.lake.format, snapshot, alteration, self.cursor())
+            yield alter.rewritten(logs_of(transaction.lake.format), snapshot, alteration, self.cursor())
 
     def optimize(self, spec: OptimizeSpec | PurgeSpec, snapshot: Snapshot, transaction: Transaction) -> Commit:
         with errors_about(f"table {snapshot.ref}, {spec.mode}", self.arbiter):
@@ -414,23 +450,31 @@ class DuckDBEngine(Engine):
     def stage(
         self, source: Any, transaction: Transaction, partition_by: Sequence[str] | None = None
     ) -> tuple[StagedFile, ...]:
-        """Write a part of a commit to come: data files that no reader sees before commit_staged()."""
-        job = write.Job(self, WriteSpec("append"), transaction)
+        """Write a part of a future commit: data files that are invisible until commit_staged()."""
         lake = transaction.lake
         snapshot = lake.snapshot(transaction.ref) if lake.exists(transaction.ref) else None
         with (
             errors_about(f"table {transaction.ref}, staging", self.arbiter),
             rows_of(source, self.cursor(), self._scratch.name) as rows,
         ):
-            return staging.stage(job, rows, snapshot, partition_by)
+            return staging.stage(lake.format, transaction.ref, rows, snapshot, partition_by)
 
     def commit_staged(self, files: Sequence[StagedFile], spec: WriteSpec, transaction: Transaction) -> Commit:
-        """Commit staged files of any number of processes at once."""
+        """Commit the staged files of any number of processes at once."""
         with errors_about(f"table {transaction.ref}, {spec.mode}", self.arbiter):
-            return staging.commit_staged(write.Job(self, spec, transaction), files)
+            spec = transaction.lake.format.with_properties(spec, transaction.ref)
+            if transaction.lake.format.transactions is None:
+                writer = write.file_writer(spec, transaction, self.arbiter, self.duckdb_limit)
+                return staging.commit_staged(writer, spec, files, self.cursor())
+            commit = staging.commit_staged_rows(
+                transaction, spec, files, self.cursor(), lambda spec: self._write(spec, transaction).attempt
+            )
+            if not self.in_transaction:
+                staged_rows.remove(transaction.lake.storage, files)
+            return commit
 
     def close(self) -> None:
-        """Close the connection, if this engine opened it, and remove scratch files."""
+        """Close the connection if this engine opened it, and remove scratch files."""
         with self._opening:
             if self._opened is not None and self._owned:
                 if self._ended_with_ducklake(self._opened):
@@ -442,5 +486,5 @@ class DuckDBEngine(Engine):
 
 
 def _is_on(rows: LazyRows, cursor: duckdb.DuckDBPyConnection) -> bool:
-    """True for rows that are computed on a cursor."""
+    """True if this cursor computes the rows."""
     return isinstance(rows.source, DuckDBFrame) and rows.source.cursor is cursor

@@ -1,4 +1,4 @@
-"""A query of DuckDB, as LazyRows asks for its rows."""
+"""A DuckDB query as the source of LazyRows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class _Checked:
-    """A relation as DuckDB's source of polars uses it. ``read`` gives the rows of it, or of one that was made of it."""
+    """A relation for DuckDB's polars source. ``read`` reads it, or a relation derived from it."""
 
     def __init__(
         self, relation: duckdb.DuckDBPyRelation, read: Callable[[Callable[[], Any]], pa.RecordBatchReader]
@@ -41,7 +41,10 @@ class _Checked:
 
 
 class DuckDBFrame:
-    """A query on a cursor of its own. Its text names nothing that only other cursors see, but for registered values."""
+    """A query on its own cursor.
+
+    Apart from registered values, its text names nothing that only other cursors see.
+    """
 
     def __init__(
         self,
@@ -55,12 +58,13 @@ class DuckDBFrame:
         self.cursor = cursor
         self.sql = sql
         self.what = what
-        """What its rows are read for, to begin a message."""
+        """Start of error messages about its rows."""
         self.as_written = as_written
-        """Puts the names of the query that was written into a message."""
+        """Restores the names of the user's query in an error message."""
         with self._errors():
             parsed = cursor.extract_statements(sql)
-            # DuckDB parses a text each time that it is given one, and a PIVOT becomes several statements.
+            # A parsed statement saves a parse per use. A PIVOT becomes several statements, and
+            # stays text.
             self._statement: duckdb.Statement | str = parsed[0] if len(parsed) == 1 else sql
             self.native = cursor.sql(self._statement)
 
@@ -71,13 +75,13 @@ class DuckDBFrame:
 
     def reader(self) -> pa.RecordBatchReader:
         self._check_types()
-        # Not by a relation, which binds the query once more: a bind reads the log, or the catalog.
+        # A relation would bind the query again, and each bind reads the log or the catalog.
         return self._read(lambda: self.cursor.execute(self._statement).to_arrow_reader(batch_size=100_000))
 
     def _read(self, begin: Callable[[], pa.RecordBatchReader]) -> pa.RecordBatchReader:
         with self._errors():
-            found = begin()
-        return pa.RecordBatchReader.from_batches(found.schema, self._batches(found))
+            reader = begin()
+        return pa.RecordBatchReader.from_batches(reader.schema, self._batches(reader))
 
     def _batches(self, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
         with self._errors():
@@ -92,7 +96,7 @@ class DuckDBFrame:
         return DuckDBFrame(self.engine, self.cursor, sql, self.what, self.as_written)
 
     def polars_lazy(self, check: Callable[[], None]) -> Any:
-        """A polars LazyFrame, which reads the tables whenever it is collected: ``check`` is called before."""
+        """A polars LazyFrame that reads the tables at each collect(), after a call of ``check``."""
         import polars
         from duckdb.polars_io import duckdb_source
 
@@ -126,7 +130,7 @@ class DuckDBFrame:
         return self._of(f"SELECT {named} FROM ({self.sql})")
 
     def named(self, names: Sequence[str]) -> DuckDBFrame:
-        # By position: a list of column aliases would number a name that stands twice.
+        # By position, because DuckDB would add a number to a repeated name in a column alias list.
         listed = ", ".join(f"#{place} AS {quote_identifier(name)}" for place, name in enumerate(names, 1))
         return self._of(f"SELECT {listed} FROM ({self.sql})")
 
@@ -135,20 +139,20 @@ class DuckDBFrame:
         return self._of(f"SELECT {', '.join(columns)} FROM ({self.sql})")
 
     def write_parquet(self, file: str) -> None:
-        """Write the rows, in their order, into one Parquet file."""
+        """Write the rows, in their order, to one Parquet file."""
         with self._errors():
             self.cursor.execute(f"COPY ({self.sql}) TO {quote_literal(file)} (FORMAT parquet)")
 
     def as_source(self) -> SqlOnCursor:
-        """The query itself, which DuckDB can run again to write it."""
+        """The query as text, which DuckDB runs again to write it."""
         return SqlOnCursor(self.cursor, self.sql)
 
     def as_rows(self) -> Rows:
-        """The query with the columns and types that it was bound to, for whoever has just made it."""
+        """The query with its bound columns and types, for a caller that has just created it."""
         return rows_of_relation(self.cursor, self.sql, self.native)
 
     def create_view(self, name: str, reads: Reads) -> None:
-        """A view of the instance where the text says it all, else the rows themselves under the name."""
+        """Create a view of the instance; store its rows if it needs values of this cursor."""
         if self.engine._registered:
             with self._errors():
                 rows = self.native.to_arrow_table()

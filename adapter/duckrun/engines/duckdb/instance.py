@@ -1,4 +1,4 @@
-"""A DuckDB instance: its settings, its extensions out of wheels, and the secrets of what it reads."""
+"""A DuckDB instance: settings, extensions from wheels, and secrets of the storage."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from duckrun.storage.extensions import UNSIGNED, extension_path
 
 
 def load_extensions(connection: duckdb.DuckDBPyConnection, lakes: Sequence[Lake] = (), *, narrow: bool = False) -> None:
-    """Load what reading these lakes needs from wheels, and set their secrets, for the root alone with ``narrow``.
-    Nothing is downloaded.
+    """Load the extensions that these lakes need, from wheels, and set their secrets.
+
+    Nothing is downloaded. With ``narrow``, a secret applies to the lake's root only.
     """
     storages = [lake.storage for lake in lakes]
     needed = [name for lake in lakes for name in lake.format.extensions] or ["delta"]
@@ -29,11 +30,14 @@ def load_extensions(connection: duckdb.DuckDBPyConnection, lakes: Sequence[Lake]
 
 
 def instance_config(limit: int, scratch: str) -> dict[str, str]:
-    """Settings of a DuckDB instance of ours: its memory in bytes, the threads that this is enough for, and the folder that
-    it spills to.
+    """Settings of our DuckDB instances.
 
-    A Delta table has no order of rows, and keeping that of the input costs memory; ORDER BY holds all the same.
+    Args:
+        limit: Memory in bytes; it also determines the number of threads.
+        scratch: Folder for spilled data.
     """
+    # A Delta table has no row order, and to preserve that of the input costs memory. ORDER BY still
+    # holds.
     return {
         "memory_limit": f"{limit}B",
         "threads": str(threads_within(limit)),
@@ -44,7 +48,7 @@ def instance_config(limit: int, scratch: str) -> dict[str, str]:
 
 
 def open_connection(lake: Lake, limit: int, scratch: str) -> duckdb.DuckDBPyConnection:
-    """An in-memory DuckDB with the extensions and the secrets that a lake needs."""
+    """Open an in-memory DuckDB with the extensions and secrets that a lake needs."""
     connection = duckdb.connect(":memory:", config={**instance_config(limit, scratch), UNSIGNED: "true"})
     connection.execute("SET GLOBAL TimeZone = 'UTC'")  # without GLOBAL its cursors keep the machine's zone
     load_extensions(connection, [lake])
@@ -54,7 +58,7 @@ def open_connection(lake: Lake, limit: int, scratch: str) -> duckdb.DuckDBPyConn
 
 
 def has_ended(connection: duckdb.DuckDBPyConnection) -> bool:
-    """True for an instance that DuckDB refuses every statement of, since an assertion of its own failed."""
+    """True if an internal error has invalidated the instance: it refuses every later statement."""
     try:
         connection.cursor().execute("SELECT 1")
     except duckdb.FatalException:

@@ -1,6 +1,6 @@
-"""Values that a DuckLake's files, or the folders of its partitions, do not hold: looked at row by row before one is written.
+"""Row checks for values that DuckLake's files, or its partition folders, cannot hold.
 
-With rows in the catalog nothing else would find them before a flush, which then never ends.
+Without them, an inlined row (in the catalog) would pass, and every later flush would fail.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from duckrun.sql.names import quote_identifier, quote_literal
 from duckrun.values.partition_values import LONGEST_PARTITION
 
 Test = tuple[str, str, type, str]
-"""Column, condition that a value has to fulfil, error and message in SQL if it does not."""
+"""Column, condition that its values must fulfil, error class, and error message in SQL."""
 
 
 def lake_tests(types: Mapping[str, str], parted_by: Iterable[str]) -> Iterator[Test]:
-    """The tests of columns of some types, of which rows are parted by the values of some."""
+    """Tests for columns of these types; ``parted_by`` are the partition columns."""
     for name, kind in types.items():
         if kind == "INTERVAL":
             yield (
@@ -25,7 +25,8 @@ def lake_tests(types: Mapping[str, str], parted_by: Iterable[str]) -> Iterator[T
                 _whole(quote_identifier(name)),
                 SchemaMismatch,
                 _message(
-                    f"column {name} holds an interval that is negative or not of whole milliseconds, which DuckLake's files cannot hold: ",
+                    f"column {name} holds an interval that is negative or not of whole milliseconds, which "
+                    "DuckLake's files cannot hold: ",
                     name,
                 ),
             )
@@ -50,7 +51,8 @@ def lake_tests(types: Mapping[str, str], parted_by: Iterable[str]) -> Iterator[T
 
 
 def _whole(value: str) -> str:
-    """Whether an interval is NULL or one that Parquet has: months, days and milliseconds, none of them below zero."""
+    """SQL that is true for NULL, and for an interval that Parquet can hold."""
+    # Parquet's INTERVAL has months, days and milliseconds, and none of them may be negative.
     parts = ("year", "month", "day", "hour", "minute", "microsecond")
     positive = " AND ".join(f"date_part('{part}', {value}) >= 0" for part in parts)
     return f"({value} IS NULL OR ({positive} AND date_part('microsecond', {value}) % 1000 = 0))"

@@ -1,124 +1,143 @@
-"""Merge on DuckDB: one join says which rows of the table the source meets, a clause is chosen for each, and one commit takes the
-old rows away and adds the new ones. Where the spec asks for it, delta_rs merges these by key.
+"""Merge on DuckDB.
+
+One join finds the rows that match the source, and each gets the clause that applies. One commit
+then deletes the old rows and adds the new ones. If the spec asks for it, delta_rs merges by key.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import duckdb
 
 from duckrun.engines.duckdb import by_delta_rs, row_ids
-from duckrun.engines.duckdb.change import rewritten, swap
-from duckrun.engines.duckdb.clauses import assigned_by, choice, of_source, translated, values_of
+from duckrun.engines.duckdb.clauses import assigned_by, choice, expression, of_source, translated, values_of
 from duckrun.engines.duckdb.computed import Computed
-from duckrun.engines.duckdb.feed import Images
 from duckrun.engines.duckdb.places import Numbered, computed, names_of, numbered
 from duckrun.engines.duckdb.pruning import files_met, key_ranges
-from duckrun.engines.duckdb.rows_to_write import refuse_outside, types_of
+from duckrun.engines.duckdb.rows_to_write import cast_to_table, finished, refuse_outside, types_of
 from duckrun.engines.duckdb.source import Rows
 from duckrun.engines.duckdb.steady import unsteady_part
 from duckrun.engines.duckdb.target import target_of
 from duckrun.engines.duckdb.writers.reads import EVERYTHING, Read, equal, joined
+from duckrun.engines.duckdb.writers.table_writer import Images, RowChanges, TableWriter
 from duckrun.engines.fit import assigned_columns, castable_columns, columns_in_expressions
 from duckrun.errors import DuplicateSourceKeys, InvalidConfig, repeated_keys
-from duckrun.formats.commits import NewCommit
+from duckrun.formats.format import Format, logs_of
+from duckrun.run.transaction import Transaction
 from duckrun.sql.char_types import is_padded, padded
 from duckrun.sql.names import fresh_name, quote_identifier, transpile
 from duckrun.values.rows import Commit, MergeClause, MergeSpec, SchemaMode
 from duckrun.values.snapshot import Snapshot, TableRef
 
-if TYPE_CHECKING:
-    from duckrun.engines.duckdb.write import Job
-
 
 def refuse_duplicate_keys(ref: TableRef, rows: Rows, keys: Sequence[str]) -> None:
-    """Raise DuplicateSourceKeys, with the count and three of them. NULL keys never match, so they may repeat."""
+    """Raise DuplicateSourceKeys with the number of repeated keys and three of them.
+
+    NULL keys never match, so they may repeat.
+    """
     names = ", ".join(quote_identifier(k) for k in keys)
     present = " AND ".join(f"{quote_identifier(k)} IS NOT NULL" for k in keys)
     doubled = f"SELECT {names}, count(*) AS n FROM ({rows.sql}) WHERE {present} GROUP BY {names} HAVING count(*) > 1"
-    found = rows.cursor.execute(f"SELECT *, count(*) OVER () FROM ({doubled}) ORDER BY ALL LIMIT 3").fetchall()
-    if found:
+    examples = rows.cursor.execute(f"SELECT *, count(*) OVER () FROM ({doubled}) ORDER BY ALL LIMIT 3").fetchall()
+    if examples:
         raise DuplicateSourceKeys(
-            f"The source of the merge into table {ref} holds {found[0][-1]} keys more than once: {repeated_keys(keys, found)}. "
-            "Remove the duplicates, or choose keys that are unique; nothing was written."
+            f"The source of the merge into table {ref} holds {examples[0][-1]} keys more than once: "
+            f"{repeated_keys(keys, examples)}. Remove the duplicates, or choose keys that are unique; nothing was "
+            "written."
         )
 
 
-def merge(job: Job, spec: MergeSpec, snapshot: Snapshot, rows: Rows) -> Commit:
-    """Merge rows, which are read once, into a table. Raises DuplicateSourceKeys, InvalidConfig, RowsOutsidePartition, SchemaMismatch."""
-    cursor, ref = rows.cursor, job.transaction.ref
+def merge(writer: TableWriter, transaction: Transaction, spec: MergeSpec, snapshot: Snapshot, rows: Rows) -> Commit:
+    """Merge rows into a table.
+
+    The rows are read once.
+
+    Raises:
+        DuplicateSourceKeys: A key repeats in the source.
+        InvalidConfig: A condition is volatile, or a clause names an unknown column.
+        RowsOutsidePartition: A row lies outside ``within``.
+        SchemaMismatch: The columns do not fit the table.
+    """
+    cursor, ref, form = rows.cursor, transaction.ref, transaction.lake.format
     clauses = [translated(clause, spec.dialect) for clause in spec.clauses]
     _refuse_unsteady(spec, clauses, ref, cursor)
-    snapshot = target_of(snapshot, rows, spec.schema_mode, job.form, spec.takes)
-    compared = {key: job.sql(text) for key, text in spec.compared.items()}
+    snapshot = target_of(snapshot, rows, spec.schema_mode, form, spec.takes)
+    compared = {key: expression(text, spec.dialect) for key, text in spec.compared.items()}
     clauses = [of_source(clause, rows, snapshot, snapshot.computed()) for clause in clauses]
-    # What a table asks of its rows is not asked of these: they are not what is written.
-    aside = _texts_of_values(rows, snapshot) | _types_compared(compared, snapshot, cursor)
+    # The table's constraints apply to the rows that are written, not to the source's.
+    more_types = _texts_of_values(rows, snapshot) | _types_compared(compared, snapshot, cursor)
     mode = _merge_schema_mode(spec)
     cast, assigned = castable_columns(spec, rows.types), assigned_columns(spec, rows.types)
     chars = {f.name: f for f in snapshot.schema if f.name in spec.keys and is_padded(f)}
-    rows, own = _with_own_values(spec, rows, {**types_of(snapshot, cursor), **aside}, chars)
-    fitted = job.finished(rows, snapshot, mode, checked=False, cast=cast, assigned=assigned, aside=aside)
+    rows, copies = _with_own_values(spec, rows, {**types_of(snapshot, cursor), **more_types}, chars)
+    fitted = cast_to_table(form, rows, snapshot, mode, cast=cast, assigned=assigned, more_types=more_types)
     number = fresh_name("__duckrun_number", names_of(snapshot) | set(rows.types))
-    apart = {name: fresh_name(f"__duckrun_cast_{name}", {number, *own.values(), *fitted.types}) for name in own}
+    apart = {name: fresh_name(f"__duckrun_cast_{name}", {number, *copies.values(), *fitted.types}) for name in copies}
     values = {n: padded(quote_identifier(n), chars[n]) if n in chars else quote_identifier(n) for n in fitted.types}
     columns = [f"{value} AS {quote_identifier(apart.get(n, n))}" for n, value in values.items()]
-    columns += [f"{quote_identifier(own[name])} AS {quote_identifier(name)}" for name in own]
+    columns += [f"{quote_identifier(copies[name])} AS {quote_identifier(name)}" for name in copies]
     columns.append(f"row_number() OVER () AS {quote_identifier(number)}")
-    with computed(cursor, f"SELECT {', '.join(columns)} FROM ({fitted.sql})") as given:
+    with computed(cursor, f"SELECT {', '.join(columns)} FROM ({fitted.sql})") as source_table:
         names = (f"{quote_identifier(apart.get(n, n))} AS {quote_identifier(n)}" for n in fitted.types)
-        source = Rows(cursor, f"SELECT {', '.join(names)} FROM {given}", fitted.types)
+        source = Rows(cursor, f"SELECT {', '.join(names)} FROM {source_table}", fitted.types)
         refuse_duplicate_keys(ref, source, spec.keys)
         if spec.within is not None:
-            refuse_outside(ref, source, job.sql(spec.within), spec.within)
-        by_key = job.by_delta_rs(lambda: by_delta_rs.why_not_merge(job.form, spec, snapshot, source))
-        if by_key and by_delta_rs.takes_source(spec, clauses, snapshot, source):
-            return by_delta_rs.merge(job, snapshot, job.finished(source, snapshot, mode), spec.keys, clauses)
-        numbers = _Given(source, given, quote_identifier(number), apart)
-        return _decided(job, spec, clauses, snapshot, numbers, by_delta_rs.matched_by(spec, snapshot) if by_key else ())
+            refuse_outside(ref, source, expression(spec.within, spec.dialect), spec.within)
+        numbers = _Given(source, source_table, quote_identifier(number), apart)
+        delta_rs = writer.delta_rs
+        if delta_rs is None or not delta_rs.writes(
+            lambda: by_delta_rs.why_not_merge(logs_of(form), spec, snapshot, source)
+        ):
+            return _decided(writer, transaction, spec, clauses, snapshot, numbers, ())
+        if by_delta_rs.takes_source(spec, clauses, snapshot, source):
+            return delta_rs.merge(snapshot, finished(form, source, snapshot, mode), spec.keys, clauses)
+        matched_by = by_delta_rs.matched_by(spec, snapshot)
+        return _decided(writer, transaction, spec, clauses, snapshot, numbers, matched_by)
 
 
 @dataclass(frozen=True)
 class _Given:
-    """The source of a merge as a table, in which one more column numbers its rows.
+    """The source of a merge as a table with one more column, which numbers its rows.
 
-    Its columns have the source's own values where an expression of the merge names them.
+    An expression of the merge sees the source's values before the cast to the table's types.
     """
 
     rows: Rows
-    """The source in the table's types."""
+    """Rows of the source in the table's types."""
     table: str
     """Quoted name of the table."""
     number: str
-    """Quoted name of the column that numbers the rows."""
+    """Quoted name of the row number column."""
     cast: Mapping[str, str]
-    """Column -> the column with its values in the table's type, where its own has others."""
+    """Column -> the column with its values in the table's type, if the source has another type."""
 
 
 def _with_own_values(
     spec: MergeSpec, rows: Rows, target: Mapping[str, Any], chars: Collection[str]
 ) -> tuple[Rows, dict[str, str]]:
-    """Carry the own values of columns that expressions name and the table has in another type, or pads as CHAR: column -> name of
-    the copy.
+    """Add copies of the uncast source columns that expressions name: column -> name of the copy.
+
+    A copy is needed where the table has another type, or pads the column as CHAR.
     """
     kinds = {name.lower(): (name, str(kind)) for name, kind in target.items()}
-    own, copies = dict[str, str](), list[str]()
+    copy_names, copies = dict[str, str](), list[str]()
     for name in sorted(columns_in_expressions(spec, rows.types)):
         column, kind = kinds.get(name.lower(), (name, str(rows.types[name])))
         if kind != str(rows.types[name]) or column in chars:
-            own[column] = fresh_name(f"__duckrun_own_{column}", {*rows.types, *target, *own.values()})
-            copies.append(f"{quote_identifier(name)} AS {quote_identifier(own[column])}")
-    if not own:
-        return rows, own
-    carried = tuple(quote_identifier(name) for name in own.values())
-    return replace(rows, sql=f"SELECT *, {', '.join(copies)} FROM ({rows.sql})", carried=carried), own
+            copy_names[column] = fresh_name(f"__duckrun_own_{column}", {*rows.types, *target, *copy_names.values()})
+            copies.append(f"{quote_identifier(name)} AS {quote_identifier(copy_names[column])}")
+    if not copy_names:
+        return rows, copy_names
+    carried = tuple(quote_identifier(name) for name in copy_names.values())
+    return replace(rows, sql=f"SELECT *, {', '.join(copies)} FROM ({rows.sql})", carried=carried), copy_names
 
 
 def _texts_of_values(rows: Rows, snapshot: Snapshot) -> dict[str, Any]:
-    """The types of the source's columns of JSON that are none of the table's: as texts they would become VARIANTs of a text, and NULL the text null."""
+    """Types of JSON source columns that the table lacks."""
+    # Cast to VARCHAR they would become VARIANT strings, and NULL the string 'null'.
     there = {name.lower() for name in snapshot.schema.names}
     return {name: kind for name, kind in rows.types.items() if str(kind) == "JSON" and name.lower() not in there}
 
@@ -126,7 +145,7 @@ def _texts_of_values(rows: Rows, snapshot: Snapshot) -> dict[str, Any]:
 def _types_compared(
     compared: Mapping[str, str], snapshot: Snapshot, cursor: duckdb.DuckDBPyConnection
 ) -> dict[str, Any]:
-    """The types of what keys are compared with that are no columns of the table."""
+    """Types of the expressions that keys are compared with."""
     if not compared:
         return {}
     columns = ", ".join(
@@ -139,19 +158,19 @@ def _types_compared(
 def _refuse_unsteady(
     spec: MergeSpec, clauses: Sequence[MergeClause], ref: TableRef, cursor: duckdb.DuckDBPyConnection
 ) -> None:
-    """Raise InvalidConfig for a condition that a row may meet once and not again: a merge asks it for each of its clauses."""
+    """Raise InvalidConfig for a volatile condition, because a merge evaluates it per clause."""
     joins = [transpile(on, spec.dialect, "duckdb") for on in (spec.on, *spec.compared.values()) if on is not None]
     for condition in (*joins, *(clause.condition for clause in clauses)):
         part = None if condition is None else unsteady_part(condition, cursor)
         if part is not None:
             raise InvalidConfig(
-                f"The merge into table {ref} has a condition with {part}, whose answer may change each time it is asked. Nothing "
-                "was written; let the source have it as a column, which is computed once."
+                f"The merge into table {ref} has a condition with {part}, whose answer may change each time it is "
+                "asked. Nothing was written; let the source have it as a column, which is computed once."
             )
 
 
 def _merge_schema_mode(spec: MergeSpec) -> SchemaMode:
-    """A merge that names its columns needs only those of the source."""
+    """Schema mode of the source. If every clause names its columns, the source may lack others."""
     if spec.schema_mode != "fail":
         return spec.schema_mode
     named = all(c.columns is not None or c.set is not None or c.kind.endswith("delete") for c in spec.clauses)
@@ -159,13 +178,13 @@ def _merge_schema_mode(spec: MergeSpec) -> SchemaMode:
 
 
 def inserted_alone(spec: MergeSpec, rows: Rows) -> str:
-    """What a merge into an empty table inserts, as SQL."""
+    """SQL of the rows that a merge into an empty table inserts."""
     clauses = [translated(c, spec.dialect) for c in spec.clauses if c.kind == "not_matched_insert"]
     if not clauses:
         return f"SELECT * FROM ({rows.sql}) LIMIT 0"
-    given = [name for name in rows.types if spec.takes(name)]
-    chosen = [(i, c.condition or "true", values_of(c, given)) for i, c in enumerate(clauses)]
-    names = dict.fromkeys([*given, *(column for _, _, values in chosen for column in values)])
+    columns = [name for name in rows.types if spec.takes(name)]
+    chosen = [(i, c.condition or "true", values_of(c, columns)) for i, c in enumerate(clauses)]
+    names = dict.fromkeys([*columns, *(column for _, _, values in chosen for column in values)])
     action = quote_identifier(fresh_name("__duckrun_action", rows.types))
     number, outputs = choice(action, chosen, {name: rows.types.get(name) for name in names})
     inner = f"SELECT *, {number} FROM ({rows.sql}) AS source"
@@ -173,110 +192,136 @@ def inserted_alone(spec: MergeSpec, rows: Rows) -> str:
 
 
 def _decided(
-    job: Job,
+    writer: TableWriter,
+    transaction: Transaction,
     spec: MergeSpec,
     clauses: Sequence[MergeClause],
     snapshot: Snapshot,
-    given: _Given,
+    source_table: _Given,
     matched_by: Sequence[str],
 ) -> Commit:
-    """Join once, choose a clause for each row, and commit what follows; delta_rs does where it may tell rows of the table by the columns
-    ``matched_by``.
+    """Join once, choose a clause for each row, and commit the result.
+
+    delta_rs makes the commit if it can identify rows of the table by the columns ``matched_by``.
     """
-    source, cursor = given.rows, given.rows.cursor
-    on = equal(spec.keys, {key: job.sql(text) for key, text in spec.compared.items()}, given.cast)
-    on += "" if spec.on is None else f" AND ({job.sql(spec.on)})"
-    within = None if spec.within is None else job.sql(spec.within)
+    source, cursor, form = source_table.rows, source_table.rows.cursor, transaction.lake.format
+    on = equal(
+        spec.keys, {key: expression(text, spec.dialect) for key, text in spec.compared.items()}, source_table.cast
+    )
+    on += "" if spec.on is None else f" AND ({expression(spec.on, spec.dialect)})"
+    within = None if spec.within is None else expression(spec.within, spec.dialect)
     alone = any(c.kind.startswith("not_matched_by_source") for c in clauses)
     with numbered(snapshot, cursor) as table:
-        choices = _Choices(job, clauses, table, given, matched_by)
+        choices = _Choices(form, clauses, table, source_table, matched_by)
         keys = [key for key in spec.keys if key not in spec.compared]
         limits, met = [] if within is None else [f"({within})"], None
         if not alone:
             limits += key_ranges(source, keys)
-            met = files_met(job.form, snapshot, source, keys)
+            met = files_met(form, snapshot, source, keys)
         where = f" WHERE {' AND '.join(limits)}" if limits else ""
         here = f"(SELECT * FROM ({table.of_files(met)}){where}) AS target"
-        with table.found(choices.matched(f"{here} JOIN {given.table} AS source ON {on}")) as changes:
+        with table.found(choices.matched(f"{here} JOIN {source_table.table} AS source ON {on}")) as changes:
             for more in (choices.not_matched(changes), choices.by_source(here, changes)):
                 if more is not None:
                     cursor.execute(f"INSERT INTO {changes} {more}")
             by_key = choices.by_key(changes)
             ambiguous = by_delta_rs.why_not_changes(by_key, list(choices.kinds), cursor) if matched_by else None
             if ambiguous and list(matched_by) != (wider := by_delta_rs.all_compared(matched_by, snapshot, source)):
-                return _decided(job, spec, clauses, snapshot, given, wider)
-            chosen = bool(matched_by) and job.by_delta_rs(lambda: ambiguous)
+                return _decided(writer, transaction, spec, clauses, snapshot, source_table, wider)
+            delta_rs = writer.delta_rs if matched_by else None
+            chosen = delta_rs is not None and delta_rs.writes(lambda: ambiguous)
             cursor.execute(f"DELETE FROM {changes} WHERE {choices.action} IS NULL")
-            if chosen:
-                rows = _live(job, spec, choices, changes, within, (table.row, *by_key.before.values()))
-                live = job.finished(rows, snapshot, computed=True)
-                return by_delta_rs.merge_changes(job, snapshot, live, by_key, choices.counts(changes))
-            new = _commit_of(job, spec, choices, changes, within)
+            if chosen and delta_rs is not None:
+                rows = _live(spec, choices, changes, within, (table.row, *by_key.before.values()))
+                live = finished(form, rows, snapshot, has_computed=True)
+                return delta_rs.merge_changes(snapshot, live, by_key, choices.counts(changes))
+            new = writer.rewrite(_row_changes(form, spec, choices, changes, within))
 
     def read() -> Read:
         computes = [c.condition or "true" for c in clauses] + [v for c in clauses for v in (c.set or {}).values()]
-        return EVERYTHING if alone else joined(cursor, f"SELECT * FROM {given.table}", on, within, computes=computes)
+        return (
+            EVERYTHING
+            if alone
+            else joined(cursor, f"SELECT * FROM {source_table.table}", on, within, computes=computes)
+        )
 
-    return swap(job, snapshot, new, read)
+    return writer.commit(snapshot, new, read)
 
 
-def _live(
-    job: Job, spec: MergeSpec, choices: _Choices, changes: str, within: str | None, carried: Sequence[str] = ()
-) -> Rows:
-    """The rows of ``changes`` that are in the table after the merge. Raises RowsOutsidePartition."""
+def _live(spec: MergeSpec, choices: _Choices, changes: str, within: str | None, carried: Sequence[str] = ()) -> Rows:
+    """Rows of ``changes`` that the table has after the merge. Raises RowsOutsidePartition."""
     choices.number(changes)
     names = ", ".join([*choices.computed.anew(choices.kinds, choices.given_where()), *carried])
     chosen = f"SELECT {names} FROM {changes} WHERE {choices.action} NOT IN ({choices.deleting})"
     rows = Rows(choices.table.cursor, chosen, choices.kinds, carried=tuple(carried))
     if within is not None and spec.within is not None:
-        refuse_outside(job.transaction.ref, rows, within, spec.within)
+        refuse_outside(choices.table.snapshot.ref, rows, within, spec.within)
     return rows
 
 
-def _commit_of(job: Job, spec: MergeSpec, choices: _Choices, changes: str, within: str | None) -> NewCommit:
+def _row_changes(form: Format, spec: MergeSpec, choices: _Choices, changes: str, within: str | None) -> RowChanges:
     table, action, deleting = choices.table, choices.action, choices.deleting
-    rows = _live(job, spec, choices, changes, within, row_ids.carried(job, table))
+    rows = _live(spec, choices, changes, within, row_ids.carried(form.logs, table))
     counts = choices.counts(changes)
-    added = job.finished(rows, table.snapshot, computed=True) if counts[0] or counts[1] else None
+    added = finished(form, rows, table.snapshot, has_computed=True) if counts[0] or counts[1] else None
     images = Images(
         f"CASE WHEN {action} IN ({deleting}) THEN 'delete' ELSE 'update_preimage' END",
         [
             (
                 kind,
-                job.finished(replace(rows, sql=f"{rows.sql} AND {table.row} IS {test}"), table.snapshot, computed=True),
+                finished(
+                    form,
+                    replace(rows, sql=f"{rows.sql} AND {table.row} IS {test}"),
+                    table.snapshot,
+                    has_computed=True,
+                ),
             )
             for kind, test in (("insert", "NULL"), ("update_postimage", "NOT NULL"))
         ],
     )
-    return rewritten(job, table, changes, added, "rows are merged by key", counts, images)
+    return RowChanges(table, changes, added, "rows are merged by key", counts, images, choices.numbers)
 
 
 class _Choices:
-    """SELECTs of the rows that a merge changes: file and number of the old row (NULL: a new one), number of the source's row, the
-    number of the clause that applies (NULL: none does), and the new values.
+    """SELECTs of the rows that a merge changes.
+
+    Each row has the file and number of the old row (NULL: a new row), the number of the source row,
+    the number of the clause that applies (NULL: none), and the new values.
     """
 
     def __init__(
-        self, job: Job, clauses: Sequence[MergeClause], table: Numbered, given: _Given, matched_by: Sequence[str] = ()
+        self,
+        form: Format,
+        clauses: Sequence[MergeClause],
+        table: Numbered,
+        source_table: _Given,
+        matched_by: Sequence[str] = (),
     ) -> None:
-        self.clauses, self.table, self.given = clauses, table, given
+        self.clauses, self.table, self.given = clauses, table, source_table
         self.kinds = types_of(table.snapshot, table.cursor)
-        self.action = quote_identifier(fresh_name("__duckrun_action", names_of(table.snapshot) | set(given.rows.types)))
+        self.action = quote_identifier(
+            fresh_name("__duckrun_action", names_of(table.snapshot) | set(source_table.rows.types))
+        )
         self.deleting = ", ".join(str(i) for i, c in enumerate(clauses) if c.kind.endswith("delete")) or "-1"
-        taken = {*names_of(table.snapshot), *given.rows.types}
+        taken = {*names_of(table.snapshot), *source_table.rows.types}
         self._before = {name: quote_identifier(fresh_name(f"__duckrun_before_{name}", taken)) for name in matched_by}
-        self._job, self._ref = job, job.transaction.ref
-        self.computed = Computed.of(job.form, self._ref, table.snapshot, self.kinds)
+        self._ref = table.snapshot.ref
+        self.numbers: dict[str, int] = {}
+        """Next number of each identity column after the inserted rows."""
+        self.computed = Computed.of(form, self._ref, table.snapshot, self.kinds)
         self._refuse_numbers()
 
     def matched(self, joined: str) -> str:
-        """Of every row that a row of the source meets."""
+        """SELECT of every row of the table that matches a source row."""
         return f"SELECT {self._place('target')}, source.{self.given.number}, {self._choice('matched')} FROM {joined}"
 
     def not_matched(self, changes: str) -> str | None:
-        """Of every row of the source that meets none; ``changes`` are those that do."""
+        """SELECT of every source row that matches no row; ``changes`` are those that do."""
         number = self.given.number
-        chosen = f"SELECT {self._place(None)}, source.{number}, {self._choice('not_matched')} FROM {self.given.table} AS source"
+        chosen = (
+            f"SELECT {self._place(None)}, source.{number}, {self._choice('not_matched')} FROM {self.given.table} AS "
+            "source"
+        )
         return (
             f"{chosen} ANTI JOIN {changes} AS met ON source.{number} = met.{number}"
             if self._of("not_matched")
@@ -284,23 +329,25 @@ class _Choices:
         )
 
     def by_source(self, here: str, changes: str) -> str | None:
-        """Of every row that no row of the source meets."""
+        """SELECT of every row of the table that matches no source row."""
         same = " AND ".join(f"target.{name} = met.{name}" for name in (self.table.file, self.table.row))
         chosen = f"SELECT {self._place('target')}, NULL, {self._choice('not_matched_by_source')} FROM {here}"
         return f"{chosen} ANTI JOIN {changes} AS met ON {same}" if self._of("not_matched_by_source") else None
 
     def given_where(self) -> dict[str, str]:
-        """For each generated column, the condition on which a changed row has a value from a clause that sets it."""
-        found = {name: self._setting(name) for name in self.computed.generated}
+        """For each generated column, the condition under which a clause sets its value."""
+        clauses_setting = {name: self._setting(name) for name in self.computed.generated}
         return {
-            name: f"{self.action} IN ({', '.join(map(str, setting))})" for name, setting in found.items() if setting
+            name: f"{self.action} IN ({', '.join(map(str, setting))})"
+            for name, setting in clauses_setting.items()
+            if setting
         }
 
     def by_key(self, changes: str) -> by_delta_rs.Changes:
         return by_delta_rs.Changes(changes, self.table.file, self.table.row, self.action, self.deleting, self._before)
 
     def counts(self, changes: str) -> tuple[int, int, int]:
-        """How many rows are inserted, updated and deleted."""
+        """Numbers of inserted, updated and deleted rows."""
         kinds = (
             f"{self.table.row} IS NULL",
             f"{self.table.row} IS NOT NULL AND {self.action} NOT IN ({self.deleting})",
@@ -311,21 +358,25 @@ class _Choices:
         return counts
 
     def number(self, changes: str) -> None:
-        """Give the rows that are inserted the numbers of identity columns that their clauses do not set."""
+        """Number the inserted rows for identity columns that their clauses do not set."""
         cursor = self.table.cursor
         for name, by in self.computed.numbered.items():
             setting = ", ".join(map(str, self._setting(name))) or "-1"
-            inserted = f"SELECT rowid AS place, row_number() OVER () - 1 AS n FROM {changes} WHERE {self.table.row} IS NULL AND {self.action} NOT IN ({setting})"
+            inserted = (
+                f"SELECT rowid AS place, row_number() OVER () - 1 AS n FROM {changes} WHERE {self.table.row} IS "
+                f"NULL AND {self.action} NOT IN ({setting})"
+            )
             value = f"{by.next} + {by.step} * given.n"
             done = cursor.execute(
-                f"UPDATE {changes} SET {quote_identifier(name)} = {value} FROM ({inserted}) AS given WHERE {changes}.rowid = given.place"
+                f"UPDATE {changes} SET {quote_identifier(name)} = {value} FROM ({inserted}) AS given WHERE "
+                f"{changes}.rowid = given.place"
             ).fetchone()
             rows = 0 if done is None else done[0]
             if rows:
-                self._job.numbers = {**self._job.numbers, name: by.after(rows)}
+                self.numbers[name] = by.after(rows)
 
     def _setting(self, name: str) -> list[int]:
-        """The clauses that set a column."""
+        """Indexes of the clauses that set a column."""
         return [i for i, clause in enumerate(self.clauses) if name in values_of(clause, list(self.kinds))]
 
     def _refuse_numbers(self) -> None:
@@ -333,8 +384,8 @@ class _Choices:
             for i in self._setting(name):
                 if self.clauses[i].kind.endswith("update"):
                     raise InvalidConfig(
-                        f"The merge into table {self._ref} updates {name}, an identity column, whose numbers stay. Nothing was written; "
-                        "name the columns to update."
+                        f"The merge into table {self._ref} updates {name}, an identity column, whose numbers stay. "
+                        "Nothing was written; name the columns to update."
                     )
                 self.computed.refuse_given(name)
 
@@ -361,7 +412,7 @@ class _Choices:
                 else old | assigned_by(clause, list(self.kinds), self._ref, self.given.cast)
             )
             chosen.append((i, clause.condition or "true", values))
-        if not chosen:  # what meets is of no concern, but that it does
+        if not chosen:  # no clause applies, but the matches must be known
             nothing = ", ".join(
                 f"CAST(NULL AS {kind}) AS {quote_identifier(name)}" for name, kind in self.kinds.items()
             )

@@ -1,8 +1,8 @@
-"""Fewer, larger files with the same rows, by DuckDB: it reads some files and writes them as one, sorted where they should be.
-Rows that a deletion vector marks stay behind.
+"""Compaction by DuckDB: rewrites files as fewer, larger ones, in the table's sort order.
 
-DuckDB's memory limit holds, and it spills; delta_rs's own compaction keeps no sort order and takes no SQL predicate. The
-commit says dataChange=false: readers that follow the changes of a table see none.
+Rows that a deletion vector marks are dropped. DuckDB obeys its memory limit and spills, whereas
+delta_rs's compaction keeps no sort order and takes no SQL predicate. The commit has
+dataChange=false: readers that follow the table's changes see none.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from typing import Any
 import duckdb
 
 from duckrun.engines.data_files import file_size
-from duckrun.engines.duckdb.change import counted, whole_files
+from duckrun.engines.duckdb.places import counted
+from duckrun.engines.duckdb.pruning import whole_files
 from duckrun.engines.duckdb.row_ids import with_ids
 from duckrun.engines.duckdb.rows_to_write import types_of
 from duckrun.engines.duckdb.source import Rows, order_by
@@ -21,7 +22,8 @@ from duckrun.engines.duckdb.writers import staged
 from duckrun.engines.duckdb.writers.reads import NOTHING
 from duckrun.errors import InvalidConfig
 from duckrun.formats.commits import NewCommit
-from duckrun.formats.format import Format
+from duckrun.formats.format import logs_of
+from duckrun.formats.logs import LogTables
 from duckrun.run.transaction import Transaction
 from duckrun.sql.names import fresh_name, quote_identifier, transpile
 from duckrun.values.layout import TARGET_FILE_SIZE
@@ -31,22 +33,27 @@ from duckrun.values.snapshot import Snapshot
 from duckrun.values.tables import OptimizeSpec, PurgeSpec, order_of
 
 _TARGET = 128 * 1024 * 1024
-_SMALL = 0.75  # a file of this share of the target is large enough
-_MARKED = 0.05  # of a file's rows; with more of them deleted it is written anew (Spark's optimize.maxDeletedRowsRatio)
-_ROW_GROUP, _SMALLEST_GROUP = 122_880, 2048  # rows: DuckDB's own, and its least
-_BITS = 12  # of each column's rank: 4096 ranges
+_SMALL = 0.75
+"""Share of the target size from which a file is large enough."""
+_MARKED = 0.05
+"""Share of deleted rows above which a file is rewritten (Spark's optimize.maxDeletedRowsRatio)."""
+_ROW_GROUP, _SMALLEST_GROUP = 122_880, 2048
+"""Rows of a row group: DuckDB's default and minimum."""
+_BITS = 12
+"""Bits of each column's rank in a z-value: 4096 ranges."""
 
 
 def optimize(
     spec: OptimizeSpec | PurgeSpec, snapshot: Snapshot, transaction: Transaction, cursor: duckdb.DuckDBPyConnection
 ) -> Commit:
-    """Write small files together, or all in z-order, or those with deletion vectors, partition by partition: one commit that
-    changes no row.
+    """Compact, z-order or purge files, partition by partition, in one commit that changes no row.
 
-    Raises InvalidConfig for a predicate that is not over partition columns.
+    Raises:
+        InvalidConfig: The predicate uses other columns than partition columns, or a column is
+            unknown.
     """
-    form = transaction.lake.format
-    form.refuse_unknown_features(snapshot)
+    logs = logs_of(transaction.lake.format)
+    logs.refuse_unknown_features(snapshot)
     chosen = _chosen(spec, snapshot, cursor)
     target = file_size(snapshot.properties) or _TARGET
     z_order_by: tuple[str, ...] = ()
@@ -57,7 +64,7 @@ def optimize(
         _check_columns(spec, snapshot)
         target, z_order_by = spec.target_file_size or target, spec.z_order_by
         clustered = tuple(path[0] for path in snapshot.cluster_by if len(path) == 1)
-        fresh = {file.path for file in form.unclustered(snapshot, chosen)} if clustered else set()
+        fresh = {file.path for file in logs.unclustered(snapshot, chosen)} if clustered else set()
         worth = [
             file
             for file in chosen
@@ -71,7 +78,7 @@ def optimize(
     added: list[StagedFile] = []
     gone: list[ScanFile] = []
     for group in groups:
-        added += _together(group, snapshot, z_order_by, cursor, target, form)
+        added += _together(group, snapshot, z_order_by, cursor, target, logs)
         gone += group
     if not gone:
         return transaction.nothing(snapshot, none)
@@ -85,20 +92,21 @@ def _chosen(
 ) -> Sequence[ScanFile]:
     if spec.predicate is None:
         return snapshot.files()
-    found = whole_files(snapshot, cursor, transpile(spec.predicate, spec.dialect, "duckdb"))
-    if found is None:
+    files = whole_files(snapshot, cursor, transpile(spec.predicate, spec.dialect, "duckdb"))
+    if files is None:
         raise InvalidConfig(
             f"{spec.mode} of table {snapshot.ref}: {spec.predicate} is not over its partition columns "
             f"({', '.join(snapshot.partition_columns) or 'it has none'}); nothing was changed."
         )
-    return found
+    return files
 
 
 def _check_columns(spec: OptimizeSpec, snapshot: Snapshot) -> None:
     if spec.z_order_by and snapshot.cluster_by:
         raise InvalidConfig(
-            f"optimize of table {snapshot.ref}: it is clustered by {', '.join('.'.join(path) for path in snapshot.cluster_by)}, which is how "
-            "OPTIMIZE orders its rows; z_order_by is for tables without clustering."
+            f"optimize of table {snapshot.ref}: it is clustered by "
+            f"{', '.join('.'.join(path) for path in snapshot.cluster_by)}, which is how OPTIMIZE orders its rows; "
+            "z_order_by is for tables without clustering."
         )
     for column in spec.z_order_by:
         if column not in snapshot.schema.names:
@@ -115,15 +123,17 @@ def _check_columns(spec: OptimizeSpec, snapshot: Snapshot) -> None:
 
 
 def _is_marked(file: ScanFile) -> bool:
-    """True for a file that is worth writing anew for the rows of it that are deleted."""
+    """True if the file has enough deleted rows to be worth a rewrite."""
     return file.deleted_rows > _MARKED * (file.rows or 0)
 
 
 def _groups(
     files: Sequence[ScanFile], snapshot: Snapshot, target: int, *, least: int = 2, whole: bool = False
 ) -> Iterator[list[ScanFile]]:
-    """Files to write together: of one partition, and no more bytes than the target; ``whole``: all of a partition. ``least`` files
-    make a group, and one by itself that is worth it.
+    """Groups of files of one partition to rewrite together, up to the target size.
+
+    ``whole`` puts all files of a partition into one group. A group has ``least`` files, or a single
+    file that is worth a rewrite.
     """
     schema, columns = snapshot.schema, snapshot.partition_columns
     partitions: dict[Any, list[ScanFile]] = {}
@@ -147,18 +157,18 @@ def _together(
     z_order_by: Sequence[str],
     cursor: duckdb.DuckDBPyConnection,
     target: int,
-    form: Format,
+    logs: LogTables,
 ) -> tuple[StagedFile, ...]:
-    """The rows of some files of one partition, in new ones."""
-    kept = {n: k for n, k in types_of(snapshot, cursor).items() if n not in snapshot.partition_columns}
+    """Rewrite some files of one partition as new ones."""
+    types = {n: k for n, k in types_of(snapshot, cursor).items() if n not in snapshot.partition_columns}
     source = snapshot.scan_sql(files=files)
-    read, numbers, stored = with_ids(form, snapshot, files, list(kept), cursor)
-    read = read or f"SELECT {', '.join(map(quote_identifier, kept))} FROM {source}"
-    rows = Rows(cursor, _in_order(read, [*kept, *numbers], z_order_by, snapshot), {**kept, **numbers})
-    stored = (*form.stored_columns(snapshot.schema), *stored)
+    read, numbers, stored = with_ids(logs, snapshot, files, list(types), cursor)
+    read = read or f"SELECT {', '.join(map(quote_identifier, types))} FROM {source}"
+    rows = Rows(cursor, _in_order(read, [*types, *numbers], z_order_by, snapshot), {**types, **numbers})
+    stored = (*logs.stored_columns(snapshot.schema), *stored)
     size = sum(f.size for f in files)
     if size <= target:
-        # no target: what is written together is one file, also where the rows take more room than they did
+        # Without a target the group becomes a single file, even if the rows now take more space.
         only = {k: v for k, v in snapshot.properties.items() if k != TARGET_FILE_SIZE}
         return staged.stage(rows, snapshot.ref, properties=only, beside=files[0], stored=stored)
     per_file = counted(cursor, source) * target // size
@@ -182,7 +192,7 @@ def _in_order(rows: str, columns: Sequence[str], z_order_by: Sequence[str], snap
 
 
 def _ranks(columns: Sequence[str], names: Sequence[str]) -> str:
-    """Each column's rank among the rows, in 4096 steps: it holds for any type, for NULL and for skewed values."""
+    """Rank of each column's value in 4096 steps; works for any type, NULL, and skewed values."""
     return ", ".join(
         f"CAST(percent_rank() OVER (ORDER BY {quote_identifier(c)}) * {(1 << _BITS) - 1} AS HUGEINT) AS {name}"
         for c, name in zip(columns, names, strict=True)
@@ -190,7 +200,7 @@ def _ranks(columns: Sequence[str], names: Sequence[str]) -> str:
 
 
 def _z_value(ranks: Sequence[str]) -> str:
-    """The bits of the ranks, taken in turn."""
+    """Interleave the bits of the ranks."""
     return " | ".join(
         f"((({rank} >> {bit}) & 1) << {bit * len(ranks) + place})"
         for bit in range(_BITS)

@@ -1,4 +1,4 @@
-"""Which row is which: the rows of a table with the file and the number of each, and what a statement computed of them, once."""
+"""Identity of rows: a table's rows with file and row number, and a statement's computed results."""
 
 from __future__ import annotations
 
@@ -22,21 +22,23 @@ _FIGURES = json.dumps({"OPERATOR_NAME": "true", "OPERATOR_TYPE": "true", "EXTRA_
 
 @dataclass
 class Numbered:
-    """SELECT of a table's rows, in which two more columns say which row it is. Their names are quoted. ``in_file``: the number is
-    that of the row in its file, from 0. ``opened`` is how many of its files were opened to find rows, None before.
-    """
+    """SELECT of a table's rows with two more columns that identify each row."""
 
     snapshot: Snapshot
     cursor: duckdb.DuckDBPyConnection
     sql: str
     file: str
+    """Quoted name of the column with the row's file."""
     row: str
+    """Quoted name of the column with the row's number."""
     in_file: bool = True
+    """True if the number is the row's position in its file, from 0."""
     opened: int | None = None
+    """Number of files that a search opened; None before a search."""
 
     @contextmanager
     def found(self, sql: str) -> Iterator[str]:
-        """computed(), for a query that looks for rows of the table."""
+        """As computed(), for a query that searches the table's rows; counts the opened files."""
         self.cursor.execute(f"PRAGMA enable_profiling = 'no_output'; SET custom_profiling_settings = '{_FIGURES}'")
         try:
             with computed(self.cursor, sql) as name:
@@ -44,12 +46,14 @@ class Numbered:
                 self.cursor.execute("PRAGMA disable_profiling")
                 yield name
         finally:
-            with suppress(duckdb.Error):  # where a query failed, its transaction is to be ended first
+            with suppress(duckdb.Error):  # after a failed query, its transaction must end first
                 self.cursor.execute("PRAGMA disable_profiling")
 
     def of_files(self, files: Sequence[ScanFile] | None, also: Sequence[str] = ()) -> str:
-        """The same of the rows of some files (None: of all), which alone are opened where the rows of files can be read so. ``also`` are
-        columns of these files that are none of the table's.
+        """SELECT of the rows of some files (None: all).
+
+        Only these files are opened, if rows can be identified in their files. ``also`` are columns
+        of the files that are not the table's.
         """
         if not also and (files is None or len(files) == len(self.snapshot.files())):
             return self.sql
@@ -59,52 +63,55 @@ class Numbered:
         return rows_of(self.snapshot, self.cursor, files=files, file=self.file[1:-1], row=self.row[1:-1], also=also)
 
     def _opened(self, operator: Mapping[str, Any]) -> int:
-        """The files of this table that a query has opened, by DuckDB's own figures of it."""
-        said = operator.get("extra_info") or {}
-        names = said.get("Projections") or ()
+        """Number of this table's files that a query opened, from DuckDB's profile."""
+        extra_info = operator.get("extra_info") or {}
+        names = extra_info.get("Projections") or ()
         columns = [names] if isinstance(names, str) else names
-        own = operator.get("operator_type") == "TABLE_SCAN" and self.file[1:-1] in columns
-        return (int(said.get("Total Files Read", 0)) if own else 0) + sum(
+        is_this_table = operator.get("operator_type") == "TABLE_SCAN" and self.file[1:-1] in columns
+        return (int(extra_info.get("Total Files Read", 0)) if is_this_table else 0) + sum(
             map(self._opened, operator.get("children", ()))
         )
 
 
 @contextmanager
 def numbered(snapshot: Snapshot, cursor: duckdb.DuckDBPyConnection) -> Iterator[Numbered]:
-    """The rows of a table, each with its file and its number in it, which stay the same as long as the block lasts."""
+    """Yield the rows of a table with file and row number, which are stable while the block runs."""
     taken = names_of(snapshot)
     file, row = fresh_name("__duckrun_file", taken), fresh_name("__duckrun_row", taken)
     if snapshot.sql_types is not None or "file_row_number" not in {name.lower() for name in taken}:
         sql = rows_of(snapshot, cursor, file=file, row=row)
         yield Numbered(snapshot, cursor, sql, quote_identifier(file), quote_identifier(row))
         return
-    # DuckDB does not number the rows of a Parquet file that has a column of that name: they get numbers of ours, and stay
-    # where these hold.
-    counted = f"SELECT *, row_number() OVER () AS {quote_identifier(row)} FROM ({rows_of(snapshot, cursor, file=file)})"
-    with computed(cursor, counted) as name:
+    # DuckDB cannot number the rows of a Parquet file that has a column file_row_number. We number
+    # them, in a temporary table that keeps the numbers stable.
+    with_numbers = (
+        f"SELECT *, row_number() OVER () AS {quote_identifier(row)} FROM ({rows_of(snapshot, cursor, file=file)})"
+    )
+    with computed(cursor, with_numbers) as name:
         yield Numbered(snapshot, cursor, f"SELECT * FROM {name}", quote_identifier(file), quote_identifier(row), False)
 
 
 def names_of(snapshot: Snapshot) -> set[str]:
-    """The columns of a table, those that go or come with the write included."""
+    """Columns of a table, including those that the write drops or adds."""
     return {*snapshot.schema.names, *snapshot.stored_schema.names}
 
 
 @contextmanager
 def computed(cursor: duckdb.DuckDBPyConnection, sql: str) -> Iterator[str]:
-    """The (quoted) name of a temporary table with the rows of a query, which runs once: a volatile one, too, has one answer."""
+    """Yield the quoted name of a temporary table with the rows of a query."""
+    # The query runs once, so that a volatile one has a single result.
     name = quote_identifier(f"__duckrun_{uuid.uuid4().hex}")
     cursor.execute(f"CREATE TEMP TABLE {name} AS {sql}")
     try:
         yield name
     finally:
-        with suppress(duckdb.Error):  # where a query failed, its transaction takes the table along
+        with suppress(duckdb.Error):  # the transaction of a failed query drops the table
             cursor.execute(f"DROP TABLE {name}")
 
 
 @contextmanager
 def one_moment(cursor: duckdb.DuckDBPyConnection) -> Iterator[None]:
-    """now() has one value in all queries of a block, as in those of one statement: they are one transaction of DuckDB's."""
+    """Run the block as one DuckDB transaction, so that now() has one value in all its queries."""
     cursor.execute("BEGIN TRANSACTION")
     try:
         yield
@@ -113,3 +120,9 @@ def one_moment(cursor: duckdb.DuckDBPyConnection) -> Iterator[None]:
             cursor.execute("ROLLBACK")
         raise
     cursor.execute("COMMIT")
+
+
+def counted(cursor: duckdb.DuckDBPyConnection, rows: str, where: str = "true") -> int:
+    """Number of rows of a table, or of a query in parentheses, that satisfy a condition."""
+    row = cursor.execute(f"SELECT count(*) FROM {rows} WHERE {where}").fetchone()
+    return row[0] if row else 0

@@ -1,43 +1,53 @@
-"""What the keys of a source say of the rows of a table that they can meet: the files of others are not opened."""
+"""Pruning by the keys of a source: files that cannot contain them are not opened."""
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
 
+import duckdb
+
 from duckrun.engines.duckdb.rows_to_write import types_of
 from duckrun.engines.duckdb.source import Rows
+from duckrun.engines.duckdb.steady import is_steady
 from duckrun.formats.format import Format
 from duckrun.sql.char_types import is_padded
-from duckrun.sql.names import quote_identifier, quote_literal
+from duckrun.sql.names import SIDES, columns_of, fresh_name, quote_identifier, quote_literal
+from duckrun.sql.typed import partition_literal
 from duckrun.values.rows import ScanFile
 from duckrun.values.snapshot import Snapshot
 
 _INSTANT = "TIMESTAMP WITH TIME ZONE"
 _EXACT = ("BIGINT", "INTEGER", "SMALLINT", "TINYINT", "DATE", "TIMESTAMP", _INSTANT, "VARCHAR")
 _LONGEST = 1000
-"""Letters of a bound in SQL."""
+"""Most characters of a bound in SQL."""
 _SETS = ("BIGINT", "INTEGER", "SMALLINT", "TINYINT", "DATE", "VARCHAR")
-"""Types of keys that are held against the bounds of each file, one by one; of instants these may be cut to milliseconds."""
+"""Key types that are compared with each file's bounds. Bounds of instants may be truncated to
+milliseconds.
+"""
 _FEW, _SHARE = 4, 0.5
-"""Files of a table that is not worth it, and of the files those that must be left: by their names they are read a little slower."""
+"""Limits of pruning by file name, because a scan of named files is slightly slower.
+
+Tables of up to ``_FEW`` files are not pruned, and pruning must leave at most the share ``_SHARE``.
+"""
 
 
 def key_ranges(source: Rows, keys: Sequence[str]) -> list[str]:
-    """Conditions over the columns of a table that hold for every row which has the keys of a row of the source: between which values
-    each key lies. Of types whose order is the same to all who write bounds.
+    """Conditions between the least and greatest key, which every row with a source key satisfies.
+
+    Only for types whose order is the same for every writer of bounds.
     """
     kinds = {key: str(source.types[key]) for key in keys}
     keys = [key for key, kind in kinds.items() if kind in _EXACT or kind.startswith("DECIMAL")]
     if not keys:
         return []
-    # The text of an instant, in some zones of old, says its offset without the seconds: so it is one of UTC.
+    # In UTC, because the text of an old instant in some zones omits the seconds of the offset.
     utc = {k: "timezone('UTC', {})" if kinds[k] == _INSTANT else "{}" for k in keys}
     texts = {k: f"CAST({utc[k]} AS VARCHAR)" for k in keys}
     ends = ", ".join(texts[k].format(f"{end}({quote_identifier(k)})") for k in keys for end in ("min", "max"))
-    found = source.cursor.execute(f"SELECT {ends} FROM ({source.sql})").fetchone() or ()
+    bounds = source.cursor.execute(f"SELECT {ends} FROM ({source.sql})").fetchone() or ()
     limits = []
-    for key, low, high in zip(keys, found[::2], found[1::2], strict=True):
+    for key, low, high in zip(keys, bounds[::2], bounds[1::2], strict=True):
         if low is None:
             return ["false"]
         if max(len(low), len(high)) <= _LONGEST and "\0" not in low + high:
@@ -48,10 +58,12 @@ def key_ranges(source: Rows, keys: Sequence[str]) -> list[str]:
 
 
 def files_met(form: Format, snapshot: Snapshot, source: Rows, keys: Sequence[str]) -> list[ScanFile] | None:
-    """The files of a table that can hold a row with the keys of a row of the source, by the log's bounds of each; None where these
-    leave most of them, or tell nothing.
+    """Files that may contain a row with a source key, by the log's bounds.
+
+    Returns:
+        None if the bounds prune too few files.
     """
-    if form.transacts:  # its catalog prunes files by itself
+    if form.logs is None:  # its catalog prunes files by itself
         return None
     files = snapshot.files()
     if len(files) <= _FEW:
@@ -61,24 +73,53 @@ def files_met(form: Format, snapshot: Snapshot, source: Rows, keys: Sequence[str
     for key in (key for key in keys if key in snapshot.stored_schema.names):
         kind = str(kinds[key])
         if is_padded(snapshot.schema.field(key)):
-            continue  # bounds are of the values as they are stored, with or without spaces
-        bounds = form.file_bounds(snapshot, key) if kind in _SETS and kind == str(source.types[key]) else None
+            continue  # the bounds are those of the stored values, with or without padding
+        bounds = form.logs.file_bounds(snapshot, key) if kind in _SETS and kind == str(source.types[key]) else None
         if bounds is None:
             continue
         table = quote_identifier(f"__duckrun_bounds_{uuid.uuid4().hex}")
         source.cursor.register(table[1:-1], bounds)
         try:
-            # Of each file the least key that is not below its bounds.
-            found = source.cursor.execute(
-                f"SELECT name FROM {table} WHERE low IS NULL OR high IS NULL UNION ALL "
-                f"SELECT b.name FROM (SELECT * FROM {table} WHERE low IS NOT NULL AND high IS NOT NULL) AS b "
-                f"ASOF JOIN (SELECT {quote_identifier(key)} AS key FROM ({source.sql}) WHERE {quote_identifier(key)} IS NOT NULL) AS s "
-                "ON b.low <= s.key WHERE s.key <= b.high"
+            # For each file, test the least key that is not below the lower bound.
+            matches = source.cursor.execute(
+                f"SELECT name FROM {table} WHERE low IS NULL OR high IS NULL UNION ALL SELECT b.name FROM (SELECT * "
+                f"FROM {table} WHERE low IS NOT NULL AND high IS NOT NULL) AS b ASOF JOIN (SELECT "
+                f"{quote_identifier(key)} AS key FROM ({source.sql}) WHERE {quote_identifier(key)} IS NOT NULL) AS "
+                "s ON b.low <= s.key WHERE s.key <= b.high"
             ).fetchall()
         finally:
             source.cursor.unregister(table[1:-1])
-        names = {name for (name,) in found}
+        names = {name for (name,) in matches}
         met = names if met is None else met & names
     if met is None or len(met) > _SHARE * len(files):
         return None
     return list(files.named(met).values())
+
+
+def whole_files(snapshot: Snapshot, cursor: duckdb.DuckDBPyConnection, predicate: str | None) -> list[ScanFile] | None:
+    """Files whose rows all satisfy a predicate over partition columns.
+
+    Returns:
+        None if the predicate is volatile or uses other columns.
+    """
+    if predicate is None or predicate.lower() == "true":
+        return list(snapshot.files())
+    if not snapshot.partition_columns:
+        return None
+    used = {column for _, column in columns_of(predicate, sides=SIDES)}
+    if not used or not used <= set(snapshot.partition_columns) or not is_steady(predicate, cursor):
+        return None
+    if any(is_padded(snapshot.schema.field(name)) for name in used):
+        return None  # the log has CHAR(n) values without padding
+    files = list(snapshot.files())
+    if not files:
+        return []
+    kinds = {name: str(kind) for name, kind in types_of(snapshot, cursor).items() if name in snapshot.partition_columns}
+    rows = ", ".join(
+        "(" + ", ".join([str(i), *(partition_literal(f.partition_values.get(c), kinds[c]) for c in kinds)]) + ")"
+        for i, f in enumerate(files)
+    )
+    index = quote_identifier(fresh_name("__duckrun_index", kinds))
+    names = ", ".join([index, *(quote_identifier(c) for c in kinds)])
+    matches = cursor.execute(f"SELECT {index} FROM (VALUES {rows}) AS target({names}) WHERE ({predicate})").fetchall()
+    return [files[i] for (i,) in matches]

@@ -1,4 +1,4 @@
-"""RETURNING: the rows that an attempt is about to commit, as the statement asks for them."""
+"""RETURNING: the rows that an attempt is about to commit."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ if TYPE_CHECKING:
 
 
 def give_back(transaction: Transaction, cursor: duckdb.DuckDBPyConnection, rows: str) -> None:
-    """Put what RETURNING asks for of some rows, a query that has one answer, where the statement finds it; nothing where none is
-    asked for. It is computed before the commit, so that an error in it leaves the table as it was.
+    """Compute the RETURNING list over some rows, if the statement has one.
+
+    The query ``rows`` must not be volatile.
     """
-    asked = transaction.returning
-    if asked is not None:
+    # This runs before the commit, so that an error in the list leaves the table unchanged.
+    returning = transaction.returning
+    if returning is not None:
         # On lines of its own: a comment may end the list.
-        sql = f"SELECT {asked.columns}\nFROM ({rows}) AS {quote_identifier(asked.alias)}"
-        asked.rows = cursor.execute(sql).to_arrow_table()
+        sql = f"SELECT {returning.columns}\nFROM ({rows}) AS {quote_identifier(returning.alias)}"
+        returning.rows = cursor.execute(sql).to_arrow_table()

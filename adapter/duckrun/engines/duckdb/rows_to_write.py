@@ -1,4 +1,4 @@
-"""Rows fitted to a table: cast to its types, checked row by row as they stream, sorted. One SELECT says it all."""
+"""Rows fitted to a table, in one SELECT: cast to its types, checked as they stream, sorted."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pyarrow as pa
 from duckrun.engines.duckdb.computed import Computed
 from duckrun.engines.duckdb.lake_values import Test, lake_tests
 from duckrun.engines.duckdb.source import Rows, without_type
-from duckrun.engines.duckdb.types import Types, kind_of, store_all, whole_microseconds
+from duckrun.engines.duckdb.types import Types, fit_all, kind_of, store_all, whole_microseconds
 from duckrun.engines.fit import Kind, fits, text_pattern
 from duckrun.errors import InvalidConfig, RowsOutsidePartition, SchemaMismatch, UnsupportedFeature
 from duckrun.formats.definitions import TableDefinition
@@ -31,26 +31,27 @@ from duckrun.values.partition_values import (
     no_partition_value,
     refuse_partition_type,
 )
-from duckrun.values.rows import WriteSpec
+from duckrun.values.rows import SchemaMode, WriteSpec
 from duckrun.values.snapshot import Snapshot, TableRef
 from duckrun.values.tables import order_of
 
 Filled = dict[str, tuple[str | None, str]]
-"""Column of the table -> the source's column (None: NULL) and the type to cast it to."""
+"""Column of the table -> the source's column (None: NULL) and the type to cast to."""
 
 _ROWS = "source"
 _PARTS_OF_VARIANT = re.compile(r'STRUCT\("(?:metadata" BLOB, "value|value" BLOB, "metadata)" BLOB\)')
-"""What a variant is in Arrow. Source: Delta protocol, Variant Data Type."""
+"""A variant's Arrow type. Source: Delta protocol, Variant Data Type."""
 _YEARS = {
     "DATE": ("'0001-01-01'", "'9999-12-31'"),
     "TIMESTAMP": ("'0001-01-01'", "'9999-12-31 23:59:59.999999'"),
     "TIMESTAMP WITH TIME ZONE": ("'0001-01-01 00:00:00+00'", "'9999-12-31 23:59:59.999999+00'"),
 }
-"""Type -> the first and last value that every reader has."""
+"""Type -> first and last value that every reader supports."""
 
 
 def types_of(snapshot: Snapshot, cursor: duckdb.DuckDBPyConnection) -> dict[str, Any]:
-    """The DuckDB types of a table's columns. By their names: to show DuckDB an Arrow schema takes it the import of pandas."""
+    """DuckDB types of a table's columns."""
+    # Parsed from type names, because DuckDB imports pandas to convert an Arrow schema.
     if snapshot.sql_types is not None:
         return {name: _type(kind) for name, kind in snapshot.sql_types.items()}
     return {field.name: _type(_kind_of(snapshot, field)) for field in snapshot.schema}
@@ -64,18 +65,22 @@ def _kind_of(snapshot: Snapshot, field: pa.Field) -> str:
 
 
 def stored_types(form: Format, types: Types) -> dict[str, str]:
-    """The type as which each column of a new table is stored in a format. Raises SchemaMismatch."""
+    """Types as which a format stores the columns of a new table.
+
+    Raises:
+        SchemaMismatch: The format cannot store a type.
+    """
     return store_all(types, native=form.native_types)
 
 
 def differs(stored: Mapping[str, str], snapshot: Snapshot, cursor: duckdb.DuckDBPyConnection) -> bool:
-    """True if a table of columns that are stored as these types would have another schema."""
+    """True if columns of these stored types differ from the table's schema."""
     old = types_of(snapshot, cursor)
     return [(n, str(k)) for n, k in old.items()] != [(n, str(_type(k))) for n, k in stored.items()]
 
 
 def taking_types(rows: Rows, kinds: Mapping[str, Any]) -> Rows:
-    """The same rows; a column of nothing but NULL, which has no type of its own, takes that of the table's column."""
+    """Give columns of untyped NULLs the types of the table's columns."""
     targets = {name.lower(): kind for name, kind in kinds.items()}
     types = {name: (kind, targets[name.lower()]) for name, kind in rows.types.items() if name.lower() in targets}
     if any("INTEGER" in str(kind) and not fits(kind_of(kind), kind_of(target)) for kind, target in types.values()):
@@ -103,13 +108,23 @@ def fitted(
     snapshot: Snapshot | None = None,
     definition: TableDefinition | None = None,
     computed: Computed | None = None,
+    has_computed: bool = False,
     assigned: Collection[str] = (),
 ) -> Rows:
-    """The SELECT that is written: cast, checked row by row as it streams, sorted. A ``definition`` is that of the table as
-    it will be; without one, the constraints and the sort order of the snapshot hold. Columns that the rows have not are ``computed``. Columns of the
-    source in ``assigned`` are cast as an INSERT casts them.
+    """Build the SELECT that is written: cast, checked row by row as it streams, sorted.
 
-    The checks stand in the SELECT list: a filter that fails could be moved below a join and see other rows.
+    Args:
+        ref: The table, for messages.
+        rows: Rows to fit.
+        filled: Source and type of each column.
+        partition_by: Partition columns, whose values are checked.
+        spec: Write whose sort order and bounds apply.
+        snapshot: The table before the write.
+        definition: The table after the write; without it, the snapshot's constraints and order
+            apply.
+        computed: Values of the columns that the rows lack.
+        has_computed: True if the rows have the values of identity columns already.
+        assigned: Source columns that are cast as an INSERT casts them.
     """
     casts = ", ".join(
         f"{_cast(name, source, kind, rows, loosely=source in assigned)} AS {quote_identifier(name)}"
@@ -130,6 +145,8 @@ def fitted(
         (f.name, test) for f in schema or () if f.name not in variants for test in _inside(quote_identifier(f.name), f)
     ]
     checked = _checks(filled, partition_by, spec, not_null, checks, inside, computed, _own_tests(filled, whole))
+    # The checks are in the SELECT list: DuckDB could push a failing filter below a join, where it
+    # would see other rows.
     columns = ", ".join(
         f"{checked[name]} AS {quote_identifier(name)}" if name in checked else quote_identifier(name) for name in filled
     )
@@ -139,17 +156,92 @@ def fitted(
     inner = _with_computed(inner, filled, computed)
     sql = f"SELECT {columns}{along} FROM ({inner}) AS {_ROWS}"
     types = {name: _type(kind) for name, (_, kind) in filled.items()}
-    return Rows(rows.cursor, sql, types, rows.one_shot, order, rows.carried)
+    numbering = {} if computed is None or has_computed else computed.numbering(filled)
+    return Rows(rows.cursor, sql, types, rows.one_shot, order, rows.carried, numbering)
+
+
+def finished(
+    form: Format,
+    rows: Rows,
+    snapshot: Snapshot,
+    schema_mode: SchemaMode = "fail",
+    *,
+    spec: WriteSpec | None = None,
+    cast: Collection[str] = (),
+    has_computed: bool = False,
+) -> Rows:
+    """Fit rows to an existing table, and check its constraints as the rows stream.
+
+    The table's generated, identity and default columns are filled if the rows lack them.
+
+    Args:
+        form: Format of the table.
+        rows: Rows to fit.
+        snapshot: Table to fit to, possibly with the schema after this commit.
+        schema_mode: How columns that the table lacks are treated.
+        spec: Write whose sort order and bounds apply.
+        cast: Columns that only need to be castable to the table's types.
+        has_computed: True if the computed columns have their values already.
+    """
+    target = types_of(snapshot, rows.cursor)
+    columns = Computed.of(form, snapshot.ref, snapshot, target)
+    filled = fit_all(rows.types, target, schema_mode, cast=cast, native=form.native_types, optional=columns.optional)
+    return fitted(
+        snapshot.ref,
+        rows,
+        filled,
+        snapshot.partition_columns if form.logs is not None else (),
+        spec=spec,
+        snapshot=snapshot,
+        computed=columns,
+        has_computed=has_computed,
+    )
+
+
+def cast_to_table(
+    form: Format,
+    rows: Rows,
+    snapshot: Snapshot,
+    schema_mode: SchemaMode,
+    *,
+    cast: Collection[str],
+    assigned: Collection[str],
+    more_types: Mapping[str, Any],
+) -> Rows:
+    """Cast the source of a merge to a table's types, without checks.
+
+    Args:
+        form: Format of the table.
+        rows: Rows to cast.
+        snapshot: Table, possibly with the schema after this commit.
+        schema_mode: How columns that the table lacks are treated.
+        cast: Columns that only need to be castable to the table's types.
+        assigned: Columns that are cast as an INSERT casts them.
+        more_types: Types of additional columns that are not the table's.
+    """
+    target = {**types_of(snapshot, rows.cursor), **more_types}
+    optional = Computed.of(form, snapshot.ref, snapshot, target).optional
+    filled = fit_all(
+        rows.types,
+        target,
+        schema_mode,
+        cast=cast,
+        assigned=assigned,
+        native=form.native_types,
+        optional=optional,
+    )
+    to_cast = {name: by for name, by in filled.items() if by[0] is not None or name not in optional}
+    return fitted(snapshot.ref, rows, to_cast, (), assigned=assigned)
 
 
 @functools.cache
 def _type(kind: str) -> Any:
-    """DuckDB's type of a name; parsing it takes as long as a small query."""
+    """Parse a DuckDB type name, cached because a parse takes as long as a small query."""
     return duckdb.type(kind)
 
 
 def _with_limits(sql: str, filled: Filled, schema: pa.Schema | None) -> str:
-    """SELECT of rows whose CHAR(n) and VARCHAR(n) are as Spark writes them."""
+    """SELECT of rows with CHAR(n) and VARCHAR(n) values padded and limited as by Spark."""
     values = {
         f.name: fitting(quote_identifier(f.name), f)
         for f in schema or ()
@@ -160,16 +252,16 @@ def _with_limits(sql: str, filled: Filled, schema: pa.Schema | None) -> str:
 
 
 def _with_computed(sql: str, filled: Filled, computed: Computed | None) -> str:
-    """SELECT of rows with the values that the table computes in the columns that they have not."""
+    """SELECT of rows with the computed values of columns that they lack."""
     if computed is None:
         return sql
-    made = {name: computed.filled(name) for name, (source, _) in filled.items() if source is None}
-    values = ", ".join(f"{text} AS {quote_identifier(name)}" for name, text in made.items() if text is not None)
+    expressions = {name: computed.filled(name) for name, (source, _) in filled.items() if source is None}
+    values = ", ".join(f"{text} AS {quote_identifier(name)}" for name, text in expressions.items() if text is not None)
     return f"SELECT * REPLACE ({values}) FROM ({sql}) AS {_ROWS}" if values else sql
 
 
 def _cast(name: str, source: str | None, kind: str, rows: Rows, *, loosely: bool = False) -> str:
-    """A column of the source in the table's type; a value that has no place in it fails, and says in which column."""
+    """Cast a source column to the table's type; an unfitting value raises with its column."""
     if source is None:
         return f"CAST(NULL AS {kind})"
     column = quote_identifier(source)
@@ -181,11 +273,14 @@ def _cast(name: str, source: str | None, kind: str, rows: Rows, *, loosely: bool
     tried = _exactly(tried, column, kind_of(rows.types[source]), kind_of(_type(kind)))
     value = f"left(CAST({column} AS VARCHAR), 100)"
     message = f"{quote_literal(f'column {name} cannot hold the value ')} || {value} || {quote_literal(f' as {kind}')}"
-    return f"CASE WHEN {column} IS NULL OR {tried} IS NOT NULL THEN {tried} ELSE CAST({raising(SchemaMismatch, message)} AS {kind}) END"
+    return (
+        f"CASE WHEN {column} IS NULL OR {tried} IS NOT NULL THEN {tried} ELSE "
+        f"CAST({raising(SchemaMismatch, message)} AS {kind}) END"
+    )
 
 
 def _exactly(tried: str, column: str, source: Kind, target: Kind) -> str:
-    """A cast that is NULL where it would change what a value says; a type that fits has none of those."""
+    """Make a cast NULL if it would change the value; a fitting type needs no test."""
     if fits(source, target) or target.name == "text":
         return tried
     same = f"{tried} = {column}"
@@ -196,7 +291,7 @@ def _exactly(tried: str, column: str, source: Kind, target: Kind) -> str:
 
 
 def _order_of(ref: TableRef, filled: Filled, spec: WriteSpec | None, table_order: Sequence[str]) -> tuple[str, ...]:
-    """The columns to sort by: those of the spec, else those that the table says."""
+    """Columns to sort by: the spec's, else the table's."""
     if spec is not None and spec.sort_by:
         unknown = [c for c in spec.sort_by if c not in filled]
         if unknown:
@@ -205,22 +300,24 @@ def _order_of(ref: TableRef, filled: Filled, spec: WriteSpec | None, table_order
     return tuple(c for c in table_order if c in filled)
 
 
-def refuse_outside(ref: TableRef, rows: Rows, within: str, asked: str) -> None:
-    """Raise RowsOutsidePartition if a row is there for which ``within`` is not true, with the count and three of them."""
+def refuse_outside(ref: TableRef, rows: Rows, within: str, condition: str) -> None:
+    """Raise RowsOutsidePartition with the number of rows outside ``within`` and three of them."""
     columns = list(rows.types)[:6]
     names = ", ".join(quote_identifier(c) for c in columns)
     outside = f"SELECT {names}, count(*) OVER () FROM ({rows.sql}) AS {_ROWS} WHERE ({within}) IS NOT TRUE LIMIT 3"
-    found = rows.cursor.execute(outside).fetchall()
-    if found:
-        shown = "; ".join(", ".join(f"{c} = {v}" for c, v in zip(columns, row, strict=False)) for row in found)
+    examples = rows.cursor.execute(outside).fetchall()
+    if examples:
+        shown = "; ".join(", ".join(f"{c} = {v}" for c, v in zip(columns, row, strict=False)) for row in examples)
         raise RowsOutsidePartition(
-            f"Table {ref}: {found[0][-1]} rows lie outside the part being written ({asked}): {shown[:500]}. Nothing was written."
+            f"Table {ref}: {examples[0][-1]} rows lie outside the part being written ({condition}): {shown[:500]}. "
+            "Nothing was written."
         )
 
 
 def _inside(value: str, field: pa.Field, depth: int = 0) -> Iterator[tuple[str, str]]:
-    """What holds of a value whose type has parts that may not be NULL, as (SQL, the part's name). As for Spark and delta_rs, a
-    struct that is NULL has no such part.
+    """Conditions for NOT NULL parts of a nested value, as (SQL, the part's name).
+
+    As in Spark and delta_rs, a NULL struct has no such part.
     """
     if pa.types.is_struct(field.type):
         for part in field.type:
@@ -235,16 +332,16 @@ def _inside(value: str, field: pa.Field, depth: int = 0) -> Iterator[tuple[str, 
             yield f"({value} IS NULL OR len({broken}) = 0)", f"element.{name}"
 
 
-def _outside(asked: str, columns: Sequence[str], done: str) -> str:
-    """SQL text of the message about a row that lies outside what is being written or replaced: its first columns."""
+def _outside(condition: str, columns: Sequence[str], done: str) -> str:
+    """SQL of the message about a row outside the written or replaced part: its first columns."""
     shown = " || ', ' || ".join(
         f"{quote_literal(c + ' = ')} || coalesce(CAST({quote_identifier(c)} AS VARCHAR), 'NULL')" for c in columns[:6]
     )
-    return f"{quote_literal(f'a row lies outside the part being {done} ({asked}): ')} || {shown}"
+    return f"{quote_literal(f'a row lies outside the part being {done} ({condition}): ')} || {shown}"
 
 
 def _own_tests(filled: Filled, table: TableDefinition | Snapshot | None) -> list[Test]:
-    """What a DuckLake's files ask of values."""
+    """Tests for values that DuckLake's files cannot hold."""
     if table is None or table.sql_types is None:
         return []
     kinds = {name: kind for name, (_, kind) in filled.items()}
@@ -259,10 +356,10 @@ def _checks(
     checks: Mapping[str, str],
     inside: Sequence[tuple[str, tuple[str, str]]],
     computed: Computed | None = None,
-    own: Sequence[Test] = (),
+    tests_of_format: Sequence[Test] = (),
 ) -> dict[str, str]:
-    """Column -> expression that raises for a row that may not be written, and is the column otherwise."""
-    tests: list[Test] = [*own]
+    """Column -> expression that raises for an invalid row, and is the column otherwise."""
+    tests: list[Test] = [*tests_of_format]
     for name in partition_by:
         refuse_partition_type(name, filled[name][1])
         if filled[name][1] == "VARCHAR":
@@ -270,7 +367,10 @@ def _checks(
             message = quote_literal(no_partition_value(name))
             tests.append((name, f"{column} IS NULL OR {column} NOT IN ({none})", SchemaMismatch, message))
             folder = f"strlen({quote_literal(quote(name, safe='') + '=')}) + strlen(url_encode({column}))"
-            message = f"{quote_literal(f'partition column {name} holds a text too long for the name of a folder: ')} || left({column}, 60)"
+            message = (
+                f"{quote_literal(f'partition column {name} holds a text too long for the name of a folder: ')} || "
+                f"left({column}, 60)"
+            )
             tests.append((name, f"({folder} <= {LONGEST_PARTITION}) IS NOT FALSE", SchemaMismatch, message))
     for name, (_, stored) in filled.items():
         if stored in _YEARS:
@@ -278,10 +378,10 @@ def _checks(
             test = f"({quote_identifier(name)} BETWEEN {first} AND {last}) IS NOT FALSE"
             tests.append((name, test, SchemaMismatch, quote_literal(outside_years(name))))
     bounds = () if spec is None else ((spec.predicate, "replaced"), (spec.within, "written"))
-    for asked, done in bounds:
-        if spec is not None and asked is not None:
-            test = f"({transpile(asked, spec.dialect, 'duckdb')}) IS TRUE"
-            tests.append((next(iter(filled)), test, RowsOutsidePartition, _outside(asked, list(filled), done)))
+    for bound, done in bounds:
+        if spec is not None and bound is not None:
+            test = f"({transpile(bound, spec.dialect, 'duckdb')}) IS TRUE"
+            tests.append((next(iter(filled)), test, RowsOutsidePartition, _outside(bound, list(filled), done)))
     for name in not_null:
         if name in filled:
             message = quote_literal(f"column {name} is NOT NULL, and the data has a NULL in it")
@@ -292,13 +392,16 @@ def _checks(
             tests.append((name, test, SchemaMismatch, message))
     for key, condition in checks.items():
         message = quote_literal(f"a row breaks the constraint {key} ({condition})")
-        # Spark takes a condition that is NULL for broken, unlike SQL's own CHECK.
+        # In Spark a NULL condition breaks the constraint, unlike in SQL's CHECK.
         test = transpile(condition, "spark", "duckdb")
         why = why_not_scalar(test, filled)
-        if why is not None:  # the log may be another's: nothing of it may read files, settings or other tables
+        # A foreign writer may have put the condition into the log: it must not read files, settings
+        # or tables.
+        if why is not None:
             raise UnsupportedFeature(
-                f"the constraint {key} ({condition}) has {why}: only columns of the row and deterministic scalar functions are computed. "
-                f"Nothing was written; ALTER TABLE … DROP CONSTRAINT {key}, if the rows need not fulfil it"
+                f"the constraint {key} ({condition}) has {why}: only columns of the row and deterministic scalar "
+                f"functions are computed. Nothing was written; ALTER TABLE … DROP CONSTRAINT {key}, if the rows "
+                "need not fulfil it"
             )
         tests.append((next(iter(filled)), f"({test}) IS TRUE", SchemaMismatch, message))
     for name, expression in ({} if computed is None else computed.generated).items():

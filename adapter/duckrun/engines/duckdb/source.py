@@ -1,11 +1,11 @@
-"""What can be written by DuckDB: any tabular value, as a SELECT on a cursor."""
+"""Sources of a write by DuckDB: any tabular value as a SELECT on a cursor."""
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field as field_of
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from duckrun.sql.raising import marked
 from duckrun.sql.typed import in_arrow
 from duckrun.values.checked import spec
 from duckrun.values.columns import refuse_twins
+from duckrun.values.computed import NumberedBy
 from duckrun.values.rows import Dialect
 
 
@@ -31,7 +32,8 @@ class SQL:
 
     Example::
 
-        s.execute("sales.cheap", WriteSpec("overwrite"), SQL("select * from sales.orders where price < 3"))
+        cheap = SQL("select * from sales.orders where price < 3")
+        s.execute("sales.cheap", WriteSpec("overwrite"), cheap)
     """
 
     text: str
@@ -40,7 +42,7 @@ class SQL:
 
 @dataclass(frozen=True)
 class SqlOnCursor:
-    """A SELECT over names that only one DuckDB cursor sees (temp views, variables)."""
+    """A SELECT over names that only one DuckDB cursor sees (temporary views, variables)."""
 
     cursor: duckdb.DuckDBPyConnection
     text: str
@@ -48,31 +50,38 @@ class SqlOnCursor:
 
 @dataclass
 class Rows:
-    """Rows to write: a SELECT that runs on ``cursor``. ``one_shot`` rows can be read a single time. Files hold them by ``order``.
-    The columns that are ``carried`` (their names are quoted) say which row of the table each one was: they go along and are not written.
-    """
+    """Rows to write, as a SELECT on a cursor."""
 
     cursor: duckdb.DuckDBPyConnection
     sql: str
     types: dict[str, Any]
     one_shot: bool = False
+    """True if the rows can be read only once."""
     order: tuple[str, ...] = ()
+    """Columns that files are sorted by."""
     carried: tuple[str, ...] = ()
+    """Quoted columns that identify the old row of each row. They are passed along and not written.
+    """
+    numbered: Mapping[str, NumberedBy] = field_of(default_factory=dict)
+    """Identity columns that number these rows."""
 
     def ordered(self, first: Sequence[str] = ()) -> str:
-        """The SELECT in this order, behind that of some columns which come ``first``."""
+        """The SELECT, sorted by the columns ``first`` and then by ``order``."""
         columns = [*first, *(column for column in self.order if column not in first)]
         return f"SELECT * FROM ({self.sql}){order_by(columns)}" if columns else self.sql
 
     def relation(self) -> duckdb.DuckDBPyRelation:
+        """The sorted SELECT as a DuckDB relation."""
         return self.cursor.sql(self.ordered())
 
 
 @contextmanager
 def rows_of(value: Any, cursor: duckdb.DuckDBPyConnection, scratch: str) -> Iterator[Rows]:
-    """Any tabular value as Rows; what it needs on the cursor or on disk is gone afterwards.
+    """Yield any tabular value as Rows; then remove its names on the cursor and its files.
 
-    Raises InvalidConfig for a value that is no table, SchemaMismatch for one that has no Arrow form.
+    Raises:
+        InvalidConfig: The value is not tabular.
+        SchemaMismatch: The value has no Arrow type.
     """
     if isinstance(value, LazyRows) and not value.is_held and hasattr(value.source, "as_rows"):
         yield value.source.as_rows()
@@ -91,14 +100,22 @@ def rows_of(value: Any, cursor: duckdb.DuckDBPyConnection, scratch: str) -> Iter
 
 
 def select(cursor: duckdb.DuckDBPyConnection, sql: str, one_shot: bool = False) -> Rows:
-    """The rows of a query. Raises SchemaMismatch for a statement without rows, and for two columns of one name."""
+    """Rows of a query.
+
+    Raises:
+        SchemaMismatch: The statement returns no rows, or two columns of one name.
+    """
     return rows_of_relation(cursor, sql, cursor.sql(sql), one_shot)
 
 
 def rows_of_relation(
     cursor: duckdb.DuckDBPyConnection, sql: str, relation: duckdb.DuckDBPyRelation | None, one_shot: bool = False
 ) -> Rows:
-    """The rows of a query that is bound already. Raises as ``select()`` does."""
+    """Rows of a query that is bound already.
+
+    Raises:
+        SchemaMismatch: As for select().
+    """
     if relation is None:
         raise SchemaMismatch("the statement returns no rows and no columns")
     refuse_twins(relation.columns)
@@ -109,11 +126,12 @@ def _rows_of(value: Any, cursor: duckdb.DuckDBPyConnection, name: str, file: Pat
     if isinstance(value, LazyRows):
         value = value.reader()
     if isinstance(value, duckdb.DuckDBPyRelation):
-        # It lives on another cursor or instance, whose temporary objects this one does not see: its rows come as a stream.
+        # It lives on another cursor or instance, whose temporary objects this cursor does not see,
+        # so its rows are streamed.
         for column, kind in zip(value.columns, value.types, strict=True):
             if "VARIANT" in str(kind):
                 raise without_arrow_form(column, str(kind))
-        unknown = _without_type(value)  # a query on its cursor would end the stream
+        unknown = _without_type(value)  # before the stream begins, which a query on its cursor would end
         rows = _of_arrow(cursor, name, value.to_arrow_reader(batch_size=100_000))
         rows.types.update(unknown)
         return rows
@@ -128,38 +146,43 @@ def _rows_of(value: Any, cursor: duckdb.DuckDBPyConnection, name: str, file: Pat
         return _of_arrow(cursor, name, pa.RecordBatchReader.from_stream(value))
     raise InvalidConfig(
         f"A {type(value).__module__}.{type(value).__qualname__} cannot be written as a table on the duckdb engine; "
-        "give a pyarrow Table, RecordBatchReader or Dataset, a pandas or polars frame, a DuckDB relation, a Frame or duckrun.SQL."
+        "give a pyarrow Table, RecordBatchReader or Dataset, a pandas or polars frame, a DuckDB relation, a Frame "
+        "or duckrun.SQL."
     )
 
 
-def _of_arrow(cursor: duckdb.DuckDBPyConnection, name: str, given: Any) -> Rows:
-    """The rows of an Arrow table, stream or dataset; of the latter DuckDB reads the files itself, as often as it needs."""
-    if not given.schema.names:
+def _of_arrow(cursor: duckdb.DuckDBPyConnection, name: str, data: Any) -> Rows:
+    """Rows of an Arrow table, stream or dataset. DuckDB reads a dataset's files again as needed."""
+    if not data.schema.names:
         raise SchemaMismatch("the rows have no columns; a table has at least one")
-    refuse_twins(given.schema.names)  # DuckDB would call the second X_1
-    rows = select(cursor, *register(cursor, name, _instants_in_microseconds(given)))
-    for field in given.schema:
+    refuse_twins(data.schema.names)  # DuckDB would rename the second to X_1
+    rows = select(cursor, *register(cursor, name, _instants_in_microseconds(data)))
+    for field in data.schema:
         rows.types[field.name] = untyped(rows.types[field.name], field.type)
     return rows
 
 
 def without_type(rows: Rows) -> dict[str, Any]:
-    """The columns of a query that are, or hold, NULL without a type, which DuckDB shows as INTEGER; nothing is computed."""
+    """Columns of a query that contain untyped NULL, which DuckDB shows as INTEGER.
+
+    Nothing is computed.
+    """
     return {} if rows.one_shot else _without_type(rows.relation())
 
 
 def _without_type(relation: duckdb.DuckDBPyRelation) -> dict[str, Any]:
     one = "SELECT typeof(COLUMNS(*)) FROM (SELECT 1) LEFT JOIN (SELECT * FROM __duckrun_given LIMIT 0) ON true"
-    found = relation.query("__duckrun_given", one).fetchone()
-    assert found is not None, "a left join has a row"
-    kinds = dict(zip(relation.columns, found[1:], strict=True))
+    row = relation.query("__duckrun_given", one).fetchone()
+    assert row is not None, "a left join has a row"
+    kinds = dict(zip(relation.columns, row[1:], strict=True))
     return {name: duckdb.type(kind) for name, kind in kinds.items() if '"NULL"' in kind}
 
 
 def _instants_in_microseconds(rows: Any) -> Any:
-    """The same rows, without the nanoseconds of instants: DuckDB, which has none, would cut them off without a word.
+    """Cast nanosecond instants to microseconds, because DuckDB would truncate them silently.
 
-    Raises SchemaMismatch (a stream: as it is read) for a value that is no whole number of microseconds.
+    Raises SchemaMismatch for a value that is not whole microseconds; a stream raises while it is
+    read.
     """
     wanted = {
         field.name: pa.timestamp("us", field.type.tz)
@@ -200,26 +223,28 @@ def _polars(value: Any, cursor: duckdb.DuckDBPyConnection, name: str, file: Path
         return _of_arrow(cursor, name, value.to_arrow())
     if not isinstance(value, polars.LazyFrame):
         raise InvalidConfig(f"A polars {type(value).__name__} is not a table; give a DataFrame or a LazyFrame.")
-    # The streaming engine computes the frame to disk once: its memory does not grow, and it can be read again.
+    # The streaming engine computes the frame to disk once, in bounded memory, and it can be read
+    # again.
     empty = polars.DataFrame(schema=value.collect_schema()).to_arrow()
     exact = _instants_in_microseconds(empty) is empty
     types = _of_arrow(cursor, name, empty).types
-    # Row groups of DuckDB's own size: it holds one as it reads, and polars' are twice as large.
+    # DuckDB's row group size. DuckDB holds one row group in memory, and polars' are twice as large.
     value.sink_parquet(file, row_group_size=122_880)
     if not exact:
-        from pyarrow.dataset import dataset  # it imports pandas, for whoever writes anything
+        from pyarrow.dataset import dataset  # here, because it imports pandas
 
         return _of_arrow(cursor, name, dataset(file))
     shapes = [quote_identifier(column) for column, kind in types.items() if str(kind).startswith("GEOMETRY")]
-    made = ", ".join(f"ST_GeomFromWKB({column}) AS {column}" for column in shapes)  # polars' files hold bytes alone
-    chosen = f"* REPLACE ({made})" if shapes else "*"
+    # polars' files have only the bytes
+    geometries = ", ".join(f"ST_GeomFromWKB({column}) AS {column}" for column in shapes)
+    chosen = f"* REPLACE ({geometries})" if shapes else "*"
     return Rows(cursor, f"SELECT {chosen} FROM read_parquet({quote_literal(file.as_posix())})", types)
 
 
 def schema_of_types(types: Mapping[str, Any], cursor: duckdb.DuckDBPyConnection) -> pa.Schema:
-    """The Arrow schema of columns of DuckDB's types, given by name or as its values."""
+    """Arrow schema of columns with DuckDB types, as type names or type values."""
     kinds = {name: str(kind) for name, kind in types.items()}
-    # DuckDB is asked for each type once: a table of 2,000 columns has few.
+    # Convert each type once: a table of 2,000 columns has few different types.
     each = list(dict.fromkeys(kinds.values()))
     typed = (in_arrow(duckdb.type(kind)) if "VARIANT" in kind else kind for kind in each)
     nulls = ", ".join(f"CAST(NULL AS {kind})" for kind in typed)
@@ -228,14 +253,15 @@ def schema_of_types(types: Mapping[str, Any], cursor: duckdb.DuckDBPyConnection)
 
 
 def arrow_reader(rows: Rows) -> pa.RecordBatchReader:
-    """The rows as a stream of Arrow batches."""
+    """Stream the rows as Arrow batches."""
     reader = rows.relation().to_arrow_reader(batch_size=100_000)
     schema = in_utc(reader.schema)
     return reader if schema.equals(reader.schema) else reader.cast(schema)
 
 
 def in_utc(schema: pa.Schema) -> pa.Schema:
-    """A schema whose instants are shown in UTC: DuckDB gives them in the TimeZone of the cursor, and Delta has one alone."""
+    """Set the zone of a schema's instants to UTC."""
+    # DuckDB returns instants in the cursor's TimeZone, and Delta has UTC only.
     return pa.schema([field.with_type(_in_utc(field.type)) for field in schema], schema.metadata)
 
 
@@ -252,12 +278,14 @@ def _in_utc(kind: pa.DataType) -> pa.DataType:
 
 
 def spool(rows: Rows) -> Rows:
-    """The same rows in a temporary table of the cursor, which spills to disk: they can be read again."""
+    """Copy the rows to a temporary table of the cursor, which spills to disk and can be reread."""
     name = f"__duckrun_spool_{uuid.uuid4().hex}"
     rows.cursor.execute(f"CREATE TEMP TABLE {quote_identifier(name)} AS {rows.sql}")
-    return Rows(rows.cursor, f"SELECT * FROM {quote_identifier(name)}", rows.types, order=rows.order)
+    return Rows(
+        rows.cursor, f"SELECT * FROM {quote_identifier(name)}", rows.types, order=rows.order, numbered=rows.numbered
+    )
 
 
 def order_by(columns: Sequence[str]) -> str:
-    """An ORDER BY clause, or nothing."""
+    """ORDER BY clause, or an empty string."""
     return " ORDER BY " + ", ".join(quote_identifier(c) for c in columns) if columns else ""

@@ -1,4 +1,4 @@
-"""SQL that DuckDB runs for this library: pinned scans, checks that raise our errors, and those errors on the way out."""
+"""SQL helpers: pinned scans, reads of files, and the translation of errors into this library's."""
 
 from __future__ import annotations
 
@@ -33,9 +33,12 @@ from duckrun.values.names import folder_of, url_of
 from duckrun.values.rows import ReadSpec
 
 _ELSEWHERE = re.compile(r"/[A-Za-z][A-Za-z0-9+.-]+:/.*\.parquet")
-"""A URI behind the folder of a table: DuckDB takes each path of a log, but for one that begins with a slash, for one below it."""
+"""A URI appended to a table's folder.
 
-# As delta_scan() writes it, and as DuckDB gives it back in the query of a relation.
+DuckDB takes each path of a log as relative to the folder, unless it begins with a slash.
+"""
+
+# As we write delta_scan(), and as DuckDB prints it in the query of a relation.
 _SCAN = re.compile(r"delta_scan\('((?:[^']|'')*)', \(?\"?version\"? (?:=>|:=|=) (\d+)", re.IGNORECASE)
 
 _ATTACHED = re.compile(r'"(delta (\d+) [0-9a-f]{16} ((?:[^"]|"")*))"')
@@ -45,25 +48,35 @@ _OF_CATALOG = re.compile(rf'"ducklake [\d.s]+ ((?:[^"]|"")*)"\.({_NAME})\.({_NAM
 
 
 def attached(connection: duckdb.DuckDBPyConnection, location: str, version: int, mark: str) -> str | None:
-    """A name, quoted, for the rows of a table at one version, whose log is then opened once in a DuckDB instance and not by
-    each query (it lists the files again for a query with a filter); None where the instance holds as many of them as it may. ``mark`` tells this version from others of its number.
+    """Attach a table at one version, so that the instance opens its log once and not per query.
 
-    They stay for as long as the instance: nobody knows which queries are to come.
+    An unattached scan lists the files again for each query with a filter. An attached table stays
+    for the life of the instance, because later queries may use it.
+
+    Args:
+        connection: DuckDB instance.
+        location: Location of the table.
+        version: Version to read.
+        mark: Identity of the version, which distinguishes it from another table's at this location.
+
+    Returns:
+        Quoted name of the rows; None if the instance has the maximum number of attached tables.
     """
-    # The name says what it is, for scans_in(). DuckDB does not tell cases apart in it, so it holds what does.
+    # scans_in() parses the name. DuckDB ignores letter case in names, so a hash distinguishes
+    # locations.
     mark = hashlib.sha256(f"{mark} {location}".encode()).hexdigest()[:16]
     name = f"delta {version} {mark} {location}"
     cursor = connection.cursor()
-    found = cursor.execute("SELECT database_name FROM duckdb_databases() WHERE type = 'delta'").fetchall()
-    if (name,) not in found:
-        if len(found) >= _MOST_ATTACHED:
+    names = cursor.execute("SELECT database_name FROM duckdb_databases() WHERE type = 'delta'").fetchall()
+    if (name,) not in names:
+        if len(names) >= _MOST_ATTACHED:
             return None
         _attach(cursor, name, location, version)
     return quote_identifier(name)
 
 
 def attach_again(connection: duckdb.DuckDBPyConnection, query: str) -> None:
-    """Attach to a new instance the tables that a query reads by the names of attached()."""
+    """Attach to a new instance the tables that a query reads by names of attached()."""
     for name, version, location in _ATTACHED.findall(query):
         _attach(connection, name.replace('""', '"'), location.replace('""', '"'), int(version))
 
@@ -76,8 +89,9 @@ def _attach(connection: duckdb.DuckDBPyConnection, name: str, location: str, ver
 
 
 def scans_in(query: str) -> Reads:
-    """The tables that a query of DuckDB's reads by delta_scan(), attached() or a DuckLake's catalog, each at the oldest version that it
-    names.
+    """Tables that a DuckDB query reads, each at the oldest version that the query names.
+
+    It finds delta_scan(), names of attached(), and names of a DuckLake catalog.
     """
     named = [
         (unquote(url.replace("''", "'")).removeprefix("file://"), version) for url, version in _SCAN.findall(query)
@@ -85,21 +99,25 @@ def scans_in(query: str) -> Reads:
     named += [(location.replace('""', '"'), version) for _, version, location in _ATTACHED.findall(query)]
     for root, schema, name, version in _of_catalogs(query):
         named.append(("/".join((root, TABLES, folder_of(schema), folder_of(name))), version))
-    found: dict[str, Read] = {}
+    reads: dict[str, Read] = {}
     for location, version in named:
-        found[location] = Read(int(version)).with_(found.get(location))
-    return Reads(found)
+        reads[location] = Read(int(version)).with_(reads.get(location))
+    return Reads(reads)
 
 
 def _of_catalogs(query: str) -> Iterator[tuple[str, str, str, str]]:
-    """The root, schema, name and version of each table that a query reads by a DuckLake's catalog."""
+    """Root, schema, name and version of each table that a query reads from a DuckLake catalog."""
     for root, *names, version in _OF_CATALOG.findall(query):
         schema, name = (part[1:-1].replace('""', '"') if part.startswith('"') else part for part in names)
         yield root.replace('""', '"'), schema, name, version
 
 
 def select_sql(source: str, spec: ReadSpec, names: Sequence[str], table: str) -> str:
-    """SELECT of a ReadSpec's columns and rows. Raises InvalidConfig for a column that the table has not."""
+    """SELECT of a ReadSpec's columns and rows.
+
+    Raises:
+        InvalidConfig: The table lacks a column.
+    """
     unknown = [c for c in spec.columns or () if c not in names]
     if unknown:
         raise InvalidConfig(f"Table {table} has no column {', '.join(unknown)}; it has {', '.join(names)}.")
@@ -109,7 +127,10 @@ def select_sql(source: str, spec: ReadSpec, names: Sequence[str], table: str) ->
 
 
 def files_sql(format: str, path: str, options: Mapping[str, Any]) -> str:
-    """SELECT of the rows of Parquet or CSV files by Spark's options: a CSV has no header and only strings unless asked."""
+    """SELECT of the rows of Parquet or CSV files, by Spark's options.
+
+    By default a CSV file has no header, and all columns are strings.
+    """
     folder = not Path(path).suffix and "*" not in path
     files = quote_literal(f"{path.rstrip('/')}/**/*.{format}" if folder else path)
     if format == "parquet":
@@ -123,14 +144,14 @@ def files_sql(format: str, path: str, options: Mapping[str, Any]) -> str:
 
 _MB = 1_000_000
 _LACKED = re.compile(r"of size ([\d.]+ \w+) \(([\d.]+ \w+)/[\d.]+ \w+ used\)")
-"""What DuckDB asked for, beside what it used."""
+"""Memory that DuckDB tried to allocate, and the memory in use."""
 
 
 _EXCERPT = re.compile(r"\s*\n\s*LINE \d+: .*", re.DOTALL)
-"""The place of an error in the SQL that DuckDB was sent, where scans stand for tables."""
+"""Position of an error in the SQL that DuckDB received, which has scans in place of tables."""
 
 
-# DuckDB raises these before it looks at a row. A function that it does not know is a CatalogException.
+# DuckDB raises these before it reads a row. An unknown function is a CatalogException.
 _ABOUT_STATEMENT = (
     duckdb.BinderException,
     duckdb.CatalogException,
@@ -139,7 +160,8 @@ _ABOUT_STATEMENT = (
     duckdb.PermissionException,
     duckdb.SyntaxException,
 )
-# Every other class is that of some function's error about a value: InvalidInput, OutOfRange, Conversion, and duckdb.Error itself.
+# Some function raises each of the other classes for a value: InvalidInput, OutOfRange, Conversion,
+# and duckdb.Error itself.
 _NOT_ABOUT_ROWS = (
     duckdb.ConnectionException,
     duckdb.HTTPException,
@@ -158,23 +180,24 @@ def errors_about(
     *,
     writes: bool = True,
 ) -> Iterator[None]:
-    """Turn what engines raise into this library's errors, named for the table; ours pass, completed by the name. Of DuckDB's own, only an
-    interrupt passes, which is no error.
+    """Translate the errors of engines into this library's, with the table's name.
+
+    This library's errors pass, with the name added. Of DuckDB's errors only an interrupt passes.
 
     Args:
-        what: the beginning of the message.
-        arbiter: knows which limit would have been enough.
-        queries: those in which the tables are named that are read.
-        as_written: puts the names of a user's query into an error about that query.
+        what: Start of the message.
+        arbiter: Computes the memory limit that would have been enough.
+        queries: Queries that name the tables that are read.
+        as_written: Restores the names of a user's query in an error about that query.
         writes: False for rows that are only read.
     """
     try:
         yield
     except DuckrunError as error:
         text = str(error)
-        if what.split(",")[0].removeprefix("table ") in text:
+        if what.split(",", maxsplit=1)[0].removeprefix("table ") in text:
             raise
-        raise type(error)(f"{what}: {text}") from error
+        raise error.with_message(f"{what}: {text}") from error
     except BaseException as error:
         if _of_a_library(error):
             redact(error)
@@ -186,34 +209,35 @@ def errors_about(
         if isinstance(error, duckdb.Error) and (expired := expired_snapshot(error)) is not None:
             tables = {f"{s}.{n}" for query in queries for _, s, n, at in _of_catalogs(query) if at == expired}
             raise VersionNotReadable(
-                f"{what}: snapshot {expired}, at which {', '.join(sorted(tables)) or 'a table'} was to be read, has expired. Read the table again, by sql() or "
-                "table(name).toDF()."
+                f"{what}: snapshot {expired}, at which {', '.join(sorted(tables)) or 'a table'} was to be read, has "
+                "expired. Read the table again, by sql() or table(name).toDF()."
             ) from error
         if isinstance(error, duckdb.IOException | duckdb.HTTPException) and _ELSEWHERE.search(str(error)):
             raise UnsupportedFeature(
-                f"{what}: the log names data files by URIs, as a shallow clone does, which DuckDB does not open: {str(error).splitlines()[0]}. "
-                "Nothing was written. Run this with engine: spark, or copy the table (deep clone)."
+                f"{what}: the log names data files by URIs, as a shallow clone does, which DuckDB does not open: "
+                f"{str(error).splitlines()[0]}. Nothing was written. Run this with engine: spark, or copy the table "
+                "(deep clone)."
             ) from error
         if isinstance(error, _ABOUT_STATEMENT):
             text = _EXCERPT.sub("", str(error)).replace('Values list "', 'Table "')
             raise InvalidConfig(f"{what}: {as_written(text)}") from error
-        if _of_a_library(error) and (told := storage_error(error, what)) is not None:
-            raise told from error
+        if _of_a_library(error) and (storage_failure := storage_error(error, what)) is not None:
+            raise storage_failure from error
         if isinstance(error, duckdb.OutOfMemoryException):
-            lacked = _LACKED.search(str(error))
+            memory = _LACKED.search(str(error))
             enough = ""
-            if lacked and arbiter is not None:
-                least = arbiter.limit_for(sum(map(parse_bytes, lacked.groups())))
+            if memory and arbiter is not None:
+                least = arbiter.limit_for(sum(map(parse_bytes, memory.groups())))
                 enough = f": memory_limit {-(-least // _MB)}MB is the least that it can go on with"
             raise InvalidConfig(
-                f"{what}: DuckDB's part of the memory is too small for it: {str(error).splitlines()[0]}. Nothing was written. "
-                f"Give this process more (memory_limit, memory_fraction){enough}; do less at once (threads, max_concurrent), or run "
-                "it with engine: spark."
+                f"{what}: DuckDB's part of the memory is too small for it: {str(error).splitlines()[0]}. Nothing "
+                f"was written. Give this process more (memory_limit, memory_fraction){enough}; do less at once "
+                "(threads, max_concurrent), or run it with engine: spark."
             ) from error
         if isinstance(error, duckdb.InternalException | duckdb.FatalException):
             raise StorageError(
-                f"{what}: DuckDB failed with an internal error: {str(error).splitlines()[0]}. Nothing was written. A session opens a new "
-                "DuckDB for its next statement; run this one with engine: spark."
+                f"{what}: DuckDB failed with an internal error: {str(error).splitlines()[0]}. Nothing was written. "
+                "A session opens a new DuckDB for its next statement; run this one with engine: spark."
             ) from error
         if isinstance(error, duckdb.ConversionException) and writes:
             raise SchemaMismatch(f"{what}: a value does not fit its column: {said(error)}.") from error
@@ -229,11 +253,11 @@ def errors_about(
 
 
 def lacked_memory(error: BaseException) -> bool:
-    """True for an error of DuckDB's that memory, or the disk that it spills to, had no room, and for ours that it has caused."""
+    """True if DuckDB ran out of memory or spill disk, also as the cause of our error."""
     return any(isinstance(each, duckdb.OutOfMemoryException) for each in (error, error.__cause__))
 
 
 def _of_a_library(error: BaseException) -> bool:
-    """True for what DuckDB, delta_rs, obstore, Arrow or the operating system raise; False for a caller's own functions."""
-    own = ("_internal", "deltalake", "obstore")  # deltalake's classes are of a module that is called _internal
-    return isinstance(error, duckdb.Error | OSError | pa.ArrowException) or type(error).__module__.startswith(own)
+    """True for errors of DuckDB, delta_rs, obstore, Arrow or the OS; False for a caller's code."""
+    modules = ("_internal", "deltalake", "obstore")  # deltalake's error classes have the module _internal
+    return isinstance(error, duckdb.Error | OSError | pa.ArrowException) or type(error).__module__.startswith(modules)

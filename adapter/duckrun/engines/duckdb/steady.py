@@ -1,4 +1,4 @@
-"""Whether an expression says the same of a row each time that it is asked. DuckDB itself knows of its functions."""
+"""Test whether an expression is stable (not volatile), by DuckDB's own catalog of functions."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ import duckdb
 
 
 def is_steady(expression: str, cursor: duckdb.DuckDBPyConnection) -> bool:
-    """True if an expression (DuckDB's dialect) gives the same answer whenever a statement asks it: no function in it is
-    volatile, as far as DuckDB says so of each, and no subquery takes some rows of many.
+    """True if an expression in DuckDB's dialect gives the same result each time it is evaluated.
+
+    No function in it is volatile by DuckDB's catalog, and no subquery samples or limits rows.
     """
     return unsteady_part(expression, cursor) is None
 
 
 def unsteady_part(expression: str, cursor: duckdb.DuckDBPyConnection) -> str | None:
-    """The part of an expression that keeps it from being steady, in words; None for none."""
+    """Description of the volatile part of an expression; None if there is none."""
     answer = cursor.execute("SELECT json_serialize_sql($1)", [f"SELECT ({expression})"]).fetchone()
     tree = json.loads(answer[0]) if answer else {"error": True}
     if tree["error"]:
@@ -30,7 +31,7 @@ def unsteady_part(expression: str, cursor: duckdb.DuckDBPyConnection) -> str | N
             functions.add(node["function_name"].lower())
     if not functions:
         return None
-    # A macro may hold anything, a name that is not listed too.
+    # A macro, or a function that is not listed, may be volatile.
     known = cursor.execute(
         "SELECT lower(function_name) FROM duckdb_functions() WHERE list_contains($1, lower(function_name)) GROUP BY 1 "
         "HAVING bool_and(function_type IN ('scalar', 'aggregate', 'table') AND coalesce(stability, '') != 'VOLATILE')",

@@ -1,4 +1,4 @@
-"""What a table will be when a write is committed: its columns may be others than those of its files."""
+"""The table as a commit will leave it: its columns may differ from those of its files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ from duckrun.values.snapshot import Snapshot
 
 @dataclass(frozen=True)
 class Target(Snapshot):
-    """A snapshot whose columns change with a commit. ``schema`` is the new one; the files are those of ``version``."""
+    """A snapshot whose columns change with the commit.
+
+    ``schema`` is the new schema; the files are those of ``version``.
+    """
 
     alteration: Alteration = field(kw_only=True)
 
@@ -29,7 +32,7 @@ class Target(Snapshot):
 
 
 def altered(snapshot: Snapshot, alteration: Alteration) -> Target:
-    """The table of a snapshot with other columns."""
+    """The table of a snapshot with an altered schema."""
     values = {f.name: getattr(snapshot, f.name) for f in fields(Snapshot)}
     after = alteration.after
     changed = {"schema": after.schema, "sql_types": after.sql_types, "variants": after.variants}
@@ -39,11 +42,16 @@ def altered(snapshot: Snapshot, alteration: Alteration) -> Target:
 def target_of(
     snapshot: Snapshot, rows: Rows, mode: SchemaMode, form: Format, takes: Callable[[str], bool] = lambda column: True
 ) -> Snapshot:
-    """The snapshot itself, or a Target that has the columns of some rows that it ``takes``. Raises SchemaMismatch, InvalidConfig."""
+    """Return the snapshot, or a Target if rows bring new columns that it ``takes``.
+
+    Raises:
+        SchemaMismatch: The rows do not fit the table.
+        InvalidConfig: The schema cannot change this way.
+    """
     if mode == "fail":
         return snapshot
-    there = {name.lower() for name in snapshot.schema.names}
-    types = {name: kind for name, kind in rows.types.items() if name.lower() in there or takes(name)}
+    table_names = {name.lower() for name in snapshot.schema.names}
+    types = {name: kind for name, kind in rows.types.items() if name.lower() in table_names or takes(name)}
     stored = stored_types(form, types)
     incoming = form.fields_of(schema_of_types(stored, rows.cursor), stored)
     alteration = form.evolved(snapshot, incoming, mode)
@@ -51,12 +59,12 @@ def target_of(
 
 
 def definition_of(snapshot: Snapshot) -> TableDefinition | None:
-    """The definition to commit with the rows; None where it stays."""
+    """Definition to commit with the rows; None if it stays the same."""
     return snapshot.alteration.after if isinstance(snapshot, Target) else None
 
 
 def written_anew(snapshot: Snapshot) -> bool:
-    """True if no file of the table holds its rows in the form that they will have."""
+    """True if every file of the table must be rewritten in the new schema."""
     return isinstance(snapshot, Target) and snapshot.alteration.rewrites
 
 
@@ -69,8 +77,15 @@ def rows_of(
     row: str | None = None,
     also: Sequence[str] = (),
 ) -> str:
-    """SELECT of every row, or of those of some ``files``, in the table's new schema; ``file`` and ``row`` are names of columns that
-    say which row it is, ``also`` columns of the files that are none of the table's.
+    """SELECT of the table's rows in its new schema.
+
+    Args:
+        snapshot: The table.
+        cursor: Cursor for type lookups.
+        files: Files to read; None reads all.
+        file: Name of an additional column with the row's file.
+        row: Name of an additional column with the row's number in its file.
+        also: Columns of the files that are not the table's.
     """
     names = [quote_identifier(c) for c in snapshot.schema.names]
     if isinstance(snapshot, Target):

@@ -1,4 +1,4 @@
-"""DuckDB types and Delta types: which cast makes a value storable, and which source fits which column."""
+"""DuckDB and Delta types: casts that make a value storable, and sources that fit a column."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from duckrun.values.columns import refuse_twins
 from duckrun.values.rows import SchemaMode
 from duckrun.values.snapshot import TableRef
 
-# Delta has no unsigned, 128-bit, nanosecond or textual-only types (Delta protocol, Primitive Types).
+# Delta has no unsigned, 128-bit, nanosecond, UUID, enum or bit types (Delta protocol, Primitive
+# Types).
 _STORED_AS = {
     "utinyint": "SMALLINT",
     "usmallint": "INTEGER",
@@ -31,7 +32,7 @@ _STORED_AS = {
     "bit": "VARCHAR",
     "timestamp_s": "TIMESTAMP",
     "timestamp_ms": "TIMESTAMP",
-    "timestamp_ns": "TIMESTAMP",  # value by value: one that is no whole number of microseconds is an error
+    "timestamp_ns": "TIMESTAMP",  # a value that is not whole microseconds is an error
 }
 _REFUSED = {
     *("time", "time_ns", "time with time zone", "interval", "union", "bignum", "varint"),
@@ -44,7 +45,7 @@ Types = Mapping[str, Any]
 
 
 def untyped(kind: Any, arrow: pa.DataType) -> Any:
-    """The DuckDB type of an Arrow type, with ``"NULL"`` in the places that hold nothing but NULL, for which DuckDB has INTEGER."""
+    """DuckDB type of an Arrow type, with ``"NULL"`` for untyped parts (INTEGER in DuckDB)."""
     if pa.types.is_null(arrow):
         return duckdb.sqltypes.SQLNULL
     if not pa.types.is_nested(arrow) or kind.id not in ("list", "array", "map", "struct"):
@@ -61,7 +62,11 @@ def untyped(kind: Any, arrow: pa.DataType) -> Any:
 
 
 def spelled_by_duckdb(kind: str) -> str:
-    """A type of DuckDB's SQL in the words in which DuckDB shows it. Raises InvalidConfig for a word that it does not know."""
+    """A type name as DuckDB prints it.
+
+    Raises:
+        InvalidConfig: DuckDB does not know the type.
+    """
     try:
         return str(duckdb.type(kind))
     except duckdb.Error as error:
@@ -70,37 +75,42 @@ def spelled_by_duckdb(kind: str) -> str:
 
 @contextmanager
 def arrow_types_spelled() -> Iterator[Callable[[pa.Schema], list[str]]]:
-    """What DuckDB shows for the types of an Arrow schema, by an instance of its own: to open one takes longer than to ask it."""
+    """Yield a function that returns DuckDB's type names for an Arrow schema."""
+    # One instance for all schemas, because its start takes longer than the conversion.
     with duckdb.connect() as alone:
         yield lambda schema: [str(kind) for kind in alone.from_arrow(schema.empty_table()).types]
 
 
 def refuse_variants_inside(ref: TableRef, columns: Iterable[str]) -> None:
-    """Raise UnsupportedFeature for a table that has VARIANT inside of some columns, which DuckDB 1.5 reads and does not write as Parquet."""
+    """Raise UnsupportedFeature for nested VARIANTs."""
+    # DuckDB 1.5 reads a nested VARIANT, but cannot write it as Parquet.
     if named := ", ".join(sorted(columns)):
         raise UnsupportedFeature(
-            f"Table {ref} has VARIANT inside of {named}, and DuckDB writes a VARIANT as a column of its own only. Nothing was written. Run "
-            "this with engine: spark."
+            f"Table {ref} has VARIANT inside of {named}, and DuckDB writes a VARIANT as a column of its own only. "
+            "Nothing was written. Run this with engine: spark."
         )
 
 
 def has_variant_inside(kind: Any) -> bool:
-    """True for a list, a map or a struct with VARIANT in it."""
+    """True for a list, map or struct that contains VARIANT."""
     inner = [part for _, part in kind.children] if kind.id in ("list", "array", "map", "struct") else []
     return any(hasattr(part, "id") and (part.id == "variant" or has_variant_inside(part)) for part in inner)
 
 
 def storable(name: str, kind: Any, *, nested: bool = False, native: bool = False) -> str:
-    """The DuckDB type as which a column is stored in Delta, or (``native``) in DuckLake. Raises SchemaMismatch for a type that it does not have."""
+    """DuckDB type as which Delta, or DuckLake (``native``), stores a column.
+
+    Raises:
+        SchemaMismatch: The format cannot store the type.
+    """
     if kind.id == "null":
         raise without_type(name)
     if native and kind.id in ("union", "bignum", "varint"):
         raise SchemaMismatch(
             f"column {name!r} has the type {kind}, which DuckLake cannot store; cast it, for instance to VARCHAR"
         )
-    if not native and (
-        kind.id in _REFUSED or (nested and kind.id in ("timestamp_ns", "variant"))
-    ):  # the values inside of others are not looked at
+    # Values of nested timestamp_ns are not checked one by one, so the type is refused.
+    if not native and (kind.id in _REFUSED or (nested and kind.id in ("timestamp_ns", "variant"))):
         raise SchemaMismatch(
             f"column {name!r} has the type {kind}, which Delta cannot store; cast it, for instance to "
             + ("TIMESTAMP" if kind.id == "timestamp_ns" else "VARCHAR")
@@ -118,30 +128,32 @@ def storable(name: str, kind: Any, *, nested: bool = False, native: bool = False
             f"{quote_identifier(n)} {storable(f'{name}.{n}', t, nested=True, native=native)}" for n, t in kind.children
         )
         return f"STRUCT({fields})"
-    if native and kind.id not in (
-        "enum",
-        "bit",
-        "hugeint",
-        "uhugeint",
-    ):  # the last digits of these are lost in DuckLake's files
+    # DuckLake's files lose the last digits of 128-bit integers.
+    if native and kind.id not in ("enum", "bit", "hugeint", "uhugeint"):
         return str(kind)
-    if kind.id == "varchar":  # JSON is a name for VARCHAR
+    if kind.id == "varchar":  # JSON is an alias of VARCHAR
         return "VARCHAR"
     return _STORED_AS.get(kind.id, str(kind))
 
 
 def whole_microseconds(value: str) -> str:
-    """SQL of whether a TIMESTAMP_NS is NULL or a whole number of microseconds, which is what Delta stores."""
+    """SQL that is true for NULL and for a TIMESTAMP_NS of whole microseconds.
+
+    Delta can store no other.
+    """
     return f"({value} IS NULL OR epoch_ns({value}) % 1000 = 0)"
 
 
 def as_utc(value: str, kind: Any, depth: int = 0) -> str | None:
-    """SQL of a value with the timestamps without zone in it, also inside of nested types, taken as UTC and given that zone;
-    None where there are none.
+    """SQL of a value with its timestamps without zone converted to UTC, also inside nested types.
+
+    None if it has none.
 
     >>> import duckdb
-    >>> as_utc("t", duckdb.type("TIMESTAMP")), as_utc("l", duckdb.type("TIMESTAMP[]"))
-    ("timezone('UTC', CAST(t AS TIMESTAMP))", "list_transform(l, lambda x0: timezone('UTC', CAST(x0 AS TIMESTAMP)))")
+    >>> as_utc("t", duckdb.type("TIMESTAMP"))
+    "timezone('UTC', CAST(t AS TIMESTAMP))"
+    >>> as_utc("l", duckdb.type("TIMESTAMP[]"))
+    "list_transform(l, lambda x0: timezone('UTC', CAST(x0 AS TIMESTAMP)))"
     """
     if kind.id in _NAIVE:
         return f"timezone('UTC', CAST({value} AS TIMESTAMP))"
@@ -165,12 +177,12 @@ def as_utc(value: str, kind: Any, depth: int = 0) -> str | None:
 
 
 def _fields_as_utc(value: str, children: Sequence[tuple[str, Any]], depth: int) -> str | None:
-    """A struct of the same fields; a NULL stays one."""
+    """A struct with the same fields in UTC; NULL stays NULL."""
     fields = {name: f"struct_extract({value}, {quote_literal(name)})" for name, _ in children}
-    made = {name: as_utc(fields[name], kind, depth) for name, kind in children}
-    if not any(made.values()):
+    converted = {name: as_utc(fields[name], kind, depth) for name, kind in children}
+    if not any(converted.values()):
         return None
-    packed = ", ".join(f"{quote_identifier(name)} := {sql or fields[name]}" for name, sql in made.items())
+    packed = ", ".join(f"{quote_identifier(name)} := {sql or fields[name]}" for name, sql in converted.items())
     return f"CASE WHEN {value} IS NOT NULL THEN struct_pack({packed}) END"
 
 
@@ -193,7 +205,7 @@ _KINDS = {
 
 
 def kind_of(kind: Any) -> Kind:
-    """A DuckDB type as the rule of what fits knows it."""
+    """The neutral kind of a DuckDB type."""
     name, spelled = _KINDS.get(kind.id, kind.id), str(kind)
     if kind.id == "decimal":
         digits = dict(kind.children)
@@ -204,8 +216,10 @@ def kind_of(kind: Any) -> Kind:
 
 
 def store_all(source: Types, *, native: bool = False) -> dict[str, str]:
-    """The stored type of each column of a new table: with those of Delta, or (``native``) nearly all of DuckDB's. Raises
-    SchemaMismatch; a table has at least one column.
+    """Stored type of each column of a new table, for Delta or for DuckLake (``native``).
+
+    Raises:
+        SchemaMismatch: There is no column, or the format cannot store one.
     """
     if not source:
         raise SchemaMismatch("the rows have no columns")
@@ -223,11 +237,22 @@ def fit_all(
     native: bool = False,
     optional: Sequence[str] = (),
 ) -> dict[str, tuple[str | None, str]]:
-    """How each column of a table is filled, the new ones too: column -> (column of the source or None for NULL, type).
-    Those in ``cast`` need only be castable, those ``assigned`` only assignable; the rows may lack those that are ``optional``. Raises SchemaMismatch that lists the missing, the new and the differently typed columns.
+    """Map each column of a table to (source column or None for NULL, type), new columns included.
+
+    Args:
+        source: Columns of the data.
+        target: Columns of the table.
+        schema_mode: How columns that the table lacks are treated.
+        cast: Columns that only need to be castable.
+        assigned: Columns that only need to be assignable.
+        native: True for a format that stores DuckDB's types.
+        optional: Columns that the rows may lack.
+
+    Raises:
+        SchemaMismatch: Columns are missing, new or of other types; the message lists them.
     """
     theirs, ours = ({name: kind_of(kind) for name, kind in types.items()} for types in (source, target))
     may_miss = optional if schema_mode == "fail" else None
-    found, new = fit.fit_all(theirs, ours, schema_mode, cast=cast, assigned=assigned, optional=may_miss)
-    filled = {name: (column, str(target[name])) for name, column in found.items()}
+    source_columns, new = fit.fit_all(theirs, ours, schema_mode, cast=cast, assigned=assigned, optional=may_miss)
+    filled = {name: (column, str(target[name])) for name, column in source_columns.items()}
     return filled | {name: (name, storable(name, source[name], native=native)) for name in new}

@@ -1,4 +1,4 @@
-"""DuckDB views over the lake's tables, each made just before the first statement that names it."""
+"""DuckDB views over the lake's tables, created just before the first statement that names them."""
 
 from __future__ import annotations
 
@@ -30,9 +30,7 @@ _Key = tuple[str, str]
 
 @dataclass
 class _Made:
-    """A view that exists in DuckDB: the columns it was bound with; the table that it shows, or for a persisted view the names
-    it reads.
-    """
+    """An existing view: its bound columns, and its table or (persisted view) the names it reads."""
 
     columns: list[tuple[str, str]]
     reads: frozenset[_Key] = frozenset()
@@ -40,7 +38,10 @@ class _Made:
 
 
 class _Tables:
-    """Tables that a statement names, as it spells them; read at the first question. ``dotted_names`` gives columns and aliases too."""
+    """Qualified table names in a statement, parsed at the first question.
+
+    ``dotted_names`` cannot tell tables from columns and aliases; this class can.
+    """
 
     def __init__(self, sql: str, database: str) -> None:
         self._sql = sql
@@ -48,7 +49,7 @@ class _Tables:
 
     @cached_property
     def _named(self) -> set[_Key] | None:
-        """Schema and name of each; None for a statement that sqlglot cannot read."""
+        """Schema and name of each table; None if sqlglot cannot parse the statement."""
         try:
             trees = trees_in(self._sql, "duckdb")
         except SqlglotError:
@@ -62,17 +63,23 @@ class _Tables:
         }
 
     def name(self, schema: str, name: str) -> bool:
-        """True if a table is named so. Of a statement that cannot be read, any name may be a table's."""
+        """True if a table has this name.
+
+        Every name may be a table if the statement cannot be parsed.
+        """
         return self._named is None or (schema, name) in self._named
 
 
 class ViewCatalog:
-    """The lake's tables as views ``database.schema.name`` of one DuckDB instance, for SQL that this library does not
-    rewrite: dbt's, and a user's on the native connection. Safe across threads.
+    """The lake's tables as views ``database.schema.name`` of one DuckDB instance.
 
-    The names of a schema are listed once, at its first use. A view reads its table at the version that ``pins`` hold;
-    making it opens the log, so only tables that a statement names get one. Temporary tables and other relations of
-    DuckDB are left alone. With ``bare`` False, only names that begin with ``database`` are this lake's.
+    It serves SQL that this library does not rewrite: dbt's, and a user's on the native connection.
+    It is safe across threads.
+
+    The names of a schema are listed once, at its first use. A view reads its table at the version
+    that ``pins`` hold. To create a view opens the table's log, so only tables that a statement
+    names get one. Temporary tables and other relations of DuckDB are left alone. If ``bare`` is
+    False, only names that begin with ``database`` belong to this lake.
     """
 
     def __init__(
@@ -88,24 +95,33 @@ class ViewCatalog:
         self.pins = pins
         self.database = database
         self.bare = bare
-        # What a persisted view reads may lie in another lake: whoever has several catalogs puts theirs here.
+        # A persisted view may read tables of another lake. An owner of several catalogs replaces
+        # this hook.
         self.ensure_all: Callable[[str], object] = self.ensure_for
-        # Two cursors that replace one view conflict: all views are made on this one, under the lock.
+        # Two cursors that replace one view conflict, so this cursor creates all views, under the
+        # lock.
         self._cursor = connection.cursor()
         self._lock = threading.RLock()
         self._schemas: dict[str, str] | None = None
         self._names: dict[str, dict[str, tuple[str, str]]] = {}
         self._twins: dict[_Key, dict[str, str]] = {}
-        """Twins (names that differ in letter case only), each with its kind, by their lower-case key. Schemas have ("", name)."""
+        """Names that differ in letter case only: lower-case key -> name -> kind. Schemas have ("",
+        name).
+        """
         self._chosen: dict[_Key, str] = {}
-        """The twin that has the view, by the same key: DuckDB's names ignore letter case, so there is one view for all twins."""
+        """Lower-case key -> the twin that has the view. DuckDB ignores letter case: twins share one
+        view.
+        """
         self._made: dict[_Key, _Made] = {}
         self._making: set[_Key] = set()
 
     # -- names
 
     def names(self, schema: str, *, fresh: bool = False) -> dict[str, str]:
-        """The names of a schema with their kind, ``table`` or ``view``; listed once, or again with ``fresh``."""
+        """Names of a schema with their kind, ``table`` or ``view``.
+
+        They are listed once, or again with ``fresh``.
+        """
         with self._lock:
             self._known_schemas()
             if ("", schema.lower()) in self._twins:
@@ -118,10 +134,11 @@ class ViewCatalog:
             return names
 
     def schema(self, name: str) -> str:
-        """A schema's name as the lake spells it, or as it is given for a new one.
+        """A schema's name as the lake spells it, or unchanged for a new schema.
 
         Raises:
-            InvalidConfig: The name is none of several that differ in letter case only, or another one of them has the view.
+            InvalidConfig: The name matches several schemas in letter case only and is none of them,
+                or another of them has the view.
         """
         with self._lock:
             known = self._known_schemas()
@@ -129,7 +146,11 @@ class ViewCatalog:
             return known.get(name.lower(), name)
 
     def name(self, schema: str, name: str) -> str:
-        """A table's or view's name as the lake spells it, or as it is given for a new one. Raises as schema() does."""
+        """A table's or view's name as the lake spells it, or unchanged for a new one.
+
+        Raises:
+            InvalidConfig: As for schema().
+        """
         with self._lock:
             listed = self._listed(schema.lower(), schema)
             self._choose((schema.lower(), name.lower()), name)
@@ -141,11 +162,12 @@ class ViewCatalog:
             return bool(self._twin_keys(schema, name))
 
     def refuse_twin(self, ref: TableRef) -> None:
-        """Raise InvalidConfig if another schema or table differs from this one in letter case only."""
+        """Raise InvalidConfig if another schema or table differs from it in case only."""
         with self._lock:
             for key in self._twin_keys(ref.schema, ref.name):
                 raise InvalidConfig(
-                    f"Table {ref} is not written: {self._of_twins(key)}, and dbt takes them for one. Rename all but one of them."
+                    f"Table {ref} is not written: {self._of_twins(key)}, and dbt takes them for one. Rename all but "
+                    "one of them."
                 )
 
     def _twin_keys(self, schema: str, name: str) -> list[_Key]:
@@ -153,29 +175,29 @@ class ViewCatalog:
         return [key for key in (("", schema.lower()), (schema.lower(), name.lower())) if key in self._twins]
 
     def _is_other_twin(self, ref: TableRef) -> bool:
-        """True for a twin of the table that has the view."""
+        """True if the table's view belongs to a twin of the table."""
         keys = (("", ref.schema.lower()), ref.schema), ((ref.schema.lower(), ref.name.lower()), ref.name)
         return any(self._chosen.get(key, name) != name for key, name in keys)
 
     def made(self, schema: str) -> set[str]:
-        """The names of a schema's views that this catalog has made."""
+        """Names of a schema's views that this catalog has created."""
         with self._lock:
             return {self._spelled(key)[1] for key in self._made if key[0] == schema.lower()}
 
     def columns(self, ref: TableRef) -> list[tuple[str, str]]:
-        """The columns of a view that is made, with DuckDB's types."""
+        """Columns of an existing view, with DuckDB's types."""
         with self._lock:
             return list(self._made[ref.schema.lower(), ref.name.lower()].columns)
 
     def _listed(self, folded: str, schema: str) -> dict[str, tuple[str, str]]:
         if folded not in self._names:
-            found = self._list(self._known_schemas().get(folded, schema))
-            self._names[folded] = {name.lower(): (name, kind) for name, kind in found}
-            self._note_twins(folded, found)
+            names = self._list(self._known_schemas().get(folded, schema))
+            self._names[folded] = {name.lower(): (name, kind) for name, kind in names}
+            self._note_twins(folded, names)
         return self._names[folded]
 
     def _list(self, schema: str) -> list[tuple[str, str]]:
-        """The names of a schema by its exact name, with their kind."""
+        """Names and kinds of a schema, by the schema's exact name."""
         return [(n, "table") for n in self.lake.tables(schema)] + [(n, "view") for n in self.lake.views(schema)]
 
     def _known_schemas(self) -> dict[str, str]:
@@ -191,7 +213,10 @@ class ViewCatalog:
                 self._twins[schema, name] = {each: kind for each, kind in names if each.lower() == name}
 
     def _choose(self, key: _Key, name: str) -> None:
-        """Give the view to a twin, by its exact spelling. Raises InvalidConfig for another spelling, and if another twin has it."""
+        """Give the view to the twin of this exact spelling.
+
+        Raises InvalidConfig for an unknown spelling, or if another twin has the view.
+        """
         twins = self._twins.get(key)
         if twins is None:
             return
@@ -204,11 +229,11 @@ class ViewCatalog:
                 self._listed(*key)[key[1]] = (name, twins[name])
             else:
                 self._known_schemas()[key[1]] = name
-                self._names.pop(key[1], None)  # the names of another schema
+                self._names.pop(key[1], None)  # they were listed for the schema's twin
         elif chosen != name:
             raise InvalidConfig(
-                f"{self._of_twins(key)}. This run reads {chosen}, and DuckDB does not tell them apart: read {name} in a run "
-                "of its own (dbt's --select) or on engine spark, or rename one of them."
+                f"{self._of_twins(key)}. This run reads {chosen}, and DuckDB does not tell them apart: read {name} "
+                "in a run of its own (dbt's --select) or on engine spark, or rename one of them."
             )
 
     def _of_twins(self, key: _Key) -> str:
@@ -217,7 +242,10 @@ class ViewCatalog:
         return f"Lake {self.lake.root} has {names}, which differ in letter case only"
 
     def _key(self, schema: str, name: str, tables: _Tables) -> _Key | None:
-        """The key of a name as a statement spells it; None for one that the lake lacks. Raises as schema() does."""
+        """Key of a name in a statement; None if the lake has no such name.
+
+        Raises as schema() does.
+        """
         key = (schema.lower(), name.lower())
         known = self._known_schemas()
         if key[0] not in known:
@@ -235,12 +263,12 @@ class ViewCatalog:
         return key
 
     def _spelled(self, key: _Key) -> tuple[str, str]:
-        """Schema and name as the lake spells them: SQL does not tell cases apart, folders do."""
+        """Schema and name as the lake spells them. SQL ignores letter case, folders do not."""
         schema = self._known_schemas().get(key[0], key[0])
         return schema, self._names.get(key[0], {}).get(key[1], (key[1], ""))[0]
 
     def _keys(self, sql: str) -> Iterator[tuple[_Key, bool]]:
-        """The lake's names in a statement, and whether each is qualified by its schema."""
+        """Keys of the lake's names in a statement, each with True if the schema qualifies it."""
         seen: set[_Key] = set()
         tables = _Tables(sql, self.database)
         for parts in dotted_names(sql):
@@ -259,21 +287,21 @@ class ViewCatalog:
                     yield key, qualified
 
     def _find(self, schema: str, name: str) -> None:
-        """Know a name that is said in full, where another process has made it since its schema was listed."""
+        """Look up a name that another process may have created after the schema was listed."""
         if name.lower() not in self._names.get(schema.lower(), {name.lower(): ()}) and self.lake.is_name(schema, name):
             ref = self.lake.resolve(self.schema(schema), name)
             if self.lake.definition(ref) is not None or self.lake.exists(ref):
                 self._note(ref)
 
     def tables_in(self, sql: str) -> list[TableRef]:
-        """The tables (not views) that a statement reads, through persisted views too."""
+        """Tables (not views) that a statement reads, also through persisted views."""
         with self._lock:
             keys = self._through(key for key, _ in self._keys(sql))
             tables = [key for key in keys if self._names[key[0]].get(key[1], ("", ""))[1] == "table"]
             return [self.lake.resolve(*self._spelled(key)) for key in tables]
 
     def _through(self, keys: Iterable[_Key]) -> Iterator[_Key]:
-        """The names, and those that the persisted views among them read, as far as their views are made."""
+        """Yield the names, and those that existing persisted views among them read."""
         waiting, seen = list(keys), set[_Key]()
         while waiting:
             key = waiting.pop()
@@ -285,10 +313,13 @@ class ViewCatalog:
     # -- views
 
     def ensure_for(self, sql: str) -> list[Snapshot]:
-        """Make the views that a statement needs and that are not there yet. Gives the tables that they show.
+        """Create the missing views that a statement needs, and return the tables that they show.
 
-        Raises what keeps a table or view that it names with its schema from being read; a bare name may be a column. Raises
-        VersionNotReadable where another table has taken the place of one that a view of before shows.
+        A bare name may be a column, so an error about it is only logged.
+
+        Raises:
+            DuckrunError: A table or view that the statement names with its schema cannot be read.
+            VersionNotReadable: Another table has replaced the one that an existing view shows.
         """
         with self._lock:
             keys = list(self._keys(sql))
@@ -302,16 +333,16 @@ class ViewCatalog:
                     log.debug("no view for %s.%s: %s", *key, error)
             for key in self._through(key for key, qualified in keys if qualified and key in before):
                 self._check(self._made[key].shown if key in self._made else None)
-            made = [self._made[key] for key in self._through(key for key, _ in keys) if key in self._made]
-            return [each.shown for each in made if each.shown is not None]
+            views = [self._made[key] for key in self._through(key for key, _ in keys) if key in self._made]
+            return [each.shown for each in views if each.shown is not None]
 
     def _check(self, shown: Snapshot | None) -> None:
         if shown is not None and shown.pin is not None:
-            with suppress(TableNotFound):  # DuckDB says so where the statement reads it, and it may be a DROP
+            with suppress(TableNotFound):  # the statement may be a DROP; DuckDB reports it if it is a read
                 shown.pin.check(self.pins.advice)
 
     def ensure(self, ref: TableRef) -> None:
-        """Make the view of one table or persisted view."""
+        """Create the view of one table or persisted view."""
         with self._lock:
             self.name(self.schema(ref.schema), ref.name)
             self._note(ref)
@@ -351,7 +382,8 @@ class ViewCatalog:
         sql = self._in_this_database(definition, ref.schema)
         if INFORMATION in sql.lower() and any(INFORMATION in map(str.lower, chain[:-1]) for chain in dotted_names(sql)):
             raise UnsupportedFeature(
-                f"View {ref} lists what there is ({INFORMATION}), which DuckDB's views of a lake cannot; read {INFORMATION} itself."
+                f"View {ref} lists what there is ({INFORMATION}), which DuckDB's views of a lake cannot; read "
+                f"{INFORMATION} itself."
             )
         self.ensure_all(sql)
         try:
@@ -360,9 +392,9 @@ class ViewCatalog:
             raise InvalidConfig(f"The persisted view {ref} cannot be read any more: {error}") from error
 
     def _in_this_database(self, definition: ViewDefinition, schema: str) -> str:
-        """A view's SQL as DuckDB reads it here; what was written here is not touched."""
-        # Bare names of a view in a catalog are of the view's own schema; DuckDB would look for them in main here.
-        bare_names = self.lake.format.transacts and any(len(chain) == 1 for chain in dotted_names(definition.sql))
+        """SQL of a persisted view with its names qualified for this database."""
+        # A bare name in a catalog's view means the view's schema; DuckDB would look it up in main.
+        bare_names = self.lake.has_catalog and any(len(chain) == 1 for chain in dotted_names(definition.sql))
         if (
             definition.dialect == "duckdb"
             and definition.catalog in (None, self.database)
@@ -391,7 +423,7 @@ class ViewCatalog:
         self._made[key] = _Made([(row[0], row[1]) for row in rows], reads, shown)
 
     def moved(self, ref: TableRef) -> None:
-        """This run has committed to a table: its view shows the new version at once."""
+        """Show the new version of a table at once, after a commit by this run."""
         with self._lock:
             if self._is_other_twin(ref):
                 return
@@ -403,9 +435,9 @@ class ViewCatalog:
                 self._forget_readers(key)
 
     def changed(self, ref: TableRef) -> None:
-        """A name means other rows, or another thing, than before: its view is made anew at its next use.
+        """Invalidate the view of a changed name; its next use creates it again.
 
-        Until then the old one stays, as a statement that runs beside this may have found it.
+        The old view stays until then: a concurrent statement may have bound to it.
         """
         with self._lock:
             if self._is_other_twin(ref):
@@ -421,10 +453,14 @@ class ViewCatalog:
             self._outdate(reader)
 
     def _readers(self, key: _Key) -> list[_Key]:
-        return [other for other, made in self._made.items() if key in made.reads]
+        return [other for other, view in self._made.items() if key in view.reads]
 
     def dropped(self, ref: TableRef) -> None:
-        """A table or persisted view is gone, or will be another: so is its view. Raises duckdb.Error if other entries of the instance depend on it."""
+        """Drop the view of a table or persisted view that is dropped or replaced.
+
+        Raises:
+            duckdb.Error: Other entries of the instance depend on the view.
+        """
         with self._lock:
             if self._is_other_twin(ref):
                 return
@@ -436,7 +472,11 @@ class ViewCatalog:
             self._names.get(key[0], {}).pop(key[1], None)
 
     def withdraw(self, ref: TableRef) -> None:
-        """Drop the view of a name alone, which its next use makes anew. Raises duckdb.Error if other views depend on it (enable_view_dependencies)."""
+        """Drop the view of one name; its next use creates it again.
+
+        Raises:
+            duckdb.Error: Other views depend on it (enable_view_dependencies).
+        """
         with self._lock:
             key = (ref.schema.lower(), ref.name.lower())
             if key in self._made and not self._is_other_twin(ref):
@@ -444,9 +484,9 @@ class ViewCatalog:
                 self._made.pop(key, None)
 
     def _forget_readers(self, key: _Key) -> None:
-        """A DuckDB view keeps the columns it was bound with: views over changed columns are made anew at their next use. Those that others read go last,
-        since DuckDB may hold them for these (enable_view_dependencies).
-        """
+        """Drop the views over a changed view; their next use creates them again."""
+        # A DuckDB view keeps the columns that it was bound with. Readers are dropped from the
+        # outermost inwards, because DuckDB may track dependencies (enable_view_dependencies).
         for reader in self._readers(key):
             if reader in self._made:
                 self._forget_readers(reader)

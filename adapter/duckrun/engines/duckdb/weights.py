@@ -1,7 +1,7 @@
-"""Rows of data files, each with how often it counts: the files of a table at any of its versions, in the columns of one of them.
+"""Rows of data files with their multiplicities, from any versions of a table, in one schema.
 
-DuckDB reads the files themselves, since no version need hold them together: by the names that columns have in them, with the
-partition values that the log has, as DuckDB's ``read_parquet``.
+No single version needs to contain all files, so DuckDB reads them directly with ``read_parquet``.
+It uses the column names in the files, and the partition values of the log.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ _CHANGE_TYPE = "_change_type"
 
 
 def weighed_sql(read: WeighedRead, cursor: duckdb.DuckDBPyConnection, scratch: str) -> str:
-    """SELECT of the rows of a WeighedRead. What it needs beside the data files lies in ``scratch``, so that any cursor can run it."""
+    """SELECT of the rows of a WeighedRead.
+
+    Helper files lie in ``scratch``, so that any cursor can run the SELECT.
+    """
     if read.sql is not None:
         return _own(read, read.sql)
     parts = _Parts(read, cursor, scratch)
@@ -36,7 +39,7 @@ def weighed_sql(read: WeighedRead, cursor: duckdb.DuckDBPyConnection, scratch: s
 
 
 def _own(read: WeighedRead, sql: str) -> str:
-    """Rows that the format reads itself, with the columns that are added to them."""
+    """Rows that the format reads itself, with the additional columns."""
     kinds = {field.name: field.type for field in read.schema}
     added = [
         f"{one_spelling(quote_identifier(name), kinds[name])} AS {quote_identifier(other)}"
@@ -46,60 +49,66 @@ def _own(read: WeighedRead, sql: str) -> str:
 
 
 class _Parts:
+    """The SELECTs of one WeighedRead."""
+
     def __init__(self, read: WeighedRead, cursor: duckdb.DuckDBPyConnection, scratch: str) -> None:
         self._read, self._cursor, self._scratch = read, cursor, scratch
         taken = [*read.schema.names, *read.stored.names, read.weight, read.step, *read.same.values()]
         self._file = fresh_name("__duckrun_file", taken)
-        # DuckDB does not number the rows of a file that has a column of that name: then they are counted.
+        # DuckDB cannot number the rows of a file that has a column file_row_number, so we count
+        # them.
         counted = _ROW in {name.lower() for name in read.stored.names}
         self._counted = fresh_name("__duckrun_row", taken) if counted else None
         self._row = f"r.{quote_identifier(self._counted or _ROW)}"
 
     def nothing(self) -> str:
-        """No row, with all columns."""
+        """No rows, with all columns."""
         read = self._read
         columns = [f"CAST(NULL AS {self._type(f)}) AS {quote_identifier(f.name)}" for f in read.schema]
         columns += [f"NULL AS {quote_identifier(name)}" for name in read.same.values()]
         columns += [] if read.fed is None else [f"CAST(NULL AS VARCHAR) AS {quote_identifier(read.fed)}"]
         ids = (name for name in (read.row_id, read.row_commit) if name is not None)
         columns += [f"CAST(NULL AS BIGINT) AS {quote_identifier(name)}" for name in ids]
-        own = (
+        zero_counts = (
             f"CAST(0 AS BIGINT) AS {quote_identifier(read.weight)}, CAST(0 AS BIGINT) AS {quote_identifier(read.step)}"
         )
-        return f"SELECT {', '.join(columns)}, {own} WHERE false"
+        return f"SELECT {', '.join(columns)}, {zero_counts} WHERE false"
 
     def whole(self) -> Iterator[str]:
-        """Files of which every row counts, but for some that count in another way."""
-        found = [(step, file) for step in self._read.steps for file in step.files if file.base]
-        if not found:
+        """SELECTs of files with one multiplicity for all rows, except for listed rows."""
+        files_by_step = [(step, file) for step in self._read.steps for file in step.files if file.base]
+        if not files_by_step:
             return
-        listed = self._listed([(step, file.file, file.base, file) for step, file in found])
-        rows = self._rows([(step, file) for step, file in found if len(file.rows)])
+        listed = self._listed([(step, file.file, file.base, file) for step, file in files_by_step])
+        rows = self._rows([(step, file) for step, file in files_by_step if len(file.rows)])
         weight, joined = "f.weight", ""
         if rows is not None:
             weight = "f.weight + coalesce(p.weight, 0)"
             joined = f" LEFT JOIN {rows} AS p ON p.place = f.place AND p.step = f.step AND p.row = {self._row}"
-        yield from self._selects(listed, [file.file for _, file in found], weight, joined, f"{weight} <> 0")
+        yield from self._selects(listed, [file.file for _, file in files_by_step], weight, joined, f"{weight} <> 0")
 
     def single(self) -> Iterator[str]:
-        """Files of which some rows count, and all others do not."""
-        found = [(step, file) for step in self._read.steps for file in step.files if not file.base]
-        rows = self._rows(found)
+        """SELECTs of files with a multiplicity for listed rows only."""
+        files_by_step = [(step, file) for step in self._read.steps for file in step.files if not file.base]
+        rows = self._rows(files_by_step)
         if rows is None:
             return
-        listed = self._listed([(step, file.file, 0, file) for step, file in found])
-        joined = f" JOIN {rows} AS p ON p.place = r.{quote_identifier(self._file)} AND p.row = {self._row} AND p.step = f.step"
-        yield from self._selects(listed, [file.file for _, file in found], "p.weight", joined, "true")
+        listed = self._listed([(step, file.file, 0, file) for step, file in files_by_step])
+        joined = (
+            f" JOIN {rows} AS p ON p.place = r.{quote_identifier(self._file)} AND p.row = {self._row} AND p.step = "
+            "f.step"
+        )
+        yield from self._selects(listed, [file.file for _, file in files_by_step], "p.weight", joined, "true")
 
     def feed(self) -> Iterator[str]:
-        """Files of the change feed: what a row counts is in the row."""
-        found = [(step, file) for step in self._read.steps for file in step.feed]
-        if not found:
+        """SELECTs of change data files, whose rows contain their change type."""
+        files_by_step = [(step, file) for step in self._read.steps for file in step.feed]
+        if not files_by_step:
             return
-        listed = self._listed([(step, file, 0, None) for step, file in found])
+        listed = self._listed([(step, file, 0, None) for step, file in files_by_step])
         kinds = " ".join(f"WHEN {quote_literal(kind)} THEN {weight}" for kind, weight in FEED_WEIGHTS.items())
         weight = f"CASE r.{quote_identifier(_CHANGE_TYPE)} {kinds} END"
-        yield from self._selects(listed, [file for _, file in found], weight, "", "true", feed=True)
+        yield from self._selects(listed, [file for _, file in files_by_step], weight, "", "true", feed=True)
 
     # -- what the selects are made of
 
@@ -111,16 +120,16 @@ class _Parts:
         for group in _alike(self._cursor, places, read.stored):
             source = self._read_parquet(group)
             columns = self._columns(_types(self._cursor, source), feed=feed)
-            own = (
+            counts = (
                 f"CAST({weight} AS BIGINT) AS {quote_identifier(read.weight)}, f.step AS {quote_identifier(read.step)}"
             )
             yield (
-                f"SELECT {', '.join(columns)}, {own} FROM {source} AS r "
+                f"SELECT {', '.join(columns)}, {counts} FROM {source} AS r "
                 f"JOIN {listed} AS f ON f.place = r.{quote_identifier(self._file)}{joined} WHERE {where}"
             )
 
     def _read_parquet(self, places: Sequence[str]) -> str:
-        """SQL behind FROM for the rows of files, with the place of each."""
+        """FROM item for the rows of files, with the location of each row's file."""
         options = f"union_by_name => true, hive_partitioning => false, filename => {quote_literal(self._file)}"
         if self._counted is None:
             listed = ", ".join(quote_literal(literally(each)) for each in places)
@@ -129,19 +138,19 @@ class _Parts:
         each = (f"SELECT *, {row} FROM read_parquet({quote_literal(literally(place))}, {options})" for place in places)
         return f"({' UNION ALL BY NAME '.join(each)})"
 
-    def _columns(self, found: dict[str, Any], *, feed: bool) -> Iterator[str]:
+    def _columns(self, file_types: dict[str, Any], *, feed: bool) -> Iterator[str]:
         read = self._read
-        lowered = {name.lower(): name for name in found}
+        lowered = {name.lower(): name for name in file_types}
         for i, (field, stored) in enumerate(zip(read.schema, read.stored, strict=True)):
             name = quote_identifier(field.name)
             if field.name in read.partition_columns:
                 value = f"f.p{i}"
-            elif (there := stored.name if stored.name in found else lowered.get(stored.name.lower())) is None:
+            elif (file_name := stored.name if stored.name in file_types else lowered.get(stored.name.lower())) is None:
                 value = f"CAST(NULL AS {self._type(field)})"
             elif field.name in read.variants:
-                value = _variant(f"r.{quote_identifier(there)}", found[there])
+                value = _variant(f"r.{quote_identifier(file_name)}", file_types[file_name])
             else:
-                value = _converted(f"r.{quote_identifier(there)}", found[there], stored.type, field.type)
+                value = _converted(f"r.{quote_identifier(file_name)}", file_types[file_name], stored.type, field.type)
             yield f"{value} AS {name}"
             if field.name in read.same:
                 yield f"{one_spelling(value, field.type)} AS {quote_identifier(read.same[field.name])}"
@@ -150,37 +159,36 @@ class _Parts:
             yield f"{fed} AS {quote_identifier(read.fed)}"
         if read.row_id is not None:
             number = f"f.first_row_id + {self._row}"
-            if read.stored_row_id in found:
+            if read.stored_row_id in file_types:
                 number = f"coalesce(r.{quote_identifier(read.stored_row_id)}, {number})"
             yield f"{number} AS {quote_identifier(read.row_id)}"
         if read.row_commit is not None:
             commit = "f.row_commit"
-            if read.stored_row_commit in found:
+            if read.stored_row_commit in file_types:
                 commit = f"coalesce(r.{quote_identifier(read.stored_row_commit)}, {commit})"
             yield f"{commit} AS {quote_identifier(read.row_commit)}"
 
     def _type(self, field: pa.Field) -> str:
         return "VARIANT" if field.name in self._read.variants else sql_type(field.type)
 
-    def _listed(self, found: Sequence[tuple[Step, Any, int, Weighed | None]]) -> str:
-        """A Parquet file that lists data files by their places, with the step, the weight and the partition values of each."""
+    def _listed(self, files_by_step: Sequence[tuple[Step, Any, int, Weighed | None]]) -> str:
+        """Write a Parquet list of data files with step, multiplicity and partition values."""
         read = self._read
         kinds = {i: sql_type(field.type) for i, field in enumerate(read.schema) if field.name in read.partition_columns}
         stored = read.stored.names
         rows = []
-        for step, file, base, weighed in found:
+        for step, file, base, weighed in files_by_step:
             values = [partition_literal(file.partition_values.get(stored[i]), kind) for i, kind in kinds.items()]
             ids = (None, None) if weighed is None else (weighed.first_row_id, weighed.row_commit)
             known = ["CAST(NULL AS BIGINT)" if each is None else str(int(each)) for each in ids]
-            rows.append(
-                f"({', '.join([quote_literal(place(read.ref, file)), f'CAST({step.number} AS BIGINT)', str(base), *known, *values])})"
-            )
+            place_and_step = [quote_literal(place(read.ref, file)), f"CAST({step.number} AS BIGINT)", str(base)]
+            rows.append(f"({', '.join([*place_and_step, *known, *values])})")
         names = ", ".join(["place", "step", "weight", "first_row_id", "row_commit", *(f"p{i}" for i in kinds)])
         return self._kept(f"SELECT * FROM (VALUES {', '.join(rows)}) AS listed({names})")
 
-    def _rows(self, found: Sequence[tuple[Step, Any]]) -> str | None:
-        """A Parquet file that lists single rows by file and number, with the step and the weight of each."""
-        chosen = [(step, file) for step, file in found if len(file.rows)]
+    def _rows(self, files_by_step: Sequence[tuple[Step, Any]]) -> str | None:
+        """Write a Parquet list of single rows (file, row number) with step and multiplicity."""
+        chosen = [(step, file) for step, file in files_by_step if len(file.rows)]
         if not chosen:
             return None
         counts = [len(file.rows) for _, file in chosen]
@@ -200,7 +208,7 @@ class _Parts:
             self._cursor.unregister(name)
 
     def _kept(self, sql: str) -> str:
-        """Rows written to a file of this engine, as SQL behind FROM."""
+        """Write rows to a scratch file, and return its FROM item."""
         file = Path(self._scratch, f"changes-{uuid.uuid4().hex}.parquet").as_posix()
         self._cursor.execute(f"COPY ({sql}) TO {quote_literal(file)} (FORMAT parquet)")
         return f"read_parquet({quote_literal(file)})"
@@ -218,29 +226,31 @@ def _types(cursor: duckdb.DuckDBPyConnection, source: str) -> dict[str, Any]:
 
 
 def _alike(cursor: duckdb.DuckDBPyConnection, places: Sequence[str], stored: pa.Schema) -> list[list[str]]:
-    """The files in groups that can be read together: moments that one file has with a zone and another without would be taken for
-    those of the session's zone.
-    """
+    """Group the files that one scan can read."""
+    # In a scan of timestamps with and without zone, DuckDB would read the latter in the session's
+    # zone.
     if not any(holds(field.type, lambda kind: pa.types.is_timestamp(kind) and kind.tz is not None) for field in stored):
         return [list(places)]
     listed = ", ".join(quote_literal(literally(each)) for each in places)
-    found = cursor.execute(
+    file_kinds = cursor.execute(
         f"SELECT file_name, bool_or(type = 'INT96') FROM parquet_schema([{listed}]) GROUP BY file_name"
     ).fetchall()
-    old = {name for name, is_old in found if is_old}
+    old = {name for name, is_old in file_kinds if is_old}
     groups = [[each for each in places if (each in old) == which] for which in (False, True)]
     return [group for group in groups if group]
 
 
-def _converted(value: str, found: Any, stored: pa.DataType, wanted: pa.DataType, depth: int = 0) -> str:
-    """A value as it lies in a file, as one of the table's type. ``found`` is DuckDB's type of the file, ``stored`` the table's by the
-    names of the file.
+def _converted(value: str, file_type: Any, stored: pa.DataType, wanted: pa.DataType, depth: int = 0) -> str:
+    """Convert a value from its type in a file to the table's type.
+
+    ``file_type`` is DuckDB's type in the file; ``stored`` is the table's type with the file's
+    names.
     """
     name = f"e{depth}"
     if pa.types.is_struct(wanted):
-        if found.id != "struct":
+        if file_type.id != "struct":
             raise _unclear(value)
-        there = {field.lower(): (field, inner) for field, inner in found.children}
+        there = {field.lower(): (field, inner) for field, inner in file_type.children}
         fields = []
         for new, old in zip(wanted, stored, strict=True):
             field, inner = there.get(old.name.lower(), (None, None))
@@ -250,15 +260,15 @@ def _converted(value: str, found: Any, stored: pa.DataType, wanted: pa.DataType,
             fields.append(f"{quote_identifier(new.name)} := {inside}")
         return f"CASE WHEN {value} IS NULL THEN NULL ELSE struct_pack({', '.join(fields)}) END"
     if pa.types.is_list(wanted) or pa.types.is_large_list(wanted):
-        if found.id not in ("list", "array"):
+        if file_type.id not in ("list", "array"):
             raise _unclear(value)
-        inner = dict(found.children)["child"]
+        inner = dict(file_type.children)["child"]
         inside = _converted(name, inner, stored.value_type, wanted.value_type, depth + 1)
         return value if inside == name else f"list_transform({value}, lambda {name}: {inside})"
     if pa.types.is_map(wanted):
-        if found.id != "map":
+        if file_type.id != "map":
             raise _unclear(value)
-        children = dict(found.children)
+        children = dict(file_type.children)
         key = _converted(f"{name}.key", children["key"], stored.key_type, wanted.key_type, depth + 1)
         item = _converted(f"{name}.value", children["value"], stored.item_type, wanted.item_type, depth + 1)
         if (key, item) == (f"{name}.key", f"{name}.value"):
@@ -266,23 +276,24 @@ def _converted(value: str, found: Any, stored: pa.DataType, wanted: pa.DataType,
         entries = f"list_transform(map_entries({value}), lambda {name}: struct_pack(key := {key}, value := {item}))"
         return f"map_from_entries({entries})"
     kind = sql_type(wanted)
-    if str(found).replace(",", ", ") == kind or str(found) == kind:
+    if str(file_type).replace(",", ", ") == kind or str(file_type) == kind:
         return value
     if kind == "TIMESTAMP WITH TIME ZONE":
         return f"timezone('UTC', CAST({value} AS TIMESTAMP))"
     return f"CAST({value} AS {kind})"
 
 
-def _variant(value: str, found: Any) -> str:
-    """A variant as it lies in a file. Source: Delta protocol, Variant Data Type; Parquet's Variant Binary Encoding, in which metadata says
-    where it ends.
-    """
-    if found.id == "variant":
+def _variant(value: str, file_type: Any) -> str:
+    """Convert a variant from its encoding in a file."""
+    if file_type.id == "variant":
         return value
-    if found.id != "struct" or {name for name, _ in found.children} != {"metadata", "value"}:
+    if file_type.id != "struct" or {name for name, _ in file_type.children} != {"metadata", "value"}:
         raise UnsupportedFeature(
-            f"column {value.removeprefix('r.')} lies in some data file as a shredded VARIANT, which cannot be read there. Write the table anew first."
+            f"column {value.removeprefix('r.')} lies in some data file as a shredded VARIANT, which cannot be read "
+            "there. Write the table anew first."
         )
+    # Metadata states its own length, so both parts can be concatenated. Source: Delta protocol,
+    # Variant Data Type; Parquet's Variant Binary Encoding.
     whole = f"{_field(value, 'metadata')} || {_field(value, 'value')}"
     return f"CASE WHEN {value} IS NOT NULL THEN variant_bytes_to_variant({whole}) END"
 
@@ -293,13 +304,13 @@ def _field(value: str, name: str) -> str:
 
 def _unclear(value: str) -> UnsupportedFeature:
     return UnsupportedFeature(
-        f"column {value.removeprefix('r.')} lies in some data file in the layout of older writers, whose changes cannot be read. Write the table "
-        "anew first."
+        f"column {value.removeprefix('r.')} lies in some data file in the layout of older writers, whose changes "
+        "cannot be read. Write the table anew first."
     )
 
 
 def one_spelling(value: str, kind: pa.DataType, depth: int = 0) -> str:
-    """A value with maps as one that is equal for equal maps, whatever the order of their entries."""
+    """Normalize a value with maps: equal maps stay equal in any order of their entries."""
     if not holds(kind, pa.types.is_map):
         return value
     name = f"e{depth}"

@@ -1,4 +1,7 @@
-"""What ``duckrun.spark`` gives to users, dbt and Dagster. Importing this package imports no PySpark and starts nothing."""
+"""Names of ``duckrun.spark``, for users, dbt and Dagster.
+
+Importing this package imports no PySpark and starts nothing.
+"""
 
 import lazy_loader
 

@@ -1,4 +1,7 @@
-"""What Spark does with a table as a whole: count, compact, and its own statements for tables whose features only it knows."""
+"""Spark statements about a table as a whole: count, compact, create and alter.
+
+Spark's own CREATE and ALTER serve tables whose features only Spark knows.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +17,10 @@ from duckrun.engines.spark.scratch import altered_rows
 from duckrun.engines.spark.sql import properties_list, quote, text_literal, to_spark
 from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature
 from duckrun.formats.definitions import Alteration, TableDefinition
-from duckrun.formats.format import Format
+from duckrun.formats.format import Format, logs_of
+from duckrun.formats.logs import LogTables
 from duckrun.run.transaction import Transaction
+from duckrun.sql import char_types
 from duckrun.values import tables
 from duckrun.values.rows import Commit
 from duckrun.values.snapshot import Snapshot
@@ -29,7 +34,7 @@ _OWN = "Spark's own statement, since only Spark knows all features of this table
 
 
 def count_breaking(engine: SparkEngine, snapshot: Snapshot, alteration: Alteration, condition: str) -> int:
-    """How many rows, in their new form, a condition in Spark SQL is not true for."""
+    """Count the altered rows that violate a condition in Spark SQL."""
     with errors_about(f"alter on table {snapshot.ref}", analysis=InvalidConfig):
         rows = altered_rows(engine, snapshot, alteration)
         return rows.where(f"NOT coalesce(({condition}), false)").count()
@@ -41,7 +46,13 @@ def count_breaking(engine: SparkEngine, snapshot: Snapshot, alteration: Alterati
 def optimize(
     engine: SparkEngine, spec: OptimizeSpec | PurgeSpec, snapshot: Snapshot, transaction: Transaction
 ) -> Commit:
-    """OPTIMIZE, with ZORDER BY, or REORG … APPLY (PURGE): one commit that changes no row."""
+    """Run OPTIMIZE, with ZORDER BY if requested, or REORG … APPLY (PURGE).
+
+    It is one commit that changes no row.
+
+    Raises:
+        InvalidConfig: A column to order by is missing.
+    """
     where = "" if spec.predicate is None else f" WHERE {to_spark(spec.predicate, spec.dialect)}"
     if isinstance(spec, PurgeSpec):
         return _statement(
@@ -80,18 +91,18 @@ def _statement(
     reason: str,
     settings: Mapping[str, str] | None = None,
 ) -> Commit:
-    """Run a statement about the table, whose name ``text`` gets, and prove that it committed."""
-    own = SparkCommit(engine, spec, transaction, snapshot)
-    own.reason = reason
+    """Run a statement about the table, whose name ``text`` receives, and verify its commit."""
+    commit = SparkCommit(engine, spec, transaction, snapshot)
+    commit.reason = reason
 
     def run() -> Commit | None:
         with (
             errors_about(f"{spec.mode} on table {transaction.ref}", analysis=InvalidConfig),
             engine.settings(settings or {}),
         ):
-            return own.statement(text(own.target))
+            return commit.statement(text(commit.target))
 
-    return own.proved(run)
+    return commit.proved(run)
 
 
 # -- Spark's own statements
@@ -100,24 +111,27 @@ def _statement(
 def instead(
     engine: SparkEngine, spec: TableSpec, snapshot: Snapshot | None, transaction: Transaction
 ) -> Callable[[], Commit] | None:
-    """Spark's own statement, where a commit of this library would not keep what the table's features need."""
-    form = transaction.lake.format
-    if form.transacts:
+    """Return Spark's own statement, if a commit of this library would break the table's features.
+
+    None if it would not.
+    """
+    form, logs = transaction.lake.format, transaction.lake.format.logs
+    if logs is None:
         return None
     if isinstance(spec, CreateSpec) and (snapshot is None or spec.if_exists == "replace"):
-        special = form.special_properties(spec.table_properties)
+        special = logs.special_properties(spec.table_properties)
         computed = any(column.computed for column in spec.columns)
-        if special or computed or spec.cluster_by or (snapshot is not None and form.only_spark(snapshot)):
+        if special or computed or spec.cluster_by or (snapshot is not None and logs.only_spark(snapshot)):
             text = _create(form, spec, special, replaces=snapshot is not None)
             return lambda: _statement(engine, spec, snapshot, _without_app(transaction), text, _OWN)
     if isinstance(spec, AlterSpec) and snapshot is not None:
         needs_spark = any(
             isinstance(c, tables.ClusterBy)
-            or (isinstance(c, tables.SetProperties) and form.special_properties(c.properties))
+            or (isinstance(c, tables.SetProperties) and logs.special_properties(c.properties))
             or (isinstance(c, tables.SetDefault) and "allowColumnDefaults" in snapshot.writer_features)
             for c in spec.changes
         )
-        if needs_spark or form.only_spark(snapshot):
+        if needs_spark or logs.only_spark(snapshot):
             return lambda: _alter(engine, spec, snapshot, _without_app(transaction))
     return None
 
@@ -136,29 +150,33 @@ def _create(form: Format, spec: CreateSpec, special: Mapping[str, str], *, repla
     columns = tuple(replace(column, generated=None, identity=None, default=None) for column in spec.columns)
     if any(column.default is not None for column in spec.columns):
         special = {**special, "delta.feature.allowColumnDefaults": "supported"}
-    made = form.created(replace(spec, columns=columns, table_properties=plain, cluster_by=()), None)
-    parts = [f"({_columns(form, made, spec)}) USING DELTA"]
-    if made.partition_columns:
-        parts.append(f"PARTITIONED BY ({', '.join(map(quote, made.partition_columns))})")
+    definition = form.created(replace(spec, columns=columns, table_properties=plain, cluster_by=()), None)
+    parts = [f"({_columns(form, definition, spec)}) USING DELTA"]
+    if definition.partition_columns:
+        parts.append(f"PARTITIONED BY ({', '.join(map(quote, definition.partition_columns))})")
     if spec.cluster_by:
-        parts.append(clause(made.names, spec.cluster_by))
-    if made.description is not None:
-        parts.append(f"COMMENT {text_literal(made.description)}")
-    if made.properties or special:
-        parts.append(f"TBLPROPERTIES ({properties_list({**made.properties, **special})})")
+        parts.append(clause(definition.names, spec.cluster_by))
+    if definition.description is not None:
+        parts.append(f"COMMENT {text_literal(definition.description)}")
+    if definition.properties or special:
+        parts.append(f"TBLPROPERTIES ({properties_list({**definition.properties, **special})})")
     return lambda table: f"CREATE {'OR REPLACE ' if replaces else ''}TABLE {table} {' '.join(parts)}"
 
 
-def _columns(form: Format, made: TableDefinition, spec: CreateSpec) -> str:
+def _columns(form: Format, definition: TableDefinition, spec: CreateSpec) -> str:
     return ", ".join(
-        f"{quote(f['name'])} {form.spelled(f['type'])}{'' if f['nullable'] else ' NOT NULL'}{_computed(column, spec.dialect)}"
+        f"{quote(f['name'])} "
+        f"{form.spelled(f['type'])}{'' if f['nullable'] else ' NOT NULL'}{_computed(column, spec.dialect)}"
         + (f" COMMENT {text_literal(f['metadata']['comment'])}" if "comment" in f["metadata"] else "")
-        for f, column in zip(made.fields, spec.columns, strict=True)
+        for f, column in zip(definition.fields, spec.columns, strict=True)
     )
 
 
 def _computed(column: ColumnSpec, dialect: str) -> str:
-    """How a column gets its values where rows come without it. Source: Delta protocol, Generated Columns, Identity Columns, Default Columns."""
+    """Return the clause that fills a column which the rows lack.
+
+    Source: Delta protocol, Generated Columns, Identity Columns, Default Columns.
+    """
     if column.generated is not None:
         return f" GENERATED ALWAYS AS ({to_spark(column.generated, dialect)})"
     if column.default is not None:
@@ -172,61 +190,87 @@ def _computed(column: ColumnSpec, dialect: str) -> str:
 def _alter(engine: SparkEngine, spec: AlterSpec, snapshot: Snapshot, transaction: Transaction) -> Commit:
     if len(spec.changes) != 1:
         raise UnsupportedFeature(
-            f"table {transaction.ref} has features that only Spark knows, and there each change is a commit of its own: give the "
-            f"{len(spec.changes)} changes one by one"
+            f"table {transaction.ref} has features that only Spark knows, and there each change is a commit of its "
+            f"own: give the {len(spec.changes)} changes one by one"
         )
-    (asked,) = spec.changes
-    if isinstance(asked, tables.InStruct | tables.PartitionBy):  # of these the format says what no engine does, and why
+    (change,) = spec.changes
+    # The format refuses, with the reason, what no engine can change of these.
+    if isinstance(change, tables.InStruct | tables.PartitionBy):
         alteration = transaction.lake.format.altered(snapshot, spec)
         if not alteration.changed:
             return transaction.nothing(snapshot, "the table is so already")
         if alteration.rewrites:
             raise UnsupportedFeature(
-                "a field gets another type here by writing the table anew, which Spark does to no table with features that only its own statements "
-                "keep. Let types widen first (ALTER TABLE … SET TBLPROPERTIES ('delta.enableTypeWidening' = 'true')), or run this with engine: duckdb"
+                "a field gets another type here by writing the table anew, which Spark does to no table with features "
+                "that only its own statements keep. Let types widen first (ALTER TABLE … SET TBLPROPERTIES "
+                "('delta.enableTypeWidening' = 'true')), or run this with engine: duckdb"
             )
-    if isinstance(asked, tables.ChangeType):
-        _refuse_partition_type(transaction.lake.format, spec, asked, snapshot)
-    if isinstance(asked, tables.SetProperties):
-        _refuse_uncounted(asked, snapshot)
-    change = _change(transaction.lake.format, asked, spec.dialect, snapshot.schema.names)
-    return _statement(engine, spec, snapshot, transaction, lambda table: f"ALTER TABLE {table} {change}", _OWN)
+        if isinstance(change, tables.InStruct):
+            _refuse_limits(alteration, change.path[0], snapshot)
+    if isinstance(change, tables.ChangeType):
+        _refuse_partition_type(transaction.lake.format, spec, change, snapshot)
+    if isinstance(change, tables.SetProperties):
+        _refuse_uncounted(change, snapshot)
+    change_text = _change(logs_of(transaction.lake.format), change, spec.dialect, snapshot.schema.names)
+    return _statement(engine, spec, snapshot, transaction, lambda table: f"ALTER TABLE {table} {change_text}", _OWN)
 
 
-def _refuse_partition_type(form: Format, spec: AlterSpec, asked: tables.ChangeType, snapshot: Snapshot) -> None:
-    """Raise UnsupportedFeature for a partition column whose values have other texts in the new type, such as a decimal of another scale.
+def _refuse_limits(alteration: Alteration, name: str, snapshot: Snapshot) -> None:
+    """Raise UnsupportedFeature if a changed field changes the limits of its column's strings."""
+    # Spark enforces the limits in the metadata of the column, and its ALTER of a field leaves them.
+    before, after = (
+        each.column(name)["metadata"].get(char_types.TYPE) for each in (alteration.before, alteration.after)
+    )
+    if before != after:
+        raise UnsupportedFeature(
+            f"alter on table {snapshot.ref}: Spark's own ALTER of a field loses the limits of the strings in column "
+            f"{name} ({after or before}). Nothing was written. Run this with engine: duckdb."
+        )
 
-    Spark's ALTER leaves the old texts in the log, and Delta Kernel, and so deltalake and DuckDB, cannot open the table then.
+
+def _refuse_partition_type(form: Format, spec: AlterSpec, change: tables.ChangeType, snapshot: Snapshot) -> None:
+    """Raise UnsupportedFeature if the new type spells a partition column's values differently.
+
+    An example is a decimal with another scale.
     """
-    names = [name for name in snapshot.partition_columns if name.lower() == asked.name.lower()]
+    # Spark's ALTER leaves the old spelling in the log. Delta Kernel, and so deltalake and DuckDB,
+    # cannot open the table then.
+    names = [name for name in snapshot.partition_columns if name.lower() == change.name.lower()]
     if names and form.altered(snapshot, spec).rewrites:
         raise UnsupportedFeature(
-            f"alter on table {snapshot.ref}: Spark leaves the values of partition column {names[0]} as texts of its old type in the log, and other readers "
-            f"cannot read them as {asked.type}. Nothing was written. Run this with engine: duckdb, which writes the table anew."
+            f"alter on table {snapshot.ref}: Spark leaves the values of partition column {names[0]} as texts of its "
+            f"old type in the log, and other readers cannot read them as {change.type}. Nothing was written. Run this "
+            "with engine: duckdb, which writes the table anew."
         )
 
 
-def _refuse_uncounted(asked: tables.SetProperties, snapshot: Snapshot) -> None:
-    """Raise InvalidConfig where Spark is to give rows ids whose files do not say how many they have: it upgrades the table first, and fails then."""
-    on = any(name.lower() == _TRACKING and str(value).lower() == "true" for name, value in asked.properties.items())
+def _refuse_uncounted(change: tables.SetProperties, snapshot: Snapshot) -> None:
+    """Raise InvalidConfig if row tracking is enabled on files without a row count."""
+    # Row ids need the count. Spark upgrades the table first and fails only then.
+    on = any(name.lower() == _TRACKING and str(value).lower() == "true" for name, value in change.properties.items())
     if on and any(file.rows is None for file in snapshot.files()):
         raise InvalidConfig(
-            f"alter on table {snapshot.ref}: it is to track its rows, whose ids need the count of rows of each file, and files that were written without "
-            "statistics have none. Nothing was written. Run this with engine: duckdb, which opens them to count."
+            f"alter on table {snapshot.ref}: it is to track its rows, whose ids need the count of rows of each file, "
+            "and files that were written without statistics have none. Nothing was written. Run this with engine: "
+            "duckdb, which opens them to count."
         )
 
 
-def _change(form: Format, change: Change, dialect: str, columns: Sequence[str], path: tuple[str, ...] = ()) -> str:
-    """A change in Spark's words; ``path`` is what the struct is called whose field changes."""
+def _change(logs: LogTables, change: Change, dialect: str, columns: Sequence[str], path: tuple[str, ...] = ()) -> str:
+    """Return a change as a clause of Spark's ALTER TABLE.
+
+    Args:
+        path: Names of the struct whose field changes.
+    """
     match change:
         case tables.InStruct(path, inner):
-            return _change(form, inner, dialect, columns, path)
+            return _change(logs, inner, dialect, columns, path)
         case tables.ClusterBy(names):
             return clause(columns, names)
         case tables.AddColumn(column):
             if not column.nullable:
                 raise SchemaMismatch(f"column {column.name!r} is to be NOT NULL, and the rows of the table have none")
-            kind = form.spark_type(column.type, dialect, column.name)
+            kind = logs.spark_type(column.type, dialect, column.name)
             comment = f" COMMENT {text_literal(column.comment)}" if column.comment else ""
             return f"ADD COLUMNS ({quote(*path, column.name)} {kind}{comment})"
         case tables.DropColumn(name):
@@ -234,7 +278,7 @@ def _change(form: Format, change: Change, dialect: str, columns: Sequence[str], 
         case tables.RenameColumn(name, to):
             return f"RENAME COLUMN {quote(*path, name)} TO {quote(to)}"
         case tables.ChangeType(name, kind):
-            return f"ALTER COLUMN {quote(*path, name)} TYPE {form.spark_type(kind, dialect, name)}"
+            return f"ALTER COLUMN {quote(*path, name)} TYPE {logs.spark_type(kind, dialect, name)}"
         case tables.SetDefault(name, default):
             done = "DROP DEFAULT" if default is None else f"SET DEFAULT {to_spark(default, dialect)}"
             return f"ALTER COLUMN {quote(name)} {done}"
@@ -254,7 +298,7 @@ def _change(form: Format, change: Change, dialect: str, columns: Sequence[str], 
             return f"SET TBLPROPERTIES ({properties_list({'comment': comment or ''})})"
         case tables.SetNotNull(name):
             raise UnsupportedFeature(
-                f"Spark's own ALTER TABLE, which the features of this table ask for, makes no column NOT NULL that is there ({name}). Run this with "
-                "engine: duckdb"
+                "Spark's own ALTER TABLE, which the features of this table ask for, makes no column NOT NULL that is "
+                f"there ({name}). Run this with engine: duckdb"
             )
     raise AssertionError(f"no table of this format takes {change!r}")

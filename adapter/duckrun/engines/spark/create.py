@@ -1,6 +1,6 @@
-"""A table made of rows with its definition, or put in the place of one: for what a save of a frame cannot say.
+"""Tables created or replaced from rows, with a definition that a DataFrame writer cannot set.
 
-Liquid clustering is such a thing: a writer takes no word for it at a location, and an overwrite ends it.
+An example is liquid clustering: a writer to a location cannot set it, and an overwrite ends it.
 Source: Delta protocol, Clustered Table.
 """
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from duckrun.engines.spark.errors import condition_of
 from duckrun.engines.spark.sql import properties_list, quote, table_at, text_literal
 from duckrun.engines.spark.types import check_new_table
-from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature
+from duckrun.errors import SchemaMismatch, UnsupportedFeature
 from duckrun.values.layout import Layout
 
 if TYPE_CHECKING:
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
     from duckrun.values.rows import WriteSpec
     from duckrun.values.snapshot import Snapshot
 
-# Properties that name what only the present table has, and a table made anew does not keep.
+# Properties that belong to the present table, and that its replacement must not copy.
 _OF_ONE_TABLE = ("delta.columnMapping.maxColumnId", "delta.rowTracking.materialized")
 
 
 def new_table(attempt: Attempt, rows: DataFrame, layout: Layout, description: str | None) -> None:
-    """Make a table that is not there yet."""
+    """Create a table that does not exist yet."""
     try:
         _make(attempt, rows, layout, description, replaces=False)
     except Exception as error:
-        # Before it runs anything, Spark takes whatever is in the folder for a table, such as files that a killed job left; the
-        # log alone says whether there is one.
+        # Spark takes any file in the folder for a table, such as one that a killed job left. Only
+        # the log tells whether there is one.
         if not condition_of(error, "TABLE_OR_VIEW_ALREADY_EXISTS") or attempt.transaction.lake.format.exists(
             attempt.ref
         ):
@@ -44,16 +44,22 @@ def new_table(attempt: Attempt, rows: DataFrame, layout: Layout, description: st
 def in_place_of(
     attempt: Attempt, frame: DataFrame, spec: WriteSpec, snapshot: Snapshot, cluster_by: Sequence[str], *, stays: bool
 ) -> None:
-    """Write a table anew whose clustering (``stays``: the one that it has) or other features only Spark's own statements say.
-    Where nothing but rows changes it stays the table that it is, as its streams want; else it is another one, with the same properties.
+    """Replace a table that has clustering or other features of Spark's own statements.
 
-    Raises UnsupportedFeature for constraints that it would lose, SchemaMismatch for clustering columns that the rows do not
-    have.
+    If only rows change, the table keeps its identity, as its streams need. Otherwise it becomes
+    another table with the same properties.
+
+    Args:
+        stays: The clustering does not change.
+
+    Raises:
+        UnsupportedFeature: The replacement would lose constraints.
+        SchemaMismatch: The rows lack a clustering column.
     """
     if spec.constraints:
         raise UnsupportedFeature(
-            f"table {attempt.ref} has features or a clustering that only Spark's own statements write, and those take no "
-            "constraints: add them by ALTER TABLE, and leave them out here"
+            f"table {attempt.ref} has features or a clustering that only Spark's own statements write, and those take "
+            "no constraints: add them by ALTER TABLE, and leave them out here"
         )
     partition_by = spec.partition_by or ()
     if spec.partition_by is None and not spec.redefine and not cluster_by:
@@ -61,17 +67,19 @@ def in_place_of(
     check_new_table(frame.schema, partition_by)
     _columns(frame.columns, cluster_by)
     if stays and not partition_by and not spec.redefine and _same_columns(frame, attempt.target_schema()):
-        # An overwrite ends the clustering; one that says which rows go, here all, leaves the definition alone.
+        # A plain overwrite ends the clustering. One with a predicate, here for all rows, keeps the
+        # definition.
         attempt.save(frame, "overwrite", {"replaceWhere": "true"}, (), spec)
         return
     strict = [column.name for column in snapshot.schema if not column.nullable]
     if strict and not spec.redefine:
         raise UnsupportedFeature(
-            f"table {snapshot.ref} has columns that are NOT NULL ({', '.join(strict)}), and Spark's REPLACE TABLE, which its clustering "
-            "or other features ask for, would lose that: drop NOT NULL by ALTER TABLE first, or overwrite with the same columns"
+            f"table {snapshot.ref} has columns that are NOT NULL ({', '.join(strict)}), and Spark's REPLACE TABLE, "
+            "which its clustering or other features ask for, would lose that: drop NOT NULL by ALTER TABLE first, or "
+            "overwrite with the same columns"
         )
-    kept = {} if spec.redefine else snapshot.properties
-    properties = {k: v for k, v in kept.items() if not k.startswith(_OF_ONE_TABLE)}
+    present = {} if spec.redefine else snapshot.properties
+    properties = {k: v for k, v in present.items() if not k.startswith(_OF_ONE_TABLE)}
     properties |= {str(k): str(v) for k, v in spec.table_properties.items()}
     description = spec.description if spec.redefine or spec.description is not None else snapshot.description
     rows = attempt.arranged(attempt.checked(frame, partition_by), partition_by, spec.sort_by)
@@ -82,33 +90,39 @@ def in_place_of(
 def rows_alone(
     attempt: Attempt, frame: DataFrame, partition_by: Sequence[str], snapshot: Snapshot, *, stays: bool
 ) -> dict[str, str]:
-    """The options by which an overwrite replaces all rows and leaves the definition alone: any other one by Spark makes columns that are
-    generated, numbered or filled with a default into plain ones. ``stays``: the write names no other clustering, properties or
-    description. Raises UnsupportedFeature where the definition would change.
+    """Return the options of an overwrite that replaces all rows and keeps the definition.
+
+    Any other overwrite by Spark turns generated, identity and default columns into plain ones.
+
+    Args:
+        stays: The write changes no clustering, properties or description.
+
+    Raises:
+        UnsupportedFeature: The definition would change.
     """
     form = attempt.transaction.lake.format
-    given = {name.lower() for name in frame.columns}
+    names = {name.lower() for name in frame.columns}
     target = [
-        f for f in attempt.target_schema() if f.name.lower() in given or f.name not in form.computed_columns(snapshot)
+        f for f in attempt.target_schema() if f.name.lower() in names or f.name not in form.computed_columns(snapshot)
     ]
     if not stays or tuple(partition_by) != tuple(snapshot.partition_columns) or not _same_columns(frame, target):
         raise UnsupportedFeature(
-            f"Table {snapshot.ref} computes the column {', '.join(snapshot.computed())}, and an overwrite by Spark that brings other "
-            "columns, types, partitions, clustering or properties would make it a plain one. Nothing was written. Bring the same columns, or run "
-            "this with engine: duckdb, which keeps it."
+            f"Table {snapshot.ref} computes the column {', '.join(snapshot.computed())}, and an overwrite by Spark "
+            "that brings other columns, types, partitions, clustering or properties would make it a plain one. "
+            "Nothing was written. Bring the same columns, or run this with engine: duckdb, which keeps it."
         )
     return {"replaceWhere": "true"}
 
 
 def clustering_after(spec: WriteSpec, clustered: Sequence[str]) -> Sequence[str]:
-    """What a table is clustered by once it is overwritten: what the write says, else what it was."""
+    """Return the clustering columns after an overwrite."""
     if spec.cluster_by is not None or spec.redefine or spec.partition_by:
         return spec.cluster_by or ()
     return clustered
 
 
 def clustered_by(engine: SparkEngine, snapshot: Snapshot) -> tuple[str, ...]:
-    """The columns that a table is clustered by; most tables by none."""
+    """Return the clustering columns of a table."""
     if "clustering" not in snapshot.writer_features:
         return ()
     detail: Any = engine.spark.sql(f"DESCRIBE DETAIL {table_at(engine.location_of(snapshot.ref.location))}")
@@ -116,7 +130,10 @@ def clustered_by(engine: SparkEngine, snapshot: Snapshot) -> tuple[str, ...]:
 
 
 def clause(columns: Sequence[str], cluster_by: Sequence[str]) -> str:
-    """``CLUSTER BY`` some of a table's columns, or fields within them (``a.b``). Raises SchemaMismatch for one that is not there.
+    """Return ``CLUSTER BY`` for columns of a table, or for fields within them (``a.b``).
+
+    Raises:
+        SchemaMismatch: A column is missing.
 
     >>> clause(["id", "place", "x.y"], ["ID", "place.city", "x.y"])
     'CLUSTER BY (`id`, `place`.`city`, `x.y`)'
@@ -124,26 +141,12 @@ def clause(columns: Sequence[str], cluster_by: Sequence[str]) -> str:
     return f"CLUSTER BY ({', '.join(_columns(columns, cluster_by))})" if cluster_by else "CLUSTER BY NONE"
 
 
-def refuse_other_clustering(attempt: Attempt, snapshot: Snapshot, asked: Sequence[str]) -> None:
-    """Raise InvalidConfig for a write that only adds to a table, and asks for another clustering than it has."""
-    present = clustered_by(attempt.engine, snapshot)
-    if not same_names(present, asked):
-        raise InvalidConfig(
-            f"Table {attempt.ref} is clustered by {', '.join(present) or 'nothing'}, not by {', '.join(asked) or 'nothing'}; "
-            "mode overwrite changes that, or ALTER TABLE … CLUSTER BY."
-        )
-
-
-def same_names(some: Sequence[str], others: Sequence[str]) -> bool:
-    """True for the same columns in the same order; letter case does not count in Spark."""
-    return [name.lower() for name in some] == [name.lower() for name in others]
-
-
 def _make(attempt: Attempt, rows: DataFrame, layout: Layout, description: str | None, *, replaces: bool) -> None:
-    """One commit, with its note and application id, by the writer of frames; clustering has a word in SQL only, whose parser
-    in turn takes no property by a name that Spark has a meaning for, such as ``owner``."""
+    """Create or replace a table in one commit, with its note and application id."""
     from pyspark.sql import functions as F
 
+    # A DataFrame writer cannot cluster, so that needs SQL. The SQL parser in turn refuses
+    # properties with a reserved name, such as ``owner``, so everything else uses the writer.
     if layout.cluster_by:
         what = "CREATE OR REPLACE TABLE" if replaces else "CREATE TABLE"
         clauses = ["USING delta", clause(rows.columns, layout.cluster_by)]
@@ -169,18 +172,18 @@ def _make(attempt: Attempt, rows: DataFrame, layout: Layout, description: str | 
 
 
 def _columns(columns: Sequence[str], cluster_by: Sequence[str]) -> list[str]:
-    there = {column.lower(): column for column in columns}
-    parted = [(name,) if name.lower() in there else tuple(name.split(".")) for name in cluster_by]
-    missing = [".".join(parts) for parts in parted if parts[0].lower() not in there]
+    present = {column.lower(): column for column in columns}
+    paths = [(name,) if name.lower() in present else tuple(name.split(".")) for name in cluster_by]
+    missing = [".".join(parts) for parts in paths if parts[0].lower() not in present]
     if missing:
         raise SchemaMismatch(
             f"the clustering column {', '.join(missing)} is missing in the columns, which are {', '.join(columns)}"
         )
-    return [quote(there[first.lower()], *fields) for first, *fields in parted]
+    return [quote(present[first.lower()], *fields) for first, *fields in paths]
 
 
 def _same_columns(frame: DataFrame, target: Any) -> bool:
-    """True if an overwrite with these rows leaves a table's columns, their types and comments as they are."""
+    """True if an overwrite with these rows keeps the table's columns, types and comments."""
     if [(f.name, f.dataType.simpleString()) for f in frame.schema] != [
         (f.name, f.dataType.simpleString()) for f in target
     ]:

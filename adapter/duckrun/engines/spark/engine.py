@@ -1,6 +1,7 @@
-"""The Spark engine: PySpark with Delta, by SQL and the DataFrame API only, so classic sessions and Connect are one code.
+"""Spark engine: PySpark with Delta, through SQL and the DataFrame API only.
 
-Tables are addressed by location. A Spark DataFrame is written by Spark's workers and never collected.
+So one code serves classic sessions and Spark Connect. Tables are addressed by location. Spark's
+workers write a Spark DataFrame; the driver never collects it.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from duckrun.engines.tables import carry_out
 from duckrun.engines.tabular.values import arrow_table, is_of_spark
 from duckrun.errors import InvalidConfig, SchemaMismatch, StorageError, UnsupportedFeature, about_tables
 from duckrun.formats.definitions import Alteration
+from duckrun.formats.format import logs_of
 from duckrun.run.pins import NOTHING, Reads
 from duckrun.run.reruns import rerun_of
 from duckrun.sql.dates import with_columns
@@ -43,7 +45,7 @@ from duckrun.sql.names import fresh_name, transpile
 from duckrun.sql.scalar import why_not_scalar_in_spark
 from duckrun.values.any_case import AnyCase
 from duckrun.values.lake_format import DUCKLAKE
-from duckrun.values.rows import Commit, DeleteSpec, ReadSpec, RowSpec, StagedFile, UpdateSpec
+from duckrun.values.rows import Commit, DeleteSpec, EngineName, ReadSpec, RowSpec, StagedFile, UpdateSpec
 from duckrun.values.tables import MaintenanceResult, TableSpec
 
 if TYPE_CHECKING:
@@ -59,30 +61,35 @@ _FILES_AS_LIST = 1000  # a longer list of paths is joined instead
 
 
 def unseen(name: str) -> str:
-    """A column as the result of an expression that Spark does not see through, so that no filter asks for its bounds."""
+    """Return a column as an expression opaque to Spark, so that no filter uses its bounds."""
     return f"CASE WHEN {quote(name)} IS NULL THEN NULL ELSE {quote(name)} END AS {quote(name)}"
 
 
 def unbounded(frame: DataFrame, rounded: Collection[str]) -> DataFrame:
-    """The same rows, of which no file is left out by the bounds of some columns: the log has them rounded."""
+    """Return the same rows, without file skipping by columns whose bounds the log has rounded."""
     if not rounded:
         return frame
     return frame.selectExpr(*(unseen(name) if name in rounded else quote(name) for name in frame.columns))
 
 
-# Application ids of SQL statements live in the session's settings, and a process has one session: one statement that
-# sets them at a time.
+# The settings of the process's one session hold the application id of an SQL statement. So only
+# one statement that sets them runs at a time.
 _settings_lock = threading.RLock()
 
 
 class SparkEngine(Engine):
-    """Scans and writes the tables of one lake on one Spark session.
+    """Scans and writes the tables of a lake on one Spark session.
 
-    ``spark`` is a session, classic or Connect, which stays open; None is the shared one of this process, started at
-    first use. Example: ``SparkEngine(lake, spark).scan(lake.snapshot(ref), ReadSpec()).native.show()``.
+    Args:
+        spark: A classic or Connect session, which stays open. None is the shared session of this
+            process, started on first use.
+
+    Example::
+
+        SparkEngine(lake, spark).scan(lake.snapshot(ref), ReadSpec()).native.show()
     """
 
-    name = "spark"
+    name: EngineName = "spark"
     temp_tables = False
     returns_rows = False  # its DML gives counts
     shares_scans = False
@@ -92,25 +99,28 @@ class SparkEngine(Engine):
     def __init__(self, lake: Lake, spark: SparkSession | None = None) -> None:
         self.lake = lake
         self._spark = spark
-        if spark is not None:  # one that was made here has them from its start
+        if spark is not None:  # a session started here already has them
             apply_storage(spark, lake.storage)
         self._reached: list[Storage] = [lake.storage]
         self.temp_names = AnyCase()
         self._inlined: list[str] = []
         self._until_closed = ExitStack()
-        """What holds files that frames of this engine read."""
+        """Contexts of files that frames of this engine read."""
         self.driver: Callable[[], Engine] | None = None
-        """Gives the engine of this process, which commits what Spark's workers write of a DuckLake, and says what changed in one."""
+        """Returns the DuckDB engine of this process.
+
+        It commits to a DuckLake what Spark's workers wrote, and computes changes of one.
+        """
 
     @property
     def spark(self) -> SparkSession:
-        """The Spark session, with this lake's credentials."""
+        """Spark session with this lake's credentials."""
         if self._spark is None:
             self._spark = spark_session(storage=self.lake.storage)
         return self._spark
 
     def read_files(self, format: str, path: str, options: Mapping[str, Any]) -> LazyRows:
-        """The rows of Parquet or CSV files: a file, a folder or a pattern: lazy."""
+        """Return the lazy rows of Parquet or CSV files: a file, a folder or a pattern."""
         what = f"read of {path}"
         with errors_about(what, analysis=StorageError, writes=False):
             frame = self.spark.read.format(format).options(**options).load(self.location_of(path))
@@ -118,23 +128,28 @@ class SparkEngine(Engine):
         return self._frame(frame, what)
 
     def reach(self, lake: Lake) -> None:
-        """Take the credentials of another lake. Spark holds one set for each bucket: another one raises InvalidConfig."""
+        """Add the credentials of another lake.
+
+        Raises:
+            InvalidConfig: A lake in the same bucket or account has other credentials. Spark holds
+                one set for each.
+        """
         storage = lake.storage
         if storage in self._reached:
             return
-        given = storage.hadoop_conf()
+        settings = storage.hadoop_conf()
         for known in self._reached:
             there = known.hadoop_conf()
-            if any(there.get(key, value) != value for key, value in given.items()):
+            if any(there.get(key, value) != value for key, value in settings.items()):
                 raise InvalidConfig(
-                    f"{storage.root} and {known.root} are in one bucket or account with different credentials, and Spark "
-                    "holds one set for each. Attach it in a session with engine='duckdb'."
+                    f"{storage.root} and {known.root} are in one bucket or account with different credentials, and "
+                    "Spark holds one set for each. Attach it in a session with engine='duckdb'."
                 )
         apply_storage(self.spark, storage)
         self._reached.append(storage)
 
     def close(self) -> None:
-        """The session is shared or the caller's, and stays open."""
+        """Drop what this engine created; the session stays open."""
         self._until_closed.close()
         while self._inlined:
             self.spark.catalog.dropTempView(self._inlined.pop())
@@ -142,7 +157,7 @@ class SparkEngine(Engine):
     # -- reading
 
     def scan(self, snapshot: Snapshot, spec: ReadSpec) -> LazyRows:
-        """The rows of one snapshot: Spark prunes files by the predicate and reads the columns asked for."""
+        """Return the lazy rows of a snapshot; Spark prunes files and columns."""
         if snapshot.ref.format == DUCKLAKE:
             named = spec.columns if spec.predicate is None else None
             return self._select(self._of_ducklake(snapshot, columns=named), spec, str(snapshot.ref))
@@ -150,12 +165,12 @@ class SparkEngine(Engine):
         return self._select(frame, spec, str(snapshot.ref))
 
     def _of_ducklake(self, snapshot: Snapshot, **some: Any) -> DataFrame:
-        """The rows of a DuckLake table, or some of them."""
+        """Return the rows of a DuckLake table, or some of them."""
         with errors_about(about_tables("read", [str(snapshot.ref)]), analysis=InvalidConfig, writes=False):
             return reading.rows_of(self, snapshot, **some)
 
     def open(self, scan: Scan) -> LazyRows:
-        """The rows of the files of a scan; deleted rows of a file stay deleted."""
+        """Return the lazy rows of a scan's files, without their deleted rows."""
         if scan.ref.format == DUCKLAKE:
             snapshot = self.lake.format.snapshot(scan.ref, scan.version)
             frame = self._of_ducklake(snapshot, paths={file.path for file in scan.files})
@@ -164,7 +179,7 @@ class SparkEngine(Engine):
 
         frame = self.read_at(scan.ref.location, scan.version)
         names = [file.path for file in scan.files]
-        # Spark gives a file's full URI, encoded; what follows the table's folder is compared, decoded.
+        # Spark returns a file's encoded URI. Compare the decoded part after the table's folder.
         uri = F.expr("url_decode(replace(_metadata.file_path, '+', '%2B'))")
         folder = scan.ref.location.rstrip("/") + "/"
         folder = folder.partition("://")[2] if "://" in folder else folder
@@ -178,8 +193,8 @@ class SparkEngine(Engine):
         return self._select(unbounded(frame, scan.rounded), scan.read, str(scan.ref))
 
     def weighed(self, read: WeighedRead, query: Callable[[str], str]) -> LazyRows:
-        """A query over rows of data files, with how often each counts: lazy."""
-        if read.sql is not None:  # of a format that reads its rows itself
+        """Return the lazy rows of a query over rows with multiplicities."""
+        if read.sql is not None:  # DuckLake: DuckDB reads the rows
             return LazyRows(answered(self, read, query, self._until_closed), self.name)
         name = f"__duckrun_weighed_{uuid.uuid4().hex}"
         text = (
@@ -192,18 +207,19 @@ class SparkEngine(Engine):
         return self._frame(frame, what)
 
     def inlined(self, rows: LazyRows) -> exp.Expr:
-        """Rows of this engine, as they stand in the syntax tree of a query for select()."""
+        """Return this engine's rows as a node of a query's syntax tree, for ``select()``."""
         return exp.to_table(self._view_of(rows.native))
 
     def _view_of(self, frame: DataFrame) -> str:
-        """A temp view, which stays until the engine is closed: through Connect a query finds it when it runs."""
+        """Create a temporary view of a frame and return its name."""
+        # It stays until the engine is closed: Connect resolves the view when a query runs.
         name = f"__duckrun_{uuid.uuid4().hex}"
         frame.createOrReplaceTempView(name)
         self._inlined.append(name)
         return name
 
     def pinned(self, snapshot: Snapshot) -> exp.Expr:
-        """A table at a version, as it stands in the syntax tree of a query for select()."""
+        """Return a table at a version as a node of a query's syntax tree, for ``select()``."""
         if snapshot.ref.format == DUCKLAKE:
             view = self._view_of(self._of_ducklake(snapshot))
             return with_columns(exp.to_table(view), {f.name: pa.types.is_date(f.type) for f in snapshot.schema})
@@ -220,14 +236,21 @@ class SparkEngine(Engine):
         return with_columns(exp.Subquery(this=query), dates)
 
     def select(self, query: exp.Expr, what: str = "query") -> LazyRows:
-        """A query whose tables are pinned(): lazy. Other names are Spark's own (temp views)."""
+        """Return the lazy rows of a query whose tables are ``pinned()``.
+
+        Other names are Spark's own (temporary views).
+        """
         with errors_about(what, analysis=InvalidConfig, writes=False):
             frame = self.spark.sql(text_in(query, "spark"))
-            frame.schema  # noqa: B018  Connect analyses when it is asked for the schema
+            frame.schema  # noqa: B018  Connect analyses a query only for its schema
         return self._frame(frame, what)
 
     def explain(self, query: exp.Expr, *, analyze: bool = False, what: str = "explain") -> str:
-        """Spark's plan of a query. Raises UnsupportedFeature for ``analyze``, which Spark does not have."""
+        """Return Spark's plan of a query.
+
+        Raises:
+            UnsupportedFeature: ``analyze`` is set, which Spark does not have.
+        """
         if analyze:
             raise UnsupportedFeature(
                 "Spark has no EXPLAIN ANALYZE; run it with engine: duckdb, or look at Spark's page."
@@ -236,7 +259,7 @@ class SparkEngine(Engine):
             return str(self.spark.sql(f"EXPLAIN EXTENDED {text_in(query, 'spark')}").collect()[0][0])
 
     def local(self, rows: pa.Table) -> LazyRows:
-        """Rows of this process as rows of the engine."""
+        """Return rows of this process as rows of the engine."""
         return self._frame(self._from_arrow(rows), "query")
 
     def cast(self, value: exp.Expr, kind: str, rows: LazyRows, column: int) -> exp.Expr:
@@ -250,7 +273,7 @@ class SparkEngine(Engine):
         return exp.cast(value, kind, dialect="spark")
 
     def column_types(self, snapshot: Snapshot) -> dict[str, str]:
-        """A table's columns with their Spark types."""
+        """Return the columns of a table with their Spark types."""
         if snapshot.ref.format == DUCKLAKE:
             schema = self._of_ducklake(snapshot).schema
         else:
@@ -258,30 +281,41 @@ class SparkEngine(Engine):
         return {field.name: type_text(field.dataType) for field in schema.fields}
 
     def register(self, name: str, value: Any, reads: Reads = NOTHING) -> None:
-        """Give a Frame or a local table a name that later queries can read, as a temp view."""
+        """Create a temporary view of a Frame or a local table for later queries."""
         self._native(value).createOrReplaceTempView(name)
         self.temp_names[name] = value.reads if isinstance(value, LazyRows) else reads
 
     def keep(self, name: str, rows: LazyRows) -> None:
-        """Spark has no temporary tables."""
+        """Refuse a temporary table.
+
+        Raises:
+            UnsupportedFeature: Always, since Spark has no temporary tables.
+        """
         raise UnsupportedFeature(f"{name}: Spark has no temporary tables; make a temporary view.")
 
     def change_kept(self, name: str, statement: str, reads: Reads) -> pa.Table:
-        """Spark has no temporary tables."""
+        """Refuse to change a temporary table.
+
+        Raises:
+            UnsupportedFeature: Always, since Spark has no temporary tables.
+        """
         raise UnsupportedFeature(f"{name}: Spark has no temporary tables; make a temporary view.")
 
     def forget(self, name: str) -> None:
-        """Take away a name that register() or a frame gave; none is fine."""
+        """Drop a temporary view of ``register()`` or of a frame, if it exists."""
         if name in self.temp_names:
             self.spark.catalog.dropTempView(name)
             del self.temp_names[name]
 
     def reads_of(self, value: Any) -> Reads:
-        """What a value was computed from: a Frame says it. A Spark DataFrame does not say which version it reads."""
+        """Return the tables and versions that a value was computed from.
+
+        Only a Frame knows them. A Spark DataFrame does not tell which version it reads.
+        """
         return value.reads if isinstance(value, LazyRows) else NOTHING
 
     def schema_of(self, source: Any) -> pa.Schema:
-        """The schema a source would be written with; nothing is computed for a Spark DataFrame."""
+        """Return the schema that a source would be stored with, without computing it."""
         if is_of_spark(source):
             return arrow_schema(self._native(source))
         if isinstance(source, pa.RecordBatchReader | LazyRows):
@@ -295,7 +329,9 @@ class SparkEngine(Engine):
     # -- writing
 
     def can_fence(self, storage: Storage) -> bool:
-        """Spark cannot commit at a given version: the table's OS lock fences it, which object stores do not have."""
+        """True if writes can be fenced to a version: only on local storage."""
+        # Spark cannot commit at a given version. The table's OS lock fences it instead, which
+        # object stores lack.
         return storage.is_local
 
     def execute(
@@ -305,27 +341,38 @@ class SparkEngine(Engine):
         transaction: Transaction,
         driver: Callable[[], Engine] | None = None,
     ) -> Commit | MaintenanceResult:
-        """Carry out one spec as one commit of Spark's; of a DuckLake table ``driver`` commits what Spark's workers wrote.
+        """Carry out one spec as one commit.
 
-        Raises SchemaMismatch, RowsOutsidePartition, DuplicateSourceKeys, UnsupportedFeature, CommitConflict,
-        TableNotFound; the table is then as it was.
+        Args:
+            driver: Returns the engine that commits to a DuckLake table what Spark's workers wrote.
+
+        Raises:
+            SchemaMismatch: The columns do not fit the table.
+            RowsOutsidePartition: A row lies outside the part being written.
+            DuplicateSourceKeys: A key repeats in the source of a merge.
+            UnsupportedFeature: Spark cannot carry out this write.
+            CommitConflict: Other writers' commits conflict.
+            TableNotFound: The table does not exist. After any of these errors the table is
+                unchanged.
         """
         if spec.writer != "auto":
             raise InvalidConfig(
-                f"{spec.mode} on table {transaction.ref}: writer {spec.writer} makes the data files of engine duckdb, and this is "
-                "engine spark, which makes its own. Nothing was written; leave writer out, or set engine: duckdb."
+                f"{spec.mode} on table {transaction.ref}: writer {spec.writer} makes the data files of engine duckdb, "
+                "and this is engine spark, which makes its own. Nothing was written; leave writer out, or set engine: "
+                "duckdb."
             )
         spec = transaction.lake.format.with_properties(spec, transaction.ref)
         if isinstance(spec, TableSpec):
             return carry_out(self, spec, transaction)
-        fenced = spec.read_version is not None and not transaction.lake.format.transacts
-        if fenced and not self.can_fence(transaction.lake.storage):
+        has_logs = transaction.lake.format.logs is not None
+        if has_logs and spec.read_version is not None and not self.can_fence(transaction.lake.storage):
             raise UnsupportedFeature(
-                f"{spec.mode} on table {transaction.ref}: a write fenced to the version that was read needs a commit at "
-                f"a given version, which Spark does not have on {transaction.lake.storage.kind}. Run this with engine: duckdb."
+                f"{spec.mode} on table {transaction.ref}: a write fenced to the version that was read needs a commit "
+                f"at a given version, which Spark does not have on {transaction.lake.storage.kind}. Run this with "
+                "engine: duckdb."
             )
         check_workers_see(self.spark, transaction.lake.storage)
-        if not transaction.lake.format.transacts:
+        if has_logs:
             exists = transaction.lake.exists(transaction.ref)
             refuse_what_it_would_get_wrong(self.spark, spec, str(transaction.ref), exists)
         try:
@@ -334,7 +381,7 @@ class SparkEngine(Engine):
             raise SchemaMismatch(f"{spec.mode} on table {transaction.ref}: {error}. Nothing was written.") from error
         if frame is None and not isinstance(spec, DeleteSpec | UpdateSpec):
             raise InvalidConfig(f"{spec.mode} on table {transaction.ref} was given no rows.")
-        if transaction.lake.format.transacts:
+        if not has_logs:
             return writing.execute(self, spec, frame, transaction, driver or self.driver)
 
         def attempt(snapshot: Snapshot | None) -> Commit:
@@ -356,8 +403,8 @@ class SparkEngine(Engine):
     def rewritten(
         self, snapshot: Snapshot, alteration: Alteration, transaction: Transaction
     ) -> Iterator[Sequence[StagedFile]]:
-        """All rows as they are after an alteration, in files to be committed."""
-        transaction.lake.format.refuse_copies(snapshot)
+        """Yield files with all rows in their altered form, to be committed."""
+        logs_of(transaction.lake.format).refuse_copies(snapshot)
         with (
             errors_about(f"alter on table {snapshot.ref}", analysis=SchemaMismatch),
             scratch(self, transaction.lake, snapshot, alteration) as copy,
@@ -386,8 +433,11 @@ class SparkEngine(Engine):
         return LazyRows(SparkFrame(native, self.temp_names, what), self.name)
 
     def _native(self, value: Any) -> DataFrame:
-        """Any tabular value as a Spark DataFrame. Local values travel through the driver as Arrow; staging large ones
-        as Parquet files that the executors read is later work."""
+        """Return any tabular value as a Spark DataFrame.
+
+        Local values travel through the driver as Arrow. Staging large ones as Parquet files for the
+        executors is future work.
+        """
         if is_of_spark(value):
             return value.native if isinstance(value, LazyRows) else value
         if isinstance(value, LazyRows):
@@ -398,7 +448,7 @@ class SparkEngine(Engine):
         from pyspark.sql.pandas.types import from_arrow_schema
 
         table = storable_table(table)
-        # Without a schema Spark would read a timestamp that has no zone as one in the session's zone.
+        # Without a schema Spark would read a timestamp without time zone in the session's zone.
         schema = from_arrow_schema(table.schema, prefer_timestamp_ntz=True)
         return self.spark.createDataFrame(table, schema)
 
@@ -408,7 +458,7 @@ class SparkEngine(Engine):
 
     @contextmanager
     def view(self, frame: DataFrame) -> Iterator[str]:
-        """A name for a frame while a statement runs."""
+        """Yield the name of a temporary view of a frame while a statement runs."""
         name = f"__duckrun_{uuid.uuid4().hex}"
         frame.createOrReplaceTempView(name)
         try:
@@ -418,7 +468,7 @@ class SparkEngine(Engine):
 
     @contextmanager
     def settings(self, values: Mapping[str, str]) -> Iterator[None]:
-        """Session settings that hold while one statement runs, under the session's one lock."""
+        """Set session settings while one statement runs, under the session's one lock."""
         with _settings_lock:
             before = {key: self.spark.conf.get(key, None) for key in values}
             try:
@@ -431,9 +481,8 @@ class SparkEngine(Engine):
 
 
 def _refuse_foreign_expressions(snapshot: Snapshot) -> None:
-    """Raise UnsupportedFeature for an expression of a table's log that is more than a scalar of its columns: the log may be
-    another's, and Spark's functions can call Java's.
-    """
+    """Raise UnsupportedFeature if an expression in the table's log is not a plain scalar."""
+    # Another writer may have put it into the log, and Spark's functions can call Java's.
     computed = snapshot.computed()
     generated = {name: column.generated for name, column in computed.items() if column.generated is not None}
     defaults = {name: column.default for name, column in computed.items() if column.default is not None}
@@ -441,6 +490,7 @@ def _refuse_foreign_expressions(snapshot: Snapshot) -> None:
         why = why_not_scalar_in_spark(expression, is_default=expression is defaults.get(name))
         if why is not None:
             raise UnsupportedFeature(
-                f"Table {snapshot.ref}: {name} ({expression}) has {why}: only columns of the row and deterministic scalar functions are "
-                "computed. Nothing was written; drop the constraint or default, if the rows need it not."
+                f"Table {snapshot.ref}: {name} ({expression}) has {why}: only columns of the row and deterministic "
+                "scalar functions are computed. Nothing was written; drop the constraint or default, if the rows need "
+                "it not."
             )

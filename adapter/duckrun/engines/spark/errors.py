@@ -1,4 +1,4 @@
-"""What Spark raises, as this library's errors, which name the table."""
+"""Translation of Spark's errors into this library's errors, which name the table."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from duckrun.formats.commits import CommitTaken
 from duckrun.sql.raising import raised
 
 RAISED = "duckrun: "
-"""The start of a message that this library's SQL raises for a row inside Spark."""
+"""Start of a message that this library's SQL raises for a row inside Spark."""
 
 
 @contextmanager
 def errors_about(what: str, *, analysis: type[DuckrunError], writes: bool = True) -> Iterator[None]:
-    """Translate what Spark raises.
+    """Translate Spark's errors.
 
     Args:
-        what: the beginning of the message: what was done, on which table.
-        analysis: the error for a statement that Spark cannot analyse.
-        writes: False for rows that are only read.
+        what: Start of the message: the action and the table.
+        analysis: Error class for a statement that Spark cannot analyse.
+        writes: False if rows are only read.
     """
     try:
         yield
@@ -45,7 +45,7 @@ def errors_about(what: str, *, analysis: type[DuckrunError], writes: bool = True
 
 
 def text_of(error: BaseException) -> str:
-    """The message of a Spark error. PySpark may fail to build it for conditions of Delta's."""
+    """Return the message of a Spark error, or its class if PySpark cannot build the message."""
     try:
         return str(error)
     except Exception:
@@ -53,12 +53,14 @@ def text_of(error: BaseException) -> str:
 
 
 def condition_of(error: BaseException, *known: str) -> str | None:
-    """The first of some error conditions that a Spark error has: by PySpark's own word for it, else by the text, in which the
-    failure of a job has its cause. None where it has none of them.
+    """Return the first of some error conditions that a Spark error has; None if it has none.
+
+    PySpark's own answer comes first. The text follows, since the failure of a job has its cause
+    there.
     """
-    for said in (_condition(error), text_of(error)):
+    for text in (_condition(error), text_of(error)):
         for condition in known:
-            if condition in said:
+            if condition in text:
                 return condition
     return None
 
@@ -66,14 +68,15 @@ def condition_of(error: BaseException, *known: str) -> str | None:
 def _condition(error: BaseException) -> str:
     try:
         return str(error.getCondition() or "")  # type: ignore[attr-defined]
-    except Exception:  # no error of PySpark's, or one that it cannot build for a condition of Delta's
+    except Exception:  # not PySpark's, or a condition of Delta's that PySpark cannot build
         return ""
 
 
 _CONCURRENT = ("DELTA_CONCURRENT", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED")
 _LIMIT = "DELTA_EXCEED_CHAR_VARCHAR_LIMIT"
 _CONSTRAINT = ("DELTA_VIOLATE_CONSTRAINT", "DELTA_NOT_NULL_CONSTRAINT", _LIMIT)
-# Another writer made the table meanwhile: it may be the Spark of a process that was killed, which ends what it began.
+# Another writer created the table meanwhile. It may be the Spark of a killed process, which still
+# finishes its statement.
 _MADE = ("DELTA_PATH_EXISTS", "DELTA_TABLE_ALREADY_EXISTS", "TABLE_OR_VIEW_ALREADY_EXISTS")
 _UNCASTABLE = ("CAST_OVERFLOW", "CAST_INVALID_INPUT", "NUMERIC_VALUE_OUT_OF_RANGE")
 _NAMES = "DELTA_INVALID_CHARACTERS_IN_COLUMN_NAMES"
@@ -98,7 +101,10 @@ _CONDITIONS = (
 
 
 def _translated(error: Exception, what: str, analysis: type[DuckrunError], writes: bool) -> Exception:
-    """A Spark error as a DuckrunError that names the table; the error itself, with a note, where the user's code raised it."""
+    """Return a Spark error as a DuckrunError that names the table.
+
+    An error of the user's code is returned itself, with a note.
+    """
     module, name = type(error).__module__, type(error).__name__
     if not module.startswith(("pyspark", "py4j", "grpc", "delta")):
         return error
@@ -106,10 +112,10 @@ def _translated(error: Exception, what: str, analysis: type[DuckrunError], write
     line = _first_line(text, name)
     ours = raised(text, what)
     if ours is not None:
-        return type(ours)(_unwritten(str(ours)))
+        return ours.with_message(_unwritten(str(ours)))
     if RAISED in text:
-        found = text[text.index(RAISED) + len(RAISED) :].splitlines()[0].split(" SQLSTATE: ")[0]
-        return SchemaMismatch(_unwritten(f"{what}: {found}"))
+        detail = text[text.index(RAISED) + len(RAISED) :].splitlines()[0].split(" SQLSTATE: ")[0]
+        return SchemaMismatch(_unwritten(f"{what}: {detail}"))
     condition = "DELTA_CONCURRENT" if name.startswith("Concurrent") else condition_of(error, *_CONDITIONS)
     match condition:
         case None:
@@ -124,23 +130,23 @@ def _translated(error: Exception, what: str, analysis: type[DuckrunError], write
         case value if value in _UNCASTABLE and writes:
             return SchemaMismatch(f"{what}: a value does not fit its column: {line.rstrip('.')}. Nothing was written.")
         case unknown if unknown == _FEATURE:
-            found = next(part for part in text.splitlines() if unknown in part)
-            return InvalidConfig(f"{what}: {found[found.index(unknown) - 1 :].rstrip('.')}. Nothing was written.")
+            detail = next(part for part in text.splitlines() if unknown in part)
+            return InvalidConfig(f"{what}: {detail[detail.index(unknown) - 1 :].rstrip('.')}. Nothing was written.")
         case strange if strange == _STRANGE:
-            found = next(part for part in text.splitlines() if strange in part)
+            detail = next(part for part in text.splitlines() if strange in part)
             return UnsupportedFeature(
-                f"{what}: {found[found.index(strange) - 1 :].rstrip('.')}. Nothing was written. Write it with the engine that made it, or let "
-                "that one take the feature out (ALTER TABLE … DROP FEATURE …)."
+                f"{what}: {detail[detail.index(strange) - 1 :].rstrip('.')}. Nothing was written. Write it with the "
+                "engine that made it, or let that one take the feature out (ALTER TABLE … DROP FEATURE …)."
             )
         case uncounted if uncounted == _UNCOUNTED:
             return InvalidConfig(
-                f"{what}: it tracks its rows, whose ids need the count of rows of each file, and this Spark session takes no statistics. Nothing was "
-                "written. Set spark.databricks.delta.stats.collect to true."
+                f"{what}: it tracks its rows, whose ids need the count of rows of each file, and this Spark session "
+                "takes no statistics. Nothing was written. Set spark.databricks.delta.stats.collect to true."
             )
         case names if names == _NAMES:
             return SchemaMismatch(
-                f"{what}: Spark defines no column with a space or one of ,;{{}}()= or a line break in its name. Give it another "
-                "name (select … as …), or run this with engine: duckdb. Nothing was written."
+                f"{what}: Spark defines no column with a space or one of ,;{{}}()= or a line break in its name. Give "
+                "it another name (select … as …), or run this with engine: duckdb. Nothing was written."
             )
         case "DELTA_MULTIPLE_SOURCE_ROW_MATCHING":
             return DuplicateSourceKeys(f"{what}: several source rows match one row of the table. Nothing was written.")
@@ -154,31 +160,34 @@ def _translated(error: Exception, what: str, analysis: type[DuckrunError], write
             return SchemaMismatch(f"{what}: {line.rstrip('.')}. Nothing was written.")
 
 
-# Classes of the SQL standard: 22 is a data exception (a division by zero, an overflow), 21 a cardinality violation (a scalar subquery of
-# two rows), 23 a broken constraint (a key twice in a map). P0001 is raise_error() in the query. Delta's own are about the table.
+# SQLSTATE classes of errors in a row: 22 is a data exception (division by zero, overflow), 21 a
+# cardinality violation (a scalar subquery with two rows), 23 a broken constraint (a repeated map
+# key). P0001 is raise_error() in the query. Delta's own conditions are about the table instead.
 _ROW_ERROR = re.compile(r"\[(?!DELTA_)[A-Z_.]+\] (?:(?!SQLSTATE:).)*? SQLSTATE: (?:2[123]\w{3}|P0001)", re.DOTALL)
 _STATE = re.compile(r"SQLSTATE: (\w{5})")
+# Source: delta-error-classes.json of https://github.com/delta-io/delta
 _INVALID = ("22", "42", "54", "55", "56", "F0", "KD")
-"""Classes of conditions about what was asked, with those of Delta's own (https://github.com/delta-io/delta, delta-error-classes.json)."""
+"""SQLSTATE classes of errors in the request, including Delta's own."""
 _JAVA_CLASS = re.compile(r"^: (?:[a-z]\w*\.)*([A-Z]\w*)", re.MULTILINE)
 _WRAPPED = re.compile(r"Unsupported table change: .*?^Caused by: (?:[a-z]\w*\.)*([A-Z]\w*)", re.MULTILINE | re.DOTALL)
-"""Spark's own exception around the one that a catalog raises in ALTER TABLE."""
+"""Spark's exception around the one that a catalog raises in ALTER TABLE."""
 
 
 def _state(error: Exception) -> str:
-    """The SQLSTATE of an error, by PySpark's own word or by the Java exception's; empty where it has none."""
+    """Return the SQLSTATE of an error, from PySpark or from the Java exception; empty if none."""
     for origin in (error, getattr(error, "java_exception", None)):
         try:
             return str(origin.getSqlState() or "")  # type: ignore[union-attr]
-        except Exception:  # no SparkThrowable, or one that PySpark cannot build for a condition of Delta's
+        except Exception:  # no SparkThrowable, or a condition that PySpark cannot build
             continue
-    found = _STATE.search(text_of(error))
-    return "" if found is None else found[1]
+    state = _STATE.search(text_of(error))
+    return "" if state is None else state[1]
 
 
 def _refusal(error: Exception, name: str) -> type[DuckrunError] | None:
-    """The error for a statement that Spark or Delta refuses as it runs: by the class of its SQLSTATE, and without one by that of the Java
-    exception. None for a failure of Spark's.
+    """Return the error class for a statement that Spark or Delta refuses at run time.
+
+    The SQLSTATE decides, or without one the Java exception. None if Spark itself failed.
     """
     state = _state(error)[:2]
     if state:
@@ -214,7 +223,7 @@ _CAUSE = re.compile(r"^(?:Caused by)?: (.*)$", re.MULTILINE)
 
 
 def _first_line(text: str, name: str) -> str:
-    """The line of an error that says most. The first one of py4j's says only that a call failed."""
+    """Return the most telling line of an error; py4j's first line only says that a call failed."""
     of_a_call = text.startswith("An error occurred while calling")
     condition = _ROW_ERROR.search(text) or (_CONDITION_LINE.search(text) if of_a_call else None)
     if condition is not None:
@@ -225,5 +234,5 @@ def _first_line(text: str, name: str) -> str:
 
 
 def _unwritten(message: str) -> str:
-    """A message that says once that nothing was written."""
+    """Return a message that says once that nothing was written."""
     return message if "othing was written" in message else f"{message.rstrip('.')}. Nothing was written."

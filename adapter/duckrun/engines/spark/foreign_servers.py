@@ -1,4 +1,4 @@
-"""Servers that speak Spark Connect and are not Apache Spark, and what of Delta they would get wrong without a word."""
+"""Spark Connect servers that are not Apache Spark, and the Delta writes that they get wrong."""
 
 from __future__ import annotations
 
@@ -15,21 +15,25 @@ _known: WeakKeyDictionary[SparkSession, str | None] = WeakKeyDictionary()
 
 
 def other_implementation(session: SparkSession) -> str | None:
-    """The version of a Connect server that is not Apache Spark, such as Sail; None for Apache Spark."""
+    """Return the version of a Connect server that is not Apache Spark, such as Sail.
+
+    None for Apache Spark.
+    """
     if "connect" not in type(session).__module__:
         return None
     if session not in _known:
-        # The version of the protocol that a server speaks, which others give too, and that of the program.
+        # Other servers report the Spark version of the protocol, but their own as version().
         program = str(session.sql("select version()").collect()[0][0]).partition(" ")[0]
         _known[session] = None if program == str(session.version) else program
     return _known[session]
 
 
 def refuse_what_it_would_get_wrong(session: SparkSession, spec: RowSpec, table: str, exists: bool) -> None:
-    """Raise UnsupportedFeature for a write that such a server carries out as another one.
+    """Raise UnsupportedFeature for a write that such a server carries out wrongly without an error.
 
-    Measured with Sail 0.7.2: it overwrites the whole table where the partitions of the source are to be replaced, takes rows
-    outside of the predicate that is replaced, keeps no application id, and of a statement no note.
+    Measured with Sail 0.7.2: a dynamic partition overwrite replaces the whole table. A replacement
+    takes rows outside its predicate. The commit has no application id, and that of a statement no
+    note.
     """
     other = other_implementation(session)
     if other is None:
@@ -44,5 +48,6 @@ def refuse_what_it_would_get_wrong(session: SparkSession, spec: RowSpec, table: 
     why = "it keeps no application id, so a retry would append twice" if appends else "it would change other rows"
     raise UnsupportedFeature(
         f"{spec.mode} on table {table}: the Spark Connect server is not Apache Spark (its version is {other}), and "
-        f"{why} or not tell what it did. Nothing was written. Run this with engine: duckdb, or on Apache Spark (docs/sail.md)."
+        f"{why} or not tell what it did. Nothing was written. Run this with engine: duckdb, or on Apache Spark "
+        "(docs/sail.md)."
     )

@@ -1,4 +1,4 @@
-"""A Spark DataFrame, as LazyRows asks for its rows."""
+"""Spark DataFrame as a source of lazy rows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class SparkFrame:
-    """What LazyRows asks of a Spark DataFrame."""
+    """Methods that LazyRows needs of a Spark DataFrame."""
 
     def __init__(self, native: DataFrame, named: AnyCase[Reads], what: str) -> None:
         self.native = native
@@ -68,7 +68,7 @@ class SparkFrame:
 
 
 def arrow_schema(frame: DataFrame) -> pa.Schema:
-    """The Arrow schema of a Spark DataFrame."""
+    """Return the Arrow schema of a Spark DataFrame."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     return to_arrow_schema(frame.schema)

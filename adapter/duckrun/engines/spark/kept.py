@@ -1,4 +1,7 @@
-"""Rows that Spark keeps for one write, since its source may give others when it is read again."""
+"""Rows that Spark materializes for one write.
+
+The source of a write may return other rows when it is read again.
+"""
 
 from __future__ import annotations
 
@@ -12,17 +15,17 @@ if TYPE_CHECKING:
 
 @contextmanager
 def kept(frame: DataFrame) -> Iterator[DataFrame]:
-    """The rows of a frame, read once and kept by Spark until the block ends.
-
-    With Spark Connect (4.1) the server is told to let them go when Python destroys the plan that stands for them. Where the garbage
-    collector does that in a thread that gRPC has just started, the call waits for the lock of its own channel, and the process stands
-    still for ever. So it is told here, in the thread of the write, and the plan has nothing left to tell.
-    """
+    """Yield the rows of a frame, read once and materialized by Spark until the block ends."""
     rows = frame.localCheckpoint()
     try:
         yield rows
     finally:
-        plan = getattr(rows, "_plan", None)  # a classic frame has none, and Spark's own cleaner lets its rows go
+        # With Spark Connect (4.1), Python tells the server to release the rows when it destroys
+        # their plan. The garbage collector may do that in a thread that gRPC has just started. The
+        # call then waits for the lock of its own channel, and the process hangs forever. So tell
+        # the server here, in the thread of the write, and leave nothing to tell later. A classic
+        # frame has no plan; Spark's own cleaner releases its rows.
+        plan = getattr(rows, "_plan", None)
         if plan is not None:
             plan.__del__()
             plan._relation_id = None

@@ -1,4 +1,4 @@
-"""Merge, and delete and insert, on Spark: one MERGE statement each."""
+"""Merge, and delete+insert, on Spark: one MERGE statement each."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from duckrun.engines.decisions import refuse_missing_keys
 from duckrun.engines.fit import assigned_columns, castable_columns, columns_in_expressions
 from duckrun.engines.spark.sql import (
     compared_in,
@@ -19,7 +20,7 @@ from duckrun.engines.spark.sql import (
     rows_inserted_by,
 )
 from duckrun.engines.spark.types import casts_to, fit_all, with_casts
-from duckrun.errors import DuplicateSourceKeys, InvalidConfig, SchemaMismatch, repeated_keys
+from duckrun.errors import DuplicateSourceKeys, SchemaMismatch, repeated_keys
 from duckrun.sql.names import fresh_name
 from duckrun.values.rows import Commit, DeleteInsertSpec, MergeSpec
 
@@ -30,40 +31,47 @@ if TYPE_CHECKING:
 
 
 def merge(job: Attempt, spec: MergeSpec) -> Commit | None:
-    """Spark's MERGE, after its keys and expressions were checked."""
+    """Run Spark's MERGE after checks of its keys and expressions.
+
+    Raises:
+        DuplicateSourceKeys: A key repeats in the source.
+        InvalidConfig: A key or an expression names an unknown column.
+        SchemaMismatch: The columns do not fit the table.
+    """
     frame = job.rows()
-    own: dict[str, str] = {}
+    copies: dict[str, str] = {}
     if job.snapshot is not None and not job.is_new:
         cast, assigned = castable_columns(spec, frame.columns), assigned_columns(spec, frame.columns)
         casts = casts_to(frame, _compared_schema(job, spec), cast, assigned)
-        frame, own = _with_own_values(spec, frame, casts)
+        frame, copies = _with_own_values(spec, frame, casts)
         frame = job.checked(with_casts(frame, casts), job.snapshot.partition_columns)
     _check_keys(job, frame, spec.keys, spec.compared)
     if job.is_new:
         return _merge_into_nothing(job, frame, spec)
     _check_duplicates(job, frame, spec.keys)
     whole = [c for c in spec.clauses if not c.kind.endswith("delete") and c.columns is None and c.set is None]
-    there = {name.lower() for name in (*job.target_schema().names, *own.values())}
+    there = {name.lower() for name in (*job.target_schema().names, *copies.values())}
     evolve = (
         job.grows or spec.schema_mode != "fail" and any(n.lower() not in there and spec.takes(n) for n in frame.columns)
     )
     columns: list[str] = []
     if whole:
-        hidden = {*spec.compared, *own.values()}
-        given = frame.select(*[quote(name) for name in frame.columns if name not in hidden])
-        filled, new = job.fit(given, spec.schema_mode, merges=True)
+        hidden = {*spec.compared, *copies.values()}
+        visible = frame.select(*[quote(name) for name in frame.columns if name not in hidden])
+        filled, new = job.fit(visible, spec.schema_mode, merges=True)
         columns = [*[t for t, s in filled.items() if s is not None], *new]
         respelled = {s: t for t, s in filled.items() if s is not None and s != t}
-        frame = frame.withColumnsRenamed(respelled) if respelled else frame  # columns that differ in case only
-        own = {respelled.get(name, name): copy for name, copy in own.items()}
+        # Rename columns that differ from the table's in letter case only.
+        frame = frame.withColumnsRenamed(respelled) if respelled else frame
+        copies = {respelled.get(name, name): copy for name, copy in copies.items()}
     else:
         listed = {c for clause in spec.clauses for c in clause.columns or ()}
         names = {n.lower() for n in frame.columns}
         missing = sorted(c for c in listed if c.lower() not in names)
         if missing:
             raise SchemaMismatch(f"missing in the data: {', '.join(missing)}")
-    frame, apart = _swapped(frame, own)
-    apart |= {c: apart[name] for c in job.target_schema().names for name in own if c.lower() == name.lower()}
+    frame, apart = _swapped(frame, copies)
+    apart |= {c: apart[name] for c in job.target_schema().names for name in copies if c.lower() == name.lower()}
     with job.engine.view(frame) as source:
         job.analyse(merge_dry_run(spec, job.target, source, [c for c in columns if c in frame.columns], apart))
         spec = _shaped(job, spec, source)
@@ -73,7 +81,7 @@ def merge(job: Attempt, spec: MergeSpec) -> Commit | None:
 
 
 def _shaped(job: Attempt, spec: MergeSpec, source: str) -> MergeSpec:
-    """The merge with structs that its clauses set in the form of the table's columns, field by field of the same name."""
+    """Match the structs that the clauses set to the table's columns, by field name."""
     nested = {f.name.lower() for f in job.target_schema().fields if "struct<" in f.dataType.simpleString()}
     if not any(name.lower() in nested for clause in spec.clauses for name in clause.set or ()):
         return spec
@@ -90,24 +98,30 @@ def _shaped(job: Attempt, spec: MergeSpec, source: str) -> MergeSpec:
 
 
 def _with_own_values(spec: MergeSpec, frame: DataFrame, casts: Mapping[str, Any]) -> tuple[DataFrame, dict[str, str]]:
-    """Copies of the columns that are cast and that expressions name: column -> name of the copy."""
+    """Copy the columns that are cast and that expressions name.
+
+    Expressions see the uncast values. The result maps each column to its copy.
+    """
     from pyspark.sql import functions as F
 
-    own: dict[str, str] = {}
+    copies: dict[str, str] = {}
     for name in sorted(columns_in_expressions(spec, casts)):
-        own[name] = fresh_name(f"__duckrun_own_{name}", [*frame.columns, *own.values()])
-    copies = {copy: F.col(quote(name)) for name, copy in own.items()}
-    return with_casts(frame, copies), own
+        copies[name] = fresh_name(f"__duckrun_own_{name}", [*frame.columns, *copies.values()])
+    columns = {copy: F.col(quote(name)) for name, copy in copies.items()}
+    return with_casts(frame, columns), copies
 
 
-def _swapped(frame: DataFrame, own: Mapping[str, str]) -> tuple[DataFrame, dict[str, str]]:
-    """The rows with own values under the columns' names, and the name under which each column is cast."""
+def _swapped(frame: DataFrame, copies: Mapping[str, str]) -> tuple[DataFrame, dict[str, str]]:
+    """Put the uncast values under the columns' own names.
+
+    The result maps each column to the name of its cast values.
+    """
     from pyspark.sql import functions as F
 
-    if not own:
+    if not copies:
         return frame, {}
-    cast = {name: fresh_name(f"__duckrun_cast_{name}", frame.columns) for name in own}
-    renamed = {**cast, **{copy: name for name, copy in own.items()}}
+    cast = {name: fresh_name(f"__duckrun_cast_{name}", frame.columns) for name in copies}
+    renamed = {**cast, **{copy: name for name, copy in copies.items()}}
     return frame.select(*[F.col(quote(n)).alias(renamed.get(n, n)) for n in frame.columns]), cast
 
 
@@ -125,8 +139,9 @@ def _merge_into_nothing(job: Attempt, frame: DataFrame, spec: MergeSpec) -> Comm
 
 
 def _compared_schema(job: Attempt, spec: MergeSpec) -> Any:
-    """The schema of the table, and what keys are compared with that are no columns of it. Raises SchemaMismatch for a key of
-    a type that is not cast to that.
+    """Return the table's schema, with the types of expressions that keys are compared with.
+
+    Raises SchemaMismatch for a key that cannot be cast to such a type.
     """
     from pyspark.sql.types import StructField, StructType
 
@@ -134,24 +149,16 @@ def _compared_schema(job: Attempt, spec: MergeSpec) -> Any:
     if not compared:
         return schema
     query = f"SELECT {', '.join(compared.values())} FROM {job.target} AS target"
-    found = job.spark.sql(query).schema.fields
-    kinds = [StructField(key, field.dataType) for key, field in zip(compared, found, strict=True)]
-    given = job.rows().select(*[quote(key) for key in compared]).schema
-    fit_all(given, StructType(kinds), "fail", checked=job.engine.ansi(), cast=compared)
+    fields = job.spark.sql(query).schema.fields
+    kinds = [StructField(key, field.dataType) for key, field in zip(compared, fields, strict=True)]
+    key_schema = job.rows().select(*[quote(key) for key in compared]).schema
+    fit_all(key_schema, StructType(kinds), "fail", checked=job.engine.ansi(), cast=compared)
     return StructType([*schema.fields, *kinds])
 
 
 def _check_keys(job: Attempt, frame: DataFrame, keys: Sequence[str], compared: Collection[str] = ()) -> None:
-    names = {n.lower() for n in frame.columns}
-    missing = [key for key in keys if key.lower() not in names]
-    if missing:
-        raise InvalidConfig(
-            f"Table {job.ref}: the key {', '.join(missing)} is not a column of the data, which has {', '.join(frame.columns)}."
-        )
-    known = {n.lower() for n in job.target_schema().names} if not job.is_new else names
-    unknown = [key for key in keys if key.lower() not in known and key not in compared]
-    if unknown:
-        raise InvalidConfig(f"Table {job.ref} has no key column {', '.join(unknown)}.")
+    table = None if job.is_new else job.target_schema().names
+    refuse_missing_keys(job.ref, keys, frame.columns, table, compared)
 
 
 def _check_duplicates(job: Attempt, frame: DataFrame, keys: Sequence[str]) -> None:
@@ -161,18 +168,24 @@ def _check_duplicates(job: Attempt, frame: DataFrame, keys: Sequence[str]) -> No
     number = fresh_name("n", keys)
     present = frame.select(*columns).where(" AND ".join(f"{quote(key)} IS NOT NULL" for key in keys))
     repeated = present.groupBy(*columns).agg(F.count(F.lit(1)).alias(number)).where(F.col(number) > 1)
-    found = repeated.limit(4).collect()
-    if not found:
+    examples = repeated.limit(4).collect()
+    if not examples:
         return
-    total = len(found) if len(found) < 4 else repeated.count()
+    total = len(examples) if len(examples) < 4 else repeated.count()
     raise DuplicateSourceKeys(
-        f"{job.spec.mode} on table {job.ref}: {total} keys occur more than once in the source ({repeated_keys(keys, found[:3])}), so the "
-        f"outcome would be arbitrary. Nothing was written; keep one row for each {', '.join(keys)}."
+        f"{job.spec.mode} on table {job.ref}: {total} keys occur more than once in the source "
+        f"({repeated_keys(keys, examples[:3])}), so the outcome would be arbitrary. Nothing was written; keep one row "
+        f"for each {', '.join(keys)}."
     )
 
 
 def delete_insert(job: Attempt, spec: DeleteInsertSpec) -> Commit | None:
-    """Delete by key and insert, as one MERGE."""
+    """Delete by key and insert, as one MERGE.
+
+    Raises:
+        InvalidConfig: A key is unknown.
+        SchemaMismatch: The columns do not fit the table.
+    """
     from pyspark.sql import functions as F
 
     frame = job.rows()

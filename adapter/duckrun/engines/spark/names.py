@@ -1,4 +1,4 @@
-"""A lake's schemas and tables under their names in Spark's catalog, for code in PySpark's own words."""
+"""Names of a lake's schemas and tables in Spark's catalog, for plain PySpark code."""
 
 from __future__ import annotations
 
@@ -27,39 +27,47 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LIMIT = 50
-"""Tables that get names beyond those that a caller names; each takes Spark about a third of a second."""
+"""Number of tables that get names beyond those that the caller names.
+
+Each takes Spark about a third of a second.
+"""
 
 _THREADS = 8
 
 
 def name_tables(session: SparkSession, lake: Lake, names: Iterable[str] = (), *, limit: int = LIMIT) -> list[str]:
-    """Register a lake's schemas as databases of a Spark session, and its tables as tables of these.
+    """Register a lake's schemas as databases of a Spark session, and its tables as their tables.
 
-    PySpark's own ``spark.table``, ``saveAsTable``, ``writeTo``, ``MERGE INTO`` and ``DeltaTable.forName`` then work on the
-    lake. Spark writes as a foreign writer: locks, pins and exactly-once of duckrun do not hold for these writes. Nothing in
-    the lake changes. A table that Spark cannot read is logged and left out; the others get their names.
+    PySpark's own ``spark.table``, ``saveAsTable``, ``writeTo``, ``MERGE INTO`` and
+    ``DeltaTable.forName`` then work on the lake. Spark writes as a foreign writer: locks, pins and
+    exactly-once of duckrun do not hold for these writes. Nothing in the lake changes. A table that
+    Spark cannot read is logged and left out; the others get their names.
 
-    Spark's names ignore letter case. Schemas that differ in letter case only, and a schema with tables that do, get no names.
+    Spark's names ignore letter case. Schemas that differ in letter case only, and a schema with
+    tables that do, get no names.
 
     Args:
         session: A classic or Spark Connect session with Delta's catalog.
         lake: A Delta lake that may be written.
-        names: Tables (``schema.table``) that are registered first whatever the limit, and schemas, also new ones.
-        limit: Number of other tables that are registered; those in the schemas of ``names`` come first.
+        names: Tables (``schema.table``) to register first whatever the limit, and schemas, also new
+            ones.
+        limit: Number of other tables to register; those in the schemas of ``names`` come first.
 
     Returns:
         The names of the tables of the lake that the session has.
 
     Raises:
-        InvalidConfig: The lake is read-only, the session has another catalog, a database of a schema's name that lies
-            elsewhere, or a table of another lake that Spark made by name. ``names`` has a schema that gets no names.
+        InvalidConfig: The lake is read-only, or the session has another catalog. The session has a
+            database with a schema's name elsewhere, or a table of another lake that Spark made by
+            name. ``names`` has a schema that gets no names.
         UnsupportedFeature: The lake is a DuckLake.
 
     Example::
 
         with duckrun.connect("lake/", engine="spark") as s:
             name_tables(spark, s.lake, ["sales.orders"])
-        spark.table("sales.orders").groupBy("day").count().write.format("delta").saveAsTable("sales.days")
+        days = spark.table("sales.orders").groupBy("day").count()
+        days.write.format("delta").saveAsTable("sales.days")
     """
     _refuse(session, lake)
     apply_storage(session, lake.storage)
@@ -105,10 +113,10 @@ def name_tables(session: SparkSession, lake: Lake, names: Iterable[str] = (), *,
 
 
 def _refuse(session: SparkSession, lake: Lake) -> None:
-    if lake.format.transacts:
+    if lake.has_catalog:
         raise UnsupportedFeature(
-            f"Lake {lake.root} is a DuckLake, whose tables have no names in Spark's catalog. Read and write them by a session: "
-            "duckrun.connect(root, engine='spark', format='ducklake')."
+            f"Lake {lake.root} is a DuckLake, whose tables have no names in Spark's catalog. Read and write them by a "
+            "session: duckrun.connect(root, engine='spark', format='ducklake')."
         )
     if lake.read_only:
         raise InvalidConfig(
@@ -119,13 +127,17 @@ def _refuse(session: SparkSession, lake: Lake) -> None:
     kind = session.conf.get("spark.sql.catalogImplementation", "in-memory")
     if catalog != DELTA_CATALOG or kind != "in-memory":
         raise InvalidConfig(
-            f"The Spark session has a catalog of its own (spark_catalog {catalog or 'unset'}, {kind}), so the names of lake "
-            f"{lake.root} are not registered. Register its tables there by CREATE TABLE … USING DELTA LOCATION."
+            f"The Spark session has a catalog of its own (spark_catalog {catalog or 'unset'}, {kind}), so the names "
+            f"of lake {lake.root} are not registered. Register its tables there by CREATE TABLE … USING DELTA "
+            "LOCATION."
         )
 
 
 def _split(lake: Lake, name: str) -> tuple[str, str]:
-    """Schema and table of a name. One part is a table of the default schema if there is one, else a schema."""
+    """Return schema and table of a name.
+
+    One part is a table of the default schema if that exists, else a schema.
+    """
     schema, dot, table = name.partition(".")
     if not dot and name in lake.tables(lake.default_schema):
         return lake.default_schema, name
@@ -133,7 +145,7 @@ def _split(lake: Lake, name: str) -> tuple[str, str]:
 
 
 def _is_name(lake: Lake, name: str, kind: str) -> bool:
-    """Whether Spark's catalog takes a name; a log line where not."""
+    """True if Spark's catalog accepts a name; otherwise log a warning."""
     takes = re.fullmatch(r"\w+", name, re.ASCII) is not None and (kind != "schema" or name.lower() != "default")
     if not takes:
         log.warning(
@@ -143,7 +155,7 @@ def _is_name(lake: Lake, name: str, kind: str) -> bool:
 
 
 def _has_twins(lake: Lake, schema: str, tables_of: Mapping[str, Sequence[str]]) -> bool:
-    """True for a schema that gets no names; a log line says why."""
+    """True for a schema that gets no names; log the reason."""
     try:
         refuse_twins(lake, schema, tables_of)
     except InvalidConfig as error:
@@ -155,9 +167,12 @@ def _has_twins(lake: Lake, schema: str, tables_of: Mapping[str, Sequence[str]]) 
 def _leave_other_lakes(
     statements: DatabaseStatements, lake: Lake, tables_of: Mapping[str, Sequence[str]], places: dict[str, str]
 ) -> bool:
-    """Make the schemas of other lakes schemas of this one; True if there were any. A name never reads a table of an earlier lake.
+    """Turn databases of other lakes into schemas of this lake; True if there were any.
 
-    ``places`` are the databases and their folders, which are updated.
+    Otherwise a name would read a table of an earlier lake.
+
+    Args:
+        places: Databases and their folders, which are updated.
     """
     here = {"default": places.get("default")} | {schema.lower(): _location(lake, schema) for schema in tables_of}
     others = [
@@ -177,7 +192,14 @@ def _location(lake: Lake, schema: str) -> str:
 
 
 def _database(statements: DatabaseStatements, lake: Lake, schema: str, place: str | None) -> bool:
-    """Make a database of a schema; ``place`` is the folder of Spark's of that name. Raises InvalidConfig if it is another one."""
+    """Create a database for a schema.
+
+    Args:
+        place: Folder of the present database with this name; None without one.
+
+    Raises:
+        InvalidConfig: The present database is another one.
+    """
     location = _location(lake, schema)
     if place is None:
         statements(
@@ -187,20 +209,20 @@ def _database(statements: DatabaseStatements, lake: Lake, schema: str, place: st
         place = statements.location_of(schema)
     if place != location:
         raise InvalidConfig(
-            f"Spark has a database {schema} at {place}, so schema {schema} of lake {lake.root} cannot have its name. Drop or "
-            "rename that database first."
+            f"Spark has a database {schema} at {place}, so schema {schema} of lake {lake.root} cannot have its name. "
+            "Drop or rename that database first."
         )
     return True
 
 
 def _registered(session: SparkSession, schema: str) -> set[str]:
     rows = session.sql(f"SHOW TABLES IN {quote(schema)}").collect()
-    # Temporary views are of no schema, and listed in each.
+    # Every schema lists the temporary views, which belong to none.
     return {row["tableName"].lower() for row in rows if not row["isTemporary"]}
 
 
 def _register(session: SparkSession, lake: Lake, schema: str, table: str) -> str | None:
-    """Give one table its name. If Spark cannot read it, log and return the reason."""
+    """Register one table; if Spark cannot read it, log and return the reason."""
     try:
         location = lake.storage.spark_location(lake.resolve(schema, table).location)
         session.sql(

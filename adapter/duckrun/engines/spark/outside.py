@@ -1,4 +1,4 @@
-"""Rows that lie outside of the part that a write may touch."""
+"""Check of rows outside the part that a write may touch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,11 @@ if TYPE_CHECKING:
 
 
 def refuse_outside(spec: RowSpec, ref: TableRef, rows: DataFrame, written: str) -> None:
-    """Raise RowsOutsidePartition, with three of them, if a predicate in the spec's dialect is not true for some rows."""
+    """Raise RowsOutsidePartition, with three rows, if rows violate a predicate.
+
+    Args:
+        written: Predicate in the spec's dialect.
+    """
     outside = rows.where(f"NOT coalesce(({to_spark(written, spec.dialect)}), false)")
     examples = "; ".join(str(row.asDict()) for row in outside.limit(3).collect())
     if examples:

@@ -1,8 +1,9 @@
-"""A copy of a table in its new form, which Spark fills and changes; one commit makes its files the table's.
+"""Scratch copy of a table in its new form; one commit makes its files the table's.
 
-Spark cannot drop, rename or widen a column of a plain Delta table, nor commit at a given version. So it writes into a Delta
-table of its own inside the table's folder, which no reader knows of: Delta enforces the new definition there and computes
-statistics. The commit that shows the files is fenced and holds the whole definition, NOT NULL too, on object stores as well.
+Spark cannot drop, rename or widen a column of a plain Delta table, nor commit at a given version.
+So it writes a Delta table inside the table's folder, which no reader knows. Delta enforces the new
+definition there and computes statistics. The commit that adds the files is fenced, also on object
+stores, and holds the whole definition, including NOT NULL.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from duckrun.engines.spark.foreign_servers import other_implementation
 from duckrun.engines.spark.sql import quote
 from duckrun.engines.spark.structs import by_name
 from duckrun.formats.definitions import Alteration, TableDefinition
-from duckrun.formats.format import ScratchCopy
+from duckrun.formats.format import logs_of
+from duckrun.formats.logs import ScratchCopy
 from duckrun.lake.lake import Lake
 from duckrun.values.layout import codec_of
 from duckrun.values.snapshot import Snapshot, TableRef
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def scratch(engine: SparkEngine, lake: Lake, snapshot: Snapshot, alteration: Alteration) -> Iterator[ScratchCopy]:
-    """A copy that holds all rows in their new form. If the block raises nothing of it stays."""
+    """Yield a copy with all rows in their new form; remove it if the block raises."""
     with filled(engine, lake, snapshot.ref, alteration.after, altered_rows(engine, snapshot, alteration)) as copy:
         yield copy
 
@@ -45,9 +47,13 @@ def filled(
     sort_by: tuple[str, ...] = (),
     gather: bool = False,
 ) -> Iterator[ScratchCopy]:
-    """A copy of another definition that holds the rows of a frame, with ``gather`` in files as large as Spark is told to
-    make them. If the block raises nothing of it stays."""
-    with lake.format.scratch(owner, definition) as copy:
+    """Yield a copy with a new definition and the rows of a frame; remove it if the block raises.
+
+    Args:
+        owner: Table whose folder holds the copy.
+        gather: Write few large files, of the size that Spark is set to.
+    """
+    with logs_of(lake.format).scratch(owner, definition) as copy:
         partition_by, sort_by = definition.partition_columns, sort_by or definition.sort_by
         writer = arranged(frame, partition_by, sort_by, gather=gather).write.format("delta").mode("append")
         if codec := codec_of(definition.properties):
@@ -59,7 +65,7 @@ def filled(
 
 
 def altered_rows(engine: SparkEngine, snapshot: Snapshot, alteration: Alteration) -> DataFrame:
-    """All rows of a snapshot in their new form."""
+    """Return all rows of a snapshot in their new form."""
     from pyspark.sql import functions as F
     from pyspark.sql.types import StructType
 
@@ -76,7 +82,11 @@ def altered_rows(engine: SparkEngine, snapshot: Snapshot, alteration: Alteration
 def arranged(
     frame: DataFrame, partition_by: Sequence[str], sort_by: Sequence[str], *, gather: bool = False
 ) -> DataFrame:
-    """Rows in the order asked for within each file, those of a partition met, unless Delta is to ``gather`` them."""
+    """Return rows sorted within each file and clustered by partition.
+
+    Args:
+        gather: Leave the distribution to Delta's optimizeWrite.
+    """
     from pyspark.sql import functions as F
 
     partitions = [F.col(quote(column)) for column in partition_by]
@@ -85,8 +95,9 @@ def arranged(
         return frame.repartition(*partitions).sortWithinPartitions(*order) if partitions else frame.orderBy(*order)
     if gather or not partitions or other_implementation(frame.sparkSession) is not None:
         return frame
-    # By the sizes that Spark finds: small partitions share a task, and a large one is several. Delta's optimizeWrite makes a
-    # task of each small partition, and so takes twice the time for 365 of them. What batches of a stream lack is adaptive
-    # execution, without which the hint is passed over.
+    # "rebalance" uses the sizes that Spark measures: small partitions share a task, and a large one
+    # gets several. Delta's optimizeWrite makes a task of each small partition, which takes twice
+    # the time for 365 of them. Batches of a stream lack adaptive execution, and then Spark ignores
+    # the hint.
     adaptive = str(frame.sparkSession.conf.get("spark.sql.adaptive.enabled", "true")).lower() == "true"
     return frame.hint("rebalance", *partitions) if adaptive else frame.repartition(*partitions)

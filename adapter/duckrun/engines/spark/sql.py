@@ -1,4 +1,7 @@
-"""The SQL that the Spark engine runs, built from specs. Text only: this module knows no session."""
+"""SQL that the Spark engine runs, built from specs.
+
+This module only makes text; it knows no session.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def quote(*parts: str) -> str:
-    """A name in Spark's backticks.
+    """Quote a name with Spark's backticks.
 
     >>> print(quote("target", "odd `name"))
     `target`.`odd ``name`
@@ -32,16 +35,16 @@ def quote(*parts: str) -> str:
 
 
 def text_literal(value: str) -> str:
-    """A text as a literal, in which a backslash escapes.
+    r"""Return a text as a Spark literal. Spark reads a backslash as an escape.
 
     >>> print(text_literal("it's"))
-    'it\\'s'
+    'it\'s'
     """
     return quote_literal(value.replace("\\", "\\\\")).replace("''", "\\'") if value else "''"
 
 
 def properties_list(properties: Mapping[str, str]) -> str:
-    """What stands between the brackets of TBLPROPERTIES.
+    """Return the list inside TBLPROPERTIES (...).
 
     >>> properties_list({"delta.appendOnly": "true"})
     "'delta.appendOnly' = 'true'"
@@ -50,23 +53,26 @@ def properties_list(properties: Mapping[str, str]) -> str:
 
 
 def table_at(location: str, version: int | None = None) -> str:
-    """A table by its location, at a version where one is given."""
+    """Return a table by its location, at a version if one is passed."""
     return f"delta.{quote(location)}" + ("" if version is None else f" VERSION AS OF {int(version)}")
 
 
 def to_spark(expression: str, dialect: str) -> str:
-    """One expression in Spark's dialect."""
+    """Translate an expression to Spark's dialect."""
     return transpile(expression, read=dialect, write="spark")
 
 
 def without_between(expression: str, dialect: str) -> str:
-    """An expression with comparisons for BETWEEN, which Delta's replaceWhere cannot analyse over a column that Spark casts
-    (Delta 4.4 on Spark 4.1: Invalid call to nullable on unresolved object). Spark's own dialect is left as it was written.
+    """Replace BETWEEN in an expression by comparisons.
+
+    Spark's own dialect stays as written.
 
     >>> without_between("d between 1 and 2 or s = 'o''x'", "duckdb")
     "(d >= 1 AND d <= 2) OR s = 'o''x'"
     """
 
+    # Delta's replaceWhere cannot analyse BETWEEN over a column that Spark casts (Delta 4.4 on
+    # Spark 4.1: Invalid call to nullable on unresolved object).
     def compared(node: exp.Expression) -> exp.Expression:
         if not isinstance(node, exp.Between):
             return node
@@ -76,7 +82,7 @@ def without_between(expression: str, dialect: str) -> str:
     if dialect == "spark":
         return expression
     tree = _tree(expression, dialect)
-    text_in(tree, "spark")  # refuses what a translation loses
+    text_in(tree, "spark")  # raises if the translation would lose something
     return tree.transform(compared).sql(dialect=dialect) if tree.find(exp.Between) else expression
 
 
@@ -88,7 +94,7 @@ def _tree(expression: str, dialect: str) -> exp.Expr:
 
 
 def of_target(expression: str, dialect: str) -> str:
-    """An expression over a table's own columns, as one over the alias ``target``."""
+    """Qualify the columns of an expression over a table with the alias ``target``."""
     tree = _tree(expression, dialect)
     for column in tree.find_all(exp.Column):
         if not column.table:
@@ -103,24 +109,27 @@ def key_equality(
     cast: Mapping[str, str] = MappingProxyType({}),
     chars: Mapping[str, pa.Field] = MappingProxyType({}),
 ) -> str:
-    """``target`` and ``source`` agree on the keys, or what they are ``compared`` with; a NULL key agrees with nothing.
+    """Return the condition that ``target`` and ``source`` have equal keys; NULL keys never match.
 
-    ``cast`` has the source's column of a key where its name is another one. The keys in ``chars`` are CHAR(n), and padded to be compared.
+    Args:
+        compared: Expressions to compare keys with, for keys that are no columns of the target.
+        cast: Source column of a key, if its name differs.
+        chars: Keys of type CHAR(n), which are padded for the comparison.
     """
-    said = {key: quote("target", key) for key in keys} | {key: f"({sql})" for key, sql in (compared or {}).items()}
-    given = {key: quote("source", cast.get(key, key)) for key in keys}
+    targets = {key: quote("target", key) for key in keys} | {key: f"({sql})" for key, sql in (compared or {}).items()}
+    sources = {key: quote("source", cast.get(key, key)) for key in keys}
     for key, field in chars.items():
-        said[key], given[key] = (padded(side[key], field) or side[key] for side in (said, given))
-    return " AND ".join(f"{said[key]} = {given[key]}" for key in keys)
+        targets[key], sources[key] = (padded(side[key], field) or side[key] for side in (targets, sources))
+    return " AND ".join(f"{targets[key]} = {sources[key]}" for key in keys)
 
 
 def compared_in(spec: MergeSpec) -> dict[str, str]:
-    """What the keys of a merge are compared with that are no columns, in Spark's dialect."""
+    """Return the expressions that keys are compared with, in Spark's dialect."""
     return {key: to_spark(text, spec.dialect) for key, text in spec.compared.items()}
 
 
 def in_spark(spec: MergeSpec) -> MergeSpec:
-    """The same merge in Spark's dialect."""
+    """Return the same merge in Spark's dialect."""
 
     def read(text: str | None) -> str | None:
         return None if text is None else to_spark(text, spec.dialect)
@@ -141,7 +150,7 @@ def in_spark(spec: MergeSpec) -> MergeSpec:
 def merge_condition(
     spec: MergeSpec, cast: Mapping[str, str], chars: Mapping[str, pa.Field] = MappingProxyType({})
 ) -> str:
-    """The ON of a merge."""
+    """Return the ON condition of a merge."""
     on = key_equality(spec.keys, compared_in(spec), cast, chars)
     if spec.on is not None:
         on += f" AND ({to_spark(spec.on, spec.dialect)})"
@@ -151,9 +160,11 @@ def merge_condition(
 def assignments(
     clause: MergeClause, columns: Sequence[str], dialect: str, cast: Mapping[str, str] = MappingProxyType({})
 ) -> dict[str, str]:
-    """Target column -> expression, for one clause that updates or inserts. ``columns`` are "every column".
+    """Map target columns to expressions, for one clause that updates or inserts.
 
-    ``cast`` has the source's column with the value for a column where its name is another one.
+    Args:
+        columns: All columns, for a clause that names none.
+        cast: Source column that holds a column's value, if its name differs.
     """
     if clause.set is not None:
         return {column: to_spark(value, dialect) for column, value in clause.set.items()}
@@ -161,15 +172,15 @@ def assignments(
 
 
 def _made(clause: MergeClause, columns: Sequence[str], spec: MergeSpec, cast: Mapping[str, str]) -> dict[str, str]:
-    """The same for a clause of a merge; a row that it would make outside of what the merge may write fails it."""
+    """Return a clause's assignments; a row outside ``within`` raises."""
     values = assignments(clause, columns, spec.dialect, cast)
     if spec.within is None or (clause.set is None and clause.columns is None):
         return values
-    given = {column.lower(): value for column, value in values.items()}
+    by_column = {column.lower(): value for column, value in values.items()}
     tree = exp.paren(_tree(spec.within, spec.dialect))
     for column in list(tree.find_all(exp.Column)):
-        kept = "NULL" if clause.kind == "not_matched_insert" else quote("target", column.name)
-        put_in_place(exp.var(f"({given.get(column.name.lower(), kept)})"), column)
+        present = "NULL" if clause.kind == "not_matched_insert" else quote("target", column.name)
+        put_in_place(exp.var(f"({by_column.get(column.name.lower(), present)})"), column)
     message = f"a row that a clause of the merge makes lies outside the part being written ({spec.within})"
     error = to_spark(raising(RowsOutsidePartition, quote_literal(message)), "duckdb")
     first, value = next(iter(values.items()))
@@ -186,8 +197,13 @@ def merge_statement(
     evolve: bool = False,
     chars: Mapping[str, pa.Field] = MappingProxyType({}),
 ) -> str:
-    """The whole MERGE. ``columns`` are the source's columns that a clause without any of its own takes; ``cast`` names
-    those with values in the table's types, of columns whose own values expressions see.
+    """Return the MERGE statement.
+
+    Args:
+        columns: Source columns for a clause that names none.
+        cast: Source columns with values in the table's types, if expressions see the uncast ones.
+        evolve: Let the merge add columns to the table.
+        chars: Keys of type CHAR(n).
     """
     lines = [f"MERGE {'WITH SCHEMA EVOLUTION ' if evolve else ''}INTO {target} AS target", f"USING {source} AS source"]
     lines.append(f"ON {merge_condition(spec, cast, chars)}")
@@ -218,7 +234,7 @@ def _action(clause: MergeClause, action: str, columns: Sequence[str], spec: Merg
 def merge_dry_run(
     spec: MergeSpec, target: str, source: str, columns: Sequence[str], cast: Mapping[str, str] = MappingProxyType({})
 ) -> str:
-    """A SELECT that names every expression of a merge, so that Spark checks them all before the merge runs."""
+    """Return a SELECT of all expressions of a merge, so that Spark checks them before it runs."""
     parts = [f"({merge_condition(spec, cast)})"]
     for clause in spec.clauses:
         if clause.condition is not None:
@@ -229,8 +245,10 @@ def merge_dry_run(
 
 
 def matched_statement(target: str, source: str, on: str, values: Mapping[str, str]) -> str:
-    """UPDATE … FROM (with values) or DELETE … USING, neither of which Spark has, as a MERGE. Several rows of the source
-    for one of the target are an error of Spark's for an update, and fine for a delete.
+    """Return a MERGE that stands for UPDATE … FROM (with values) or DELETE … USING.
+
+    Spark has neither. If several source rows match one target row, an update fails and a delete
+    does not.
     """
     action = f"UPDATE SET {', '.join(f'{quote(c)} = {v}' for c, v in values.items())}" if values else "DELETE"
     return f"MERGE INTO {target} AS target USING {source} AS source ON {on} WHEN MATCHED THEN {action}"
@@ -247,8 +265,13 @@ def delete_insert_statement(
     evolve: bool,
     chars: Mapping[str, pa.Field] = MappingProxyType({}),
 ) -> str:
-    """Delete by key and insert, as one MERGE over rows marked in a column ``mark``: ``D`` rows (one for each key) only ever delete, ``I``
-    rows match nothing and are inserted, so that keys may repeat."""
+    """Return a MERGE that deletes by key and inserts, so that keys may repeat.
+
+    Args:
+        mark: Column that marks the source rows. ``D`` rows, one per key, only delete. ``I`` rows
+            match nothing and are inserted.
+        limits: Conditions on the rows to delete, which begin with AND.
+    """
     names = ", ".join(quote("source", c) for c in columns)
     return "\n".join(
         [
@@ -265,7 +288,11 @@ def delete_insert_statement(
 def rows_inserted_by(
     spec: MergeSpec, columns: Sequence[str], run: Callable[[str], object], source: str
 ) -> list[object]:
-    """What a merge inserts where there is no table: one result of ``run`` for each clause that inserts."""
+    """Return the rows that a merge inserts into a missing table.
+
+    Args:
+        run: Executes a query. It runs once per clause that inserts.
+    """
     results, earlier = [], "false"
     for clause in (c for c in spec.clauses if c.kind == "not_matched_insert"):
         condition = "true" if clause.condition is None else to_spark(clause.condition, spec.dialect)

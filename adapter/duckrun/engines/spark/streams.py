@@ -1,8 +1,8 @@
-"""A table read as a stream: what is new in it since the last time, in batches that are committed exactly once.
+"""A table read as a stream, in batches that are committed exactly once.
 
-Spark keeps how far a stream has read in a checkpoint, which lies in the lake. A batch carries an application transaction of
-the stream and its number: one that was committed, but not yet noted in the checkpoint when its process died, comes again
-from Spark and is found committed.
+Spark records the position of a stream in a checkpoint in the lake. A batch carries an application
+transaction with the stream and the batch number. If a process dies between the commit and the
+checkpoint, Spark repeats the batch, and it is found committed.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from duckrun.engines.spark.engine import SparkEngine
 from duckrun.engines.spark.errors import errors_about
 from duckrun.errors import InvalidConfig, StorageError, UnsupportedFeature
+from duckrun.formats.format import logs_of
 from duckrun.lake.lake import Lake
 from duckrun.lake.lakes import Lakes
 from duckrun.run.transaction import Transaction
@@ -27,18 +28,18 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _OPTIONS = (
-    "ignoreChanges", "ignoreDeletes", "skipChangeCommits", "startingVersion", "startingTimestamp", "endingVersion", "endingTimestamp",
-    "readChangeFeed", "maxFilesPerTrigger", "maxBytesPerTrigger", "excludeRegex", "failOnDataLoss", "schemaTrackingLocation",
-    "withEventTimeOrder",
+    "ignoreChanges", "ignoreDeletes", "skipChangeCommits", "startingVersion", "startingTimestamp", "endingVersion",
+    "endingTimestamp", "readChangeFeed", "maxFilesPerTrigger", "maxBytesPerTrigger", "excludeRegex", "failOnDataLoss",
+    "schemaTrackingLocation", "withEventTimeOrder",
 )  # fmt: skip
-"""Those of Delta's source (delta-spark's DeltaOptions)."""
+"""Options of Delta's source (delta-spark's DeltaOptions)."""
 _MEETS_CHANGES = ("DELTA_SOURCE_TABLE_IGNORE_CHANGES", "DELTA_SOURCE_IGNORE_DELETE")
 
 BatchSpec = WriteSpec | MergeSpec | DeleteInsertSpec
 
 
 class StreamSession(Protocol):
-    """What a stream needs of the session that it is started from."""
+    """Part of a session that a stream needs."""
 
     engine_name: EngineName
 
@@ -59,23 +60,35 @@ def stream_table(
     options: Mapping[str, Any] | None = None,
     checkpoint: str | None = None,
 ) -> list[Commit]:
-    """Carry what is new in ``source`` over to ``target``, and stop when nothing is left (trigger ``availableNow``).
+    """Write the new rows of ``source`` to ``target``, and stop when none is left.
 
-    ``session`` is one with ``engine="spark"``. ``transform`` makes the target's rows of a batch; ``spec`` says how each
-    batch is written (append, unless given; MergeSpec for keys that come again). ``options`` are those of Delta's source:
-    ``startingVersion``, ``startingTimestamp``, ``skipChangeCommits``, ``ignoreChanges``, ``ignoreDeletes``, ``readChangeFeed``,
-    ``maxFilesPerTrigger`` and others; what each gives is in docs/changes.md. ``checkpoint`` names the stream,
-    where several go from one table to another; it lies at ``<schema>/_duckrun/streams/<table>/<checkpoint>``, and removing
-    that folder starts the stream anew. Gives the commits of this call, the oldest first.
+    The trigger is ``availableNow``. Through Spark Connect the batches run on the server, so
+    ``transform`` must be picklable and duckrun must be installed there.
 
-    Through Spark Connect the batches run on the server, so ``transform`` has to be picklable and duckrun installed there.
+    Args:
+        session: A session with ``engine="spark"``.
+        transform: Computes the target's rows from a batch.
+        spec: Write of each batch; append by default. MergeSpec is for keys that repeat.
+        options: Options of Delta's source, such as ``startingVersion``, ``startingTimestamp``,
+            ``skipChangeCommits``, ``ignoreChanges``, ``ignoreDeletes``, ``readChangeFeed`` and
+            ``maxFilesPerTrigger``. docs/changes.md describes them.
+        checkpoint: Name of the stream, if several connect the same tables. The checkpoint is at
+            ``<schema>/_duckrun/streams/<table>/<checkpoint>``. To restart the stream, remove it.
 
-    Raises InvalidConfig for another engine, for an option that is none, and where the source has a commit that changed rows and no option
-    says what to do with those; TableNotFound for the source, and what writing the target raises.
+    Returns:
+        The commits of this call, oldest first.
+
+    Raises:
+        InvalidConfig: The session has another engine, or an option is unknown. Or the source has a
+            commit that changed rows, and no option tells how to read it.
+        UnsupportedFeature: One of the tables is a DuckLake table.
+        TableNotFound: The source does not exist. The errors of ``spec`` are raised as well.
 
     Example::
 
-        stream_table(session, "raw.events", "refined.events", lambda rows: rows.where("kind = 'click'"))
+        stream_table(
+            session, "raw.events", "refined.events", lambda rows: rows.where("kind = 'click'")
+        )
     """
     if session.engine_name != "spark":
         raise InvalidConfig(f"A stream is read by Spark; this session is on {session.engine_name}: engine='spark'.")
@@ -83,14 +96,17 @@ def stream_table(
         raise InvalidConfig(
             f"A stream into table {target} commits batch after batch: mode append, replace or a merge, not {spec.mode}."
         )
-    given = {known_option(key, _OPTIONS, f"A stream from table {source}"): v for key, v in (options or {}).items()}
+    source_options = {
+        known_option(key, _OPTIONS, f"A stream from table {source}"): v for key, v in (options or {}).items()
+    }
     engine: SparkEngine = session.engine_of("spark")
     into, origin = session.ref(target), session.ref(source)
     for ref in (origin, into):
         if ref.format == DUCKLAKE:
             raise UnsupportedFeature(
-                f"A stream from {origin} into {into}: table {ref} is a DuckLake table, whose log Spark does not follow. Carry over what is new by a change query "
-                "(Table.changes(), apply_changes()), or an incremental asset."
+                f"A stream from {origin} into {into}: table {ref} is a DuckLake table, whose log Spark does not "
+                "follow. Carry over what is new by a change query (Table.changes(), apply_changes()), or an "
+                "incremental asset."
             )
     origin = session.snapshot(source).ref
     lake = session.lakes.of(into)
@@ -107,7 +123,7 @@ def stream_table(
     )
     before = writer.committed(lake)
     with errors_about(f"stream from {origin} into table {into}", analysis=InvalidConfig):
-        rows = engine.spark.readStream.format("delta").options(**given)
+        rows = engine.spark.readStream.format("delta").options(**source_options)
         query = (
             rows.load(engine.location_of(origin.location))
             .writeStream.foreachBatch(writer)
@@ -122,11 +138,12 @@ def stream_table(
             query.stop()
             if any(word in str(error) for word in _MEETS_CHANGES):
                 raise InvalidConfig(
-                    f"The stream from table {origin} into {into} meets a commit that updated or deleted rows, and a stream of rows has no word for them "
-                    f"({_first_line(error)}). Take the option readChangeFeed, where the table has kept a feed; skipChangeCommits or ignoreChanges, which leave "
-                    "rows out or give some again; or a change query: Table.changes()."
+                    f"The stream from table {origin} into {into} meets a commit that updated or deleted rows, and a "
+                    f"stream of rows has no word for them ({_first_line(error)}). Take the option readChangeFeed, "
+                    "where the table has kept a feed; skipChangeCommits or ignoreChanges, which leave rows out or "
+                    "give some again; or a change query: Table.changes()."
                 ) from None
-            # What a batch raised in this process says more than Spark, which quotes it.
+            # The error of a batch in this process says more than Spark's, which quotes it.
             if writer.raised:
                 raise writer.raised[0] from None
             raise
@@ -134,14 +151,14 @@ def stream_table(
 
 
 def _first_line(error: BaseException) -> str:
-    """What Delta says of the commit, without the trace."""
-    said = str(error)
-    begun = next(word for word in _MEETS_CHANGES if word in said)
-    return said[said.index(begun) + len(begun) :].lstrip("] ").partition(". ")[0].partition("\n")[0]
+    """Return Delta's description of the commit, without the trace."""
+    text = str(error)
+    begun = next(word for word in _MEETS_CHANGES if word in text)
+    return text[text.index(begun) + len(begun) :].lstrip("] ").partition(". ")[0].partition("\n")[0]
 
 
 def _checkpoint_folder(lake: Lake, location: str, name: str) -> str:
-    """Where a stream's checkpoint is, relative to the lake's root."""
+    """Return the folder of a stream's checkpoint, relative to the lake's root."""
     if not location.startswith(f"{lake.root}/"):
         raise InvalidConfig(
             f"The stream's target at {location} is outside the lake {lake.root}, which keeps its checkpoint."
@@ -153,7 +170,7 @@ def _checkpoint_folder(lake: Lake, location: str, name: str) -> str:
 
 @dataclass
 class _BatchWriter:
-    """Writes one batch after the other; on a Connect server it is a copy, unpickled there."""
+    """Writes one batch after another; a Connect server unpickles a copy of it."""
 
     root: str
     storage_options: Mapping[str, str] | None
@@ -163,6 +180,7 @@ class _BatchWriter:
     transform: Callable[[DataFrame], DataFrame] | None
     checkpoint: str
     raised: list[Exception] = field(default_factory=list)
+    """Errors of batches in this process."""
 
     def __call__(self, rows: DataFrame, number: int) -> None:
         try:
@@ -177,30 +195,34 @@ class _BatchWriter:
             raise
 
     def app_id(self, lake: Lake) -> str:
-        """The stream as one that commits. A checkpoint that was removed and made anew is another stream: its numbers start
-        again at 0, and the batches are not those committed before."""
-        found = self._stream(lake)
-        if found is None:
+        """Return the application id of the stream."""
+        # The id is that of the checkpoint. A new checkpoint is another stream: its numbers start
+        # at 0 again, and its batches are not those committed before.
+        stream = self._stream(lake)
+        if stream is None:
             raise StorageError(
                 f"The checkpoint {lake.root}/{self.checkpoint} names no stream. Remove it to start anew."
             )
-        return f"stream/{found}"
+        return f"stream/{stream}"
 
     def _stream(self, lake: Lake) -> str | None:
         metadata = lake.storage.read(f"{self.checkpoint}/metadata")
         return None if metadata is None else str(json.loads(metadata)["id"])
 
     def committed(self, lake: Lake) -> int:
-        """The number of the newest batch in the target; -1 where there is none."""
+        """Return the number of the newest batch in the target; -1 if there is none."""
         ref = lake.at(self.location)
         stream = self._stream(lake)
         if stream is None or not lake.format.exists(ref):
             return -1
-        found = lake.format.app_version(ref, f"stream/{stream}")
-        return -1 if found is None else found
+        version = logs_of(lake.format).app_version(ref, f"stream/{stream}")
+        return -1 if version is None else version
 
     def commits_after(self, lake: Lake, number: int) -> list[Commit]:
-        """The commits of the batches after one of them. A batch that touched no row made none."""
+        """Return the commits of the batches after a number.
+
+        A batch that touched no row has none.
+        """
         ref, app_id, last = lake.at(self.location), f"stream/{self._stream(lake)}", self.committed(lake)
         commits = (lake.format.find_commit(ref, AppTransaction(app_id, each)) for each in range(number + 1, last + 1))
         seen: dict[int, Commit] = {commit.version: commit for commit in commits if commit is not None}

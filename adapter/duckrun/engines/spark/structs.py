@@ -1,4 +1,4 @@
-"""Structs whose fields are others than those of the type that they are to have."""
+"""Structs whose fields differ from those of the type that they are cast to."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ _PLAIN = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 
 
 def type_text(kind: Any) -> str:
-    """A Spark type in SQL. ``simpleString()`` says the names of fields as they are, which is no SQL where one has a blank in it."""
+    """Return a Spark type in SQL."""
+    # Unlike simpleString(), this quotes field names that are no plain SQL names.
     match kind.typeName():
         case "struct":
             names = [f.name if _PLAIN.fullmatch(f.name) else quote(f.name) for f in kind.fields]
@@ -27,9 +28,10 @@ def type_text(kind: Any) -> str:
 
 
 def loosened(kind: Any) -> Any:
-    """A type whose parts may all be NULL: Spark casts to no other, and Delta checks what a table does not take as it writes."""
+    """Return a type whose parts are all nullable."""
     from pyspark.sql.types import ArrayType, MapType, StructField, StructType
 
+    # Spark casts to no other type. Delta checks NOT NULL when it writes.
     match kind.typeName():
         case "struct":
             return StructType([StructField(f.name, loosened(f.dataType), True, f.metadata) for f in kind.fields])
@@ -41,7 +43,8 @@ def loosened(kind: Any) -> Any:
 
 
 def same_fields(source: Any, target: Any) -> bool:
-    """True for types whose structs have the same fields in the same order, which is how Spark casts one to the other."""
+    """True if both types have structs with the same fields in the same order."""
+    # Spark casts one struct to another by position.
     if source.typeName() != target.typeName():
         return True
     if source.typeName() == "struct":
@@ -53,9 +56,10 @@ def same_fields(source: Any, target: Any) -> bool:
 
 
 def by_name(value: str, source: Any, target: Any, depth: int = 0) -> str:
-    """Spark SQL of a value in another type, field by field of the same name; a field that the source has not is NULL.
+    """Return Spark SQL that casts a value to another type, matching struct fields by name.
 
-    Fields without names (``struct(1, 2)``) go by their position.
+    A field that the source lacks is NULL. Fields without names (``struct(1, 2)``) match by
+    position.
     """
     if same_fields(source, target):
         return f"CAST({value} AS {type_text(target)})"
@@ -71,36 +75,42 @@ def by_name(value: str, source: Any, target: Any, depth: int = 0) -> str:
                 inner = by_name(item, theirs, ours, depth + 1)
                 value = f"{function}({value}, (k{depth}, v{depth}) -> {inner})"
         return f"CAST({value} AS {type_text(target)})"
-    given = _fields_for(source, target)
+    fields = _fields_for(source, target)
     parts = []
     for field in target.fields:
-        found = given.get(field.name.lower())
+        source_field = fields.get(field.name.lower())
         part = f"CAST(NULL AS {type_text(field.dataType)})"
-        if found is not None:
-            part = by_name(f"{item}.{quote(found.name)}", found.dataType, field.dataType, depth + 1)
+        if source_field is not None:
+            part = by_name(f"{item}.{quote(source_field.name)}", source_field.dataType, field.dataType, depth + 1)
         parts.append(f"{text_literal(field.name)}, {part}")
     packed = f"CASE WHEN {item} IS NOT NULL THEN named_struct({', '.join(parts)}) END"
-    # As the item of a list the value is computed once, and not for each field.
+    # Wrapped in an array the value is computed once, not once per field.
     return f"CAST(element_at(transform(array({value}), {item} -> {packed}), 1) AS {type_text(target)})"
 
 
 def _fields_for(source: Any, target: Any) -> dict[str, Any]:
-    """The fields of a struct by the names, in small letters, of those that they become."""
+    """Map the lowercase names of target fields to the fields of a source struct."""
     if len(source.fields) == len(target.fields) and source.names == [f"col{n + 1}" for n in range(len(source.fields))]:
-        return {field.name.lower(): given for field, given in zip(target.fields, source.fields, strict=True)}
+        return {
+            field.name.lower(): source_field for field, source_field in zip(target.fields, source.fields, strict=True)
+        }
     return {field.name.lower(): field for field in source.fields}
 
 
 def refuse_strangers(column: str, source: Any, target: Any) -> None:
-    """Raise SchemaMismatch for a struct none of whose fields the table's has: all of its values would be lost."""
+    """Raise SchemaMismatch for a struct that shares no field with the target.
+
+    All of its values would be lost.
+    """
     if source.typeName() != target.typeName():
         return
     if source.typeName() == "struct":
-        given = _fields_for(source, target)
-        shared = [(given[f.name.lower()], f) for f in target.fields if f.name.lower() in given]
+        fields = _fields_for(source, target)
+        shared = [(fields[f.name.lower()], f) for f in target.fields if f.name.lower() in fields]
         if not shared:
             raise SchemaMismatch(
-                f"column {column}: a struct with the fields {', '.join(source.names)} has none of {', '.join(target.names)}"
+                f"column {column}: a struct with the fields {', '.join(source.names)} has none of "
+                f"{', '.join(target.names)}"
             )
         for theirs, ours in shared:
             refuse_strangers(f"{column}.{ours.name}", theirs.dataType, ours.dataType)
@@ -110,9 +120,12 @@ def refuse_strangers(column: str, source: Any, target: Any) -> None:
 
 
 def shaped(column: str, value: str, source: Any, target: Any) -> str | None:
-    """Spark SQL of a value that a statement gives a column, with its structs in the table's form. None where they are, or have no form.
+    """Return Spark SQL that matches the structs of a statement's value to the table's column.
 
-    Raises SchemaMismatch for a struct that shares no field with the table's.
+    None if they match already, or cannot match.
+
+    Raises:
+        SchemaMismatch: A struct shares no field with the table's.
     """
     if same_fields(source, target) or not _is_shape(source, target):
         return None
@@ -121,13 +134,13 @@ def shaped(column: str, value: str, source: Any, target: Any) -> str | None:
 
 
 def _is_shape(source: Any, target: Any) -> bool:
-    """True for types that are nested alike: others are Spark's to refuse."""
+    """True if both types are nested in the same way; Spark refuses others."""
     if source.typeName() != target.typeName():
         return "void" in (source.typeName(), target.typeName()) or not _is_nested(source) and not _is_nested(target)
     if source.typeName() == "struct":
-        given = _fields_for(source, target)
+        fields = _fields_for(source, target)
         return all(
-            _is_shape(given[f.name.lower()].dataType, f.dataType) for f in target.fields if f.name.lower() in given
+            _is_shape(fields[f.name.lower()].dataType, f.dataType) for f in target.fields if f.name.lower() in fields
         )
     parts = [part for part in ("elementType", "keyType", "valueType") if hasattr(source, part)]
     return all(_is_shape(getattr(source, part), getattr(target, part)) for part in parts)
@@ -138,14 +151,14 @@ def _is_nested(kind: Any) -> bool:
 
 
 def with_types(schema: Any, kinds: Mapping[str, Any]) -> Any:
-    """A schema in which some columns have other types."""
+    """Return a schema with other types for some columns."""
     from pyspark.sql.types import StructField, StructType
 
     return StructType([StructField(f.name, kinds.get(f.name, f.dataType)) for f in schema.fields])
 
 
 def types_in(fields: list[dict[str, Any]]) -> dict[str, Any]:
-    """Spark's types of columns that are given as Delta's log has them."""
+    """Return Spark's types of columns given as in Delta's log."""
     from pyspark.sql.types import StructType
 
     return {f.name: f.dataType for f in StructType.fromJson({"type": "struct", "fields": fields}).fields}

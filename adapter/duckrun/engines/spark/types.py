@@ -1,4 +1,4 @@
-"""Spark types and Delta types: which Arrow table Spark can take, and which source fits which column."""
+"""Spark types and Delta types: storable Arrow tables, and fitting source columns."""
 
 from __future__ import annotations
 
@@ -18,7 +18,11 @@ from duckrun.values.rows import SchemaMode
 
 
 def storable_arrow(name: str, kind: pa.DataType) -> pa.DataType:
-    """The Arrow type as which Spark takes a column and Delta stores it. Raises SchemaMismatch where there is none."""
+    """Return the Arrow type that Spark reads and Delta stores for a column.
+
+    Raises:
+        SchemaMismatch: Delta has no such type.
+    """
     t = pa.types
     if t.is_dictionary(kind):
         return storable_arrow(name, kind.value_type)
@@ -60,7 +64,11 @@ def storable_arrow(name: str, kind: pa.DataType) -> pa.DataType:
 
 
 def storable_table(table: pa.Table) -> pa.Table:
-    """A table that Spark takes without loss. Raises SchemaMismatch that names the column which has no such form."""
+    """Return a table that Spark reads without loss.
+
+    Raises:
+        SchemaMismatch: Delta cannot store a column. The error names it.
+    """
     fields = [pa.field(field.name, storable_arrow(field.name, field.type)) for field in table.schema]
     schema = pa.schema(fields)
     if table.schema.equals(schema):
@@ -75,8 +83,10 @@ def storable_table(table: pa.Table) -> pa.Table:
 
 
 def as_utc(value: str, kind: Any, depth: int = 0) -> str | None:
-    """Spark SQL of a value with the timestamps without zone in it, also inside of nested types, taken as UTC and made
-    instants; None where there are none. The session's time zone has no part in it.
+    """Return Spark SQL that turns timestamps without time zone into instants, as UTC.
+
+    That includes those in nested types. None if there are none. The session's time zone is not
+    used.
     """
     item, name = f"x{depth}", kind.typeName()
     if name == "timestamp_ntz":
@@ -90,8 +100,8 @@ def as_utc(value: str, kind: Any, depth: int = 0) -> str | None:
         values = as_utc(f"{item}v", kind.valueType, depth + 1)
         if keys is None and values is None:
             return None
-        made = value if keys is None else f"transform_keys({value}, ({item}k, {item}v) -> {keys})"
-        return made if values is None else f"transform_values({made}, ({item}k, {item}v) -> {values})"
+        with_keys = value if keys is None else f"transform_keys({value}, ({item}k, {item}v) -> {keys})"
+        return with_keys if values is None else f"transform_values({with_keys}, ({item}k, {item}v) -> {values})"
     if name == "struct":
         fields = {field.name: f"{value}.{quote(field.name)}" for field in kind.fields}
         packs = {field.name: as_utc(fields[field.name], field.dataType, depth) for field in kind.fields}
@@ -117,7 +127,7 @@ _KINDS = {
 
 
 def kind_of(kind: Any) -> Kind:
-    """A Spark type as the rule of what fits knows it."""
+    """Return a Spark type in the form that the fit rules use."""
     word, spelled = kind.typeName(), kind.simpleString()
     parts: dict[str, Any] = {}
     if word == "array":
@@ -132,17 +142,17 @@ def kind_of(kind: Any) -> Kind:
 
 
 def holds_untyped(kind: Any) -> bool:
-    """True for the type of nothing but NULL, and one that holds it."""
+    """True for the type of NULL (void), and for types that contain it."""
     return holds(kind, "void")
 
 
 def holds(kind: Any, name: str) -> bool:
-    """True for a Spark type of that name, and one that holds it."""
+    """True for a Spark type of that name, and for types that contain it."""
     return any(each.typeName() == name for each in _with_inner(kind))
 
 
 def _with_inner(kind: Any) -> Iterator[Any]:
-    """A Spark type, and those that it holds."""
+    """Yield a Spark type and the types that it contains."""
     yield kind
     inner = [field.dataType for field in getattr(kind, "fields", ())]
     inner += [getattr(kind, part) for part in ("elementType", "keyType", "valueType") if hasattr(kind, part)]
@@ -151,7 +161,7 @@ def _with_inner(kind: Any) -> Iterator[Any]:
 
 
 def taking_types(frame: Any, target: Any) -> Any:
-    """The same Spark frame; a column of nothing but NULL, which has no type of its own, takes that of the table's column."""
+    """Return the frame with its untyped columns, all NULL, cast to the table's types."""
     from pyspark.sql import functions as F
 
     targets = {field.name.lower(): field.dataType for field in target.fields}
@@ -163,7 +173,12 @@ def taking_types(frame: Any, target: Any) -> Any:
 
 
 def check_new_table(schema: Any, partition_by: Sequence[str] = ()) -> None:
-    """Raise SchemaMismatch unless a Spark schema can be that of a new table with these partition columns."""
+    """Check the schema and the partition columns of a new table.
+
+    Raises:
+        SchemaMismatch: There are no columns, or one is ambiguous or of an impossible type. Or a
+            partition column is missing, or all columns are partition columns.
+    """
     if not schema.names:
         raise SchemaMismatch("the rows have no columns")
     refuse_twins(schema.names)
@@ -185,16 +200,16 @@ def _check_new_column(name: str, kind: Any) -> None:
 
     if holds_untyped(kind):
         raise without_type(name)
-    # Delta for Spark writes it into the log as a type of its own, with which no other reader opens the table.
+    # Delta for Spark writes its own type into the log, and then no other reader opens the table.
     if any(isinstance(each, UserDefinedType) for each in _with_inner(kind)):
         raise SchemaMismatch(
-            f"column {name!r} has a user-defined type ({kind.typeName()}), which only Spark reads. Turn a vector of spark.ml into "
-            "an array with pyspark.ml.functions.vector_to_array(), or leave the column out"
+            f"column {name!r} has a user-defined type ({kind.typeName()}), which only Spark reads. Turn a vector of "
+            "spark.ml into an array with pyspark.ml.functions.vector_to_array(), or leave the column out"
         )
 
 
 def oddly_named(columns: Sequence[str], properties: Mapping[str, str]) -> bool:
-    """True for a column whose name Spark refuses in a definition of its own, although it reads and writes such a table."""
+    """True if Spark would refuse a column's name in CREATE, although it reads such tables."""
     if properties.get("delta.columnMapping.mode", "none") != "none":
         return False
     return any(set(name) & set(" ,;{}()\n\t=") for name in columns)
@@ -209,10 +224,18 @@ def fit_all(
     optional: Sequence[str] | None = None,
     cast: Collection[str] = (),
 ) -> tuple[dict[str, str | None], list[str]]:
-    """Target column -> source column (None: NULL), and the new columns, for two Spark schemas. ``checked``: the session is
-    ANSI, so that a narrowing cast raises where a value does not fit.
+    """Match the columns of two Spark schemas.
 
-    Raises SchemaMismatch that lists the missing, the new and the differently typed columns.
+    Args:
+        checked: The session is ANSI, so a narrowing cast raises if a value does not fit.
+        optional: Columns that the source may lack.
+        cast: Source columns that may be cast to the target's type.
+
+    Returns:
+        The source column of each target column (None: NULL), and the new columns.
+
+    Raises:
+        SchemaMismatch: Columns are missing, new or of other types. The error lists them.
     """
     theirs, ours = ({field.name: kind_of(field.dataType) for field in schema.fields} for schema in (source, target))
     filled, new = fit.fit_all(theirs, ours, schema_mode, checked=checked, optional=optional, cast=cast)
@@ -222,9 +245,11 @@ def fit_all(
 
 
 def casts_to(frame: Any, target: Any, cast: Collection[str], assigned: Collection[str] = ()) -> dict[str, Any]:
-    """Columns of a Spark frame in the table's types: those that would not fit as they are.
+    """Return the columns of a Spark frame that need a cast to the table's types, with the cast.
 
-    Those in ``cast`` are castable without a change of what they say, those ``assigned`` are cast as an INSERT casts them.
+    Args:
+        cast: Columns to cast only if the value keeps its meaning.
+        assigned: Columns to cast as INSERT does.
     """
     from pyspark.sql import functions as F
 
@@ -242,12 +267,15 @@ def casts_to(frame: Any, target: Any, cast: Collection[str], assigned: Collectio
 
 
 def with_casts(frame: Any, casts: Mapping[str, Any]) -> Any:
-    """The same Spark frame with some columns replaced."""
-    return frame.withColumns(dict(casts)) if casts else frame  # Connect's refuses an empty mapping
+    """Return the frame with some columns replaced."""
+    return frame.withColumns(dict(casts)) if casts else frame  # Connect refuses an empty mapping
 
 
 def structs_by_name(frame: Any, target: Any) -> Any:
-    """The same Spark frame, with structs that have fewer fields than the table's, or another order, in the table's form."""
+    """Return the frame with structs in the table's form.
+
+    That concerns structs that lack fields, or have them in another order.
+    """
     from pyspark.sql import functions as F
 
     targets = {field.name.lower(): field.dataType for field in target.fields}
@@ -261,15 +289,18 @@ def structs_by_name(frame: Any, target: Any) -> Any:
     return frame.withColumns(columns) if columns else frame
 
 
-def cast_to(name: str, given: str, source: Any, target: Any) -> Any:
-    """A column of the rows in the table's type; a value that has no place in it fails, and says in which column."""
+def cast_to(name: str, column_name: str, source: Any, target: Any) -> Any:
+    """Return a column cast to the table's type.
+
+    A value that does not fit raises an error that names the column.
+    """
     from pyspark.sql import functions as F
 
-    target, column = loosened(target), F.col(quote(given))
+    target, column = loosened(target), F.col(quote(column_name))
     if source.simpleString() == target.simpleString():
         return column.cast(target)
     if not same_fields(source, target):
-        return F.expr(by_name(quote(given), source, target))
+        return F.expr(by_name(quote(column_name), source, target))
     tried = _exactly(column, kind_of(source), kind_of(target), target)
     message = [F.lit(f"{RAISED}column {name} cannot hold the value "), F.left(column.cast("string"), F.lit(100))]
     failing = F.raise_error(F.concat(*message, F.lit(f" as {target.simpleString()}"))).cast(target)
@@ -277,7 +308,7 @@ def cast_to(name: str, given: str, source: Any, target: Any) -> Any:
 
 
 def _exactly(column: Any, source: Kind, target: Kind, kind: Any) -> Any:
-    """A cast that is NULL where a value has no place, or would say something else; a type that fits has none of the latter."""
+    """Return a cast that is NULL if a value does not fit or would change its meaning."""
     from pyspark.sql import functions as F
 
     tried = column.try_cast(kind)

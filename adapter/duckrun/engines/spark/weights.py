@@ -1,7 +1,7 @@
-"""Rows of data files, each with how often it counts: the files of a table at any of its versions, in the columns of one of them.
+"""Rows of data files with their multiplicity: files of any versions, in the columns of one version.
 
-Spark reads the files themselves, since no version need hold them together: by the names that columns have in them, with the
-partition values that the log has.
+Spark reads the files directly, since no version needs to contain all of them. It reads columns by
+their physical names, and partition values from the log.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _PATTERN = re.compile(r"([*?{}\[\]\\])")
 
 
 def weighed_rows(engine: SparkEngine, read: WeighedRead) -> DataFrame:
-    """The rows of a WeighedRead."""
+    """Return the rows of a WeighedRead."""
     parts = _Parts(engine, read)
     frames = [*parts.whole(), *parts.single(), *parts.feed()]
     return reduce(lambda one, other: one.unionAll(other), frames) if frames else parts.nothing()
@@ -59,7 +59,7 @@ class _Parts:
         self._partitions = [i for i, field in enumerate(read.schema) if field.name in read.partition_columns]
 
     def nothing(self) -> DataFrame:
-        """No row, with all columns."""
+        """Return no row, with all columns."""
         read = self._read
         fields = [
             *(pa.field(f.name, f.type) for f in read.schema),
@@ -74,43 +74,49 @@ class _Parts:
         return frame.selectExpr("*", *same)
 
     def whole(self) -> Iterator[DataFrame]:
-        """Files of which every row counts, but for some that count in another way."""
-        found = [(step, file) for step in self._read.steps for file in step.files if file.base]
-        if not found:
+        """Yield the rows of files whose rows all count, some with another multiplicity."""
+        files = [(step, file) for step in self._read.steps for file in step.files if file.base]
+        if not files:
             return
-        listed = self._listed([(step, file.file, file.base, file) for step, file in found])
-        frame = self._read_files([file.file for _, file in found], feed=False).join(listed, self._same_file("f"))
-        rows, weight = self._rows(found), quote(self._name["f_weight"])
+        listed = self._listed([(step, file.file, file.base, file) for step, file in files])
+        frame = self._read_files([file.file for _, file in files], feed=False).join(listed, self._same_file("f"))
+        rows, weight = self._rows(files), quote(self._name["f_weight"])
         if rows is not None:
             name = {key: quote(value) for key, value in self._name.items()}
-            on = f"{name['p_file']} = {name['file']} AND {name['p_row']} = {name['row']} AND {name['p_step']} = {name['f_step']}"
+            on = (
+                f"{name['p_file']} = {name['file']} AND {name['p_row']} = {name['row']} AND {name['p_step']} = "
+                f"{name['f_step']}"
+            )
             frame = frame.join(rows, self._expr(on), "left")
             weight = f"{name['f_weight']} + coalesce({name['p_weight']}, 0)"
         yield self._selected(frame.where(f"{weight} <> 0"), weight)
 
     def single(self) -> Iterator[DataFrame]:
-        """Files of which some rows count, and all others do not."""
-        found = [(step, file) for step in self._read.steps for file in step.files if not file.base]
-        rows = self._rows(found)
+        """Yield the single rows that count, of files whose other rows do not."""
+        files = [(step, file) for step in self._read.steps for file in step.files if not file.base]
+        rows = self._rows(files)
         if rows is None:
             return
-        listed = self._listed([(step, file.file, 0, file) for step, file in found])
+        listed = self._listed([(step, file.file, 0, file) for step, file in files])
         name = {key: quote(value) for key, value in self._name.items()}
-        on = f"{name['p_file']} = {name['file']} AND {name['p_row']} = {name['row']} AND {name['p_step']} = {name['f_step']}"
-        frame = self._read_files([file.file for _, file in found], feed=False).join(listed, self._same_file("f"))
+        on = (
+            f"{name['p_file']} = {name['file']} AND {name['p_row']} = {name['row']} AND {name['p_step']} = "
+            f"{name['f_step']}"
+        )
+        frame = self._read_files([file.file for _, file in files], feed=False).join(listed, self._same_file("f"))
         yield self._selected(frame.join(rows, self._expr(on)), name["p_weight"])
 
     def feed(self) -> Iterator[DataFrame]:
-        """Files of the change feed: what a row counts is in the row."""
-        found = [(step, file) for step in self._read.steps for file in step.feed]
-        if not found:
+        """Yield the rows of change feed files; each row tells its own multiplicity."""
+        files = [(step, file) for step in self._read.steps for file in step.feed]
+        if not files:
             return
-        frame = self._read_files([file for _, file in found], feed=True)
-        frame = frame.join(self._listed([(step, file, 0, None) for step, file in found]), self._same_file("f"))
+        frame = self._read_files([file for _, file in files], feed=True)
+        frame = frame.join(self._listed([(step, file, 0, None) for step, file in files]), self._same_file("f"))
         kinds = " ".join(f"WHEN '{kind}' THEN {weight}" for kind, weight in FEED_WEIGHTS.items())
         yield self._selected(frame, f"CASE {quote(_CHANGE_TYPE)} {kinds} END")
 
-    # -- what the frames are made of
+    # -- parts of the frames
 
     def _expr(self, text: str) -> Any:
         from pyspark.sql import functions as F
@@ -121,12 +127,12 @@ class _Parts:
         return self._expr(f"{quote(self._name[f'{prefix}_file'])} = {quote(self._name['file'])}")
 
     def _read_files(self, files: Sequence[ScanFile], *, feed: bool) -> DataFrame:
-        """The files by the names in them, with the place of each row."""
+        """Read files by physical column names, with the file and the number of each row."""
         places = sorted({self._place(file) for file in files})
         frame = self._engine.spark.read.schema(self._schema(feed)).parquet(
             *(_PATTERN.sub(r"\\\1", each) for each in places)
         )
-        # Spark gives a file's full URI, encoded.
+        # Spark returns the encoded URI of a file.
         uri = "regexp_replace(url_decode(replace(_metadata.file_path, '+', '%2B')), '^file:/+', '/')"
         return frame.selectExpr(
             "*", f"{uri} AS {quote(self._name['file'])}", f"_metadata.row_index AS {quote(self._name['row'])}"
@@ -145,7 +151,11 @@ class _Parts:
         return schema
 
     def _types(self, fields: Iterable[pa.Field], but: Sequence[int] = ()) -> StructType:
-        """Spark's schema of columns that begin with those of the table, without some of these."""
+        """Return the Spark schema of fields that begin with the table's columns.
+
+        Args:
+            but: Positions of columns to leave out.
+        """
         from pyspark.sql.pandas.types import from_arrow_schema
         from pyspark.sql.types import VariantType
 
@@ -166,7 +176,7 @@ class _Parts:
         columns, there = [], set(frame.columns)
         for i, (field, stored) in enumerate(zip(read.schema, read.stored, strict=True)):
             value = quote(f"{self._name['f_file']}_{i}") if i in self._partitions else quote(stored.name)
-            # A struct is cast field by field, by their places: that gives them the table's names.
+            # Spark casts a struct by position, which gives its fields the table's names.
             columns.append(F.expr(value).cast(wanted[i].dataType).alias(field.name))
         if read.fed is not None:
             fed = quote(_CHANGE_TYPE) if _CHANGE_TYPE in there else "CAST(NULL AS STRING)"
@@ -183,30 +193,30 @@ class _Parts:
             columns.append(F.expr(commit).alias(read.row_commit))
         columns.append(F.expr(f"CAST({weight} AS BIGINT)").alias(read.weight))
         columns.append(F.expr(quote(self._name["f_step"])).alias(read.step))
-        found = frame.select(*columns)
+        selected = frame.select(*columns)
         kinds = {field.name: field.type for field in read.schema}
         same = [f"{_one_spelling(quote(name), kinds[name])} AS {quote(other)}" for name, other in read.same.items()]
-        return found.selectExpr("*", *same) if same else found
+        return selected.selectExpr("*", *same) if same else selected
 
-    def _listed(self, found: Sequence[tuple[Step, ScanFile, int, Weighed | None]]) -> DataFrame:
-        """The files by their places, with the step, the weight and the partition values of each."""
+    def _listed(self, files: Sequence[tuple[Step, ScanFile, int, Weighed | None]]) -> DataFrame:
+        """Return the files with their path, step, multiplicity and partition values."""
         from pyspark.sql import functions as F
 
         read = self._read
         table = pa.table(
             {
-                self._name["f_file"]: pa.array([self._place(file) for _, file, _, _ in found], pa.string()),
-                self._name["f_step"]: pa.array([step.number for step, _, _, _ in found], pa.int64()),
-                self._name["f_weight"]: pa.array([base for _, _, base, _ in found], pa.int64()),
+                self._name["f_file"]: pa.array([self._place(file) for _, file, _, _ in files], pa.string()),
+                self._name["f_step"]: pa.array([step.number for step, _, _, _ in files], pa.int64()),
+                self._name["f_weight"]: pa.array([base for _, _, base, _ in files], pa.int64()),
                 self._name["f_first"]: pa.array(
-                    [weighed and weighed.first_row_id for *_, weighed in found], pa.int64()
+                    [weighed and weighed.first_row_id for *_, weighed in files], pa.int64()
                 ),
-                self._name["f_commit"]: pa.array([weighed and weighed.row_commit for *_, weighed in found], pa.int64()),
+                self._name["f_commit"]: pa.array([weighed and weighed.row_commit for *_, weighed in files], pa.int64()),
                 **{
                     f"{self._name['f_file']}_{i}": pa.array(
                         [
                             _partition_text(file.partition_values.get(read.stored.names[i]), read.schema.field(i).type)
-                            for _, file, _, _ in found
+                            for _, file, _, _ in files
                         ],
                         pa.binary() if pa.types.is_binary(read.schema.field(i).type) else pa.string(),
                     )
@@ -216,9 +226,9 @@ class _Parts:
         )
         return F.broadcast(self._engine.local(table).native)
 
-    def _rows(self, found: Sequence[tuple[Step, Any]]) -> DataFrame | None:
-        """Single rows by file and number, with the step and the weight of each."""
-        chosen = [(step, file) for step, file in found if len(file.rows)]
+    def _rows(self, files: Sequence[tuple[Step, Any]]) -> DataFrame | None:
+        """Return single rows by file and number, with their step and multiplicity."""
+        chosen = [(step, file) for step, file in files if len(file.rows)]
         if not chosen:
             return None
         each = pa.array(np.repeat(np.arange(len(chosen)), [len(file.rows) for _, file in chosen]))
@@ -234,7 +244,7 @@ class _Parts:
 
 
 def _partition_text(value: str | None, kind: pa.DataType) -> Any:
-    """A partition value of the log as what Spark casts to its type."""
+    """Return a partition value of the log in a form that Spark casts to its type."""
     if value is None:
         return None
     if pa.types.is_binary(kind):
@@ -245,7 +255,7 @@ def _partition_text(value: str | None, kind: pa.DataType) -> Any:
 
 
 def _one_spelling(value: str, kind: pa.DataType, depth: int = 0) -> str:
-    """A value with maps as one that is equal for equal maps, whatever the order of their entries."""
+    """Return SQL of a canonical form that is equal for equal maps, in any order of entries."""
     if not holds(kind, pa.types.is_map):
         return value
     name = f"e{depth}"

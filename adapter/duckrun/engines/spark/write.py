@@ -1,4 +1,4 @@
-"""One write on Spark: check the rows against the table, let Spark commit, prove that it did."""
+"""One write on Spark: check the rows against the table, let Spark commit, verify the commit."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from duckrun.engines import decisions
 from duckrun.engines.data_files import file_properties, file_size
 from duckrun.engines.spark import alter, create, merge
 from duckrun.engines.spark.commit import SparkCommit
@@ -28,9 +29,10 @@ from duckrun.engines.spark.types import (
     taking_types,
 )
 from duckrun.engines.tables import REWRITTEN
-from duckrun.errors import CommitConflict, InvalidConfig, SchemaMismatch, UnsupportedFeature
+from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature
 from duckrun.formats.commits import CommitRecord, NewCommit, TakenBack
 from duckrun.formats.definitions import Alteration
+from duckrun.formats.format import logs_of
 from duckrun.run.transaction import Transaction
 from duckrun.sql.char_types import is_padded
 from duckrun.values.columns import outside_years, refuse_twins
@@ -61,11 +63,17 @@ _YEARS = {
     "timestamp": ("TIMESTAMP'0001-01-01 00:00:00Z'", "TIMESTAMP'9999-12-31 23:59:59.999999Z'"),
     "timestamp_ntz": ("TIMESTAMP_NTZ'0001-01-01 00:00:00'", "TIMESTAMP_NTZ'9999-12-31 23:59:59.999999'"),
 }
-"""Type -> the first and last value that every reader has, in Spark's SQL."""
+"""First and last value of a type that every reader supports, in Spark SQL."""
 _VECTORS = [f"spark.databricks.delta.{what}.deletionVectors.persistent" for what in ("merge", "update", "delete")]
-"""Whether statements mark rows in tables that ask for it. Overwrites of a part delete. Source: DeltaSQLConf of delta-spark 4.4."""
+"""Settings that make statements write deletion vectors, in tables that enable them.
+
+A partial overwrite follows the one of DELETE. Source: DeltaSQLConf of delta-spark 4.4.
+"""
 _NOT_TAKEN = frozenset({TARGET_FILE_SIZE, "owner", "provider", "location", "external", "is_managed_location"})
-"""Properties that Spark's writers of frames leave out or refuse. Source: CatalogV2Util.TABLE_RESERVED_PROPERTIES of Spark 4.1."""
+"""Properties that Spark's DataFrame writers drop or refuse.
+
+Source: CatalogV2Util.TABLE_RESERVED_PROPERTIES of Spark 4.1.
+"""
 TAKEN_BACK = "what an earlier attempt wrote goes in the same commit"
 _GATHERS = "spark.databricks.delta.merge.repartitionBeforeWrite.enabled"
 _PADDING = "spark.sql.readSideCharPadding"
@@ -73,7 +81,7 @@ _FILE_SIZE = "spark.databricks.delta.optimizeWrite.binSize"
 
 
 class Attempt(SparkCommit):
-    """One try at one spec, from the snapshot that the transaction read."""
+    """One attempt at one spec, from the snapshot that the transaction read."""
 
     def __init__(
         self,
@@ -86,28 +94,30 @@ class Attempt(SparkCommit):
         super().__init__(engine, spec, transaction, snapshot)
         self.spec = spec
         if isinstance(spec, Layout) and (snapshot is None or spec.mode == "overwrite"):
-            kept = {} if snapshot is None or (isinstance(spec, WriteSpec) and spec.redefine) else snapshot.properties
-            self.properties = file_properties(spec, {**kept, **spec.table_properties})
+            present = {} if snapshot is None or (isinstance(spec, WriteSpec) and spec.redefine) else snapshot.properties
+            self.properties = file_properties(spec, {**present, **spec.table_properties})
         self.frame = frame
         self.form = transaction.lake.format
+        self.logs = logs_of(self.form)
         self._grown: dict[str, Any] = {}
 
     def run(self) -> Commit:
+        """Write, and return the verified commit."""
         return self.proved(self._carried_out)
 
     def _carried_out(self) -> Commit | None:
         try:
-            with errors_about(f"{self.spec.mode} on table {self.ref}", analysis=SchemaMismatch), ExitStack() as held:
-                return self._dispatch(held)
+            with errors_about(f"{self.spec.mode} on table {self.ref}", analysis=SchemaMismatch), ExitStack() as stack:
+                return self._dispatch(stack)
         except (SchemaMismatch, InvalidConfig) as error:
             version = "which does not exist yet" if self.snapshot is None else f"at version {self.snapshot.version}"
             if str(self.ref) in str(error):
                 raise
-            raise type(error)(
+            raise error.with_message(
                 f"{self.spec.mode} on table {self.ref} ({version}): {error}. Nothing was written."
             ) from error
 
-    def _dispatch(self, held: ExitStack) -> Commit | None:
+    def _dispatch(self, stack: ExitStack) -> Commit | None:
         self.transaction.check_fence(self.snapshot, self.spec)
         if self.frame is not None:
             refuse_twins(self.frame.columns)
@@ -115,8 +125,9 @@ class Attempt(SparkCommit):
             if fixed and holds_untyped(self.frame.schema):
                 self.frame = taking_types(self.frame, self.target_schema())
         if isinstance(self.spec, MergeSpec | DeleteInsertSpec) and other_implementation(self.spark) is None:
-            # They look at their source more than once, and it may give other rows each time: Spark keeps those that it gave.
-            self.frame = held.enter_context(kept(self.rows()))
+            # They read their source more than once, and it may return other rows each time. So
+            # Spark materializes it.
+            self.frame = stack.enter_context(kept(self.rows()))
         if not isinstance(self.spec, DeleteSpec | UpdateSpec) and self.spec.within is not None:
             self.refuse_outside(self.rows(), self.spec.within)
         if (earlier := self.transaction.compared_with) is not None:
@@ -124,12 +135,12 @@ class Attempt(SparkCommit):
         alteration = self._evolution()
         if alteration is not None:
             self._grow(alteration)
-        # Spark turns the table feature of some types on in a new table only (Delta 4.4: DELTA_FEATURES_REQUIRE_MANUAL_ENABLEMENT);
-        # a commit of this library adds it.
+        # Spark enables the table feature of some types only in a new table (Delta 4.4:
+        # DELTA_FEATURES_REQUIRE_MANUAL_ENABLEMENT). A commit of this library adds it.
         if (
             alteration is not None
             and self.snapshot is not None
-            and (alteration.rewrites or self.form.lacks_feature(self.snapshot, alteration.after.fields))
+            and (alteration.rewrites or self.logs.lacks_feature(self.snapshot, alteration.after.fields))
         ):
             return self._anew(alteration)
         if self.taken is not None and not self.is_new:
@@ -148,24 +159,30 @@ class Attempt(SparkCommit):
 
     @property
     def taken(self) -> TakenBack | None:
-        """What the commit takes back of an older attempt."""
+        """Commits of an older attempt that this commit rolls back."""
         return self.transaction.taken_back
 
     @property
     def is_new(self) -> bool:
-        """True if the table is made: there is none, or an older attempt of the same work made the one that is there."""
+        """True if the write creates the table.
+
+        There is none, or an older attempt of the same work created the present one.
+        """
         return self.snapshot is None or (self.taken is not None and self.taken.anew)
 
     def _instead(self, taken: TakenBack, alteration: Alteration | None) -> Commit:
-        """The commit that takes back what an older attempt committed. Spark writes into a copy, whose files one commit of ours adds."""
+        """Commit the write together with the rollback of an older attempt.
+
+        Spark writes into a scratch copy, and one commit of this library adds its files.
+        """
         assert self.snapshot is not None
         lake, snapshot = self.transaction.lake, self.snapshot
         if not taken.by_rows:
             return self._anew(alteration or self.form.evolved(snapshot, (), "fail"))
         assert isinstance(self.spec, WriteSpec), "an append"
-        self.form.refuse_copies(snapshot)
+        self.logs.refuse_copies(snapshot)
         frame, _ = self.fitted(self.rows(), self.spec.schema_mode)
-        definition: Any = self.form.definition(snapshot) if alteration is None else alteration.after  # type: ignore[attr-defined]
+        definition: Any = self.logs.definition(snapshot) if alteration is None else alteration.after
         frame = self.checked(frame, snapshot.partition_columns)
         with filled(self.engine, lake, self.ref, definition, frame, sort_by=self.spec.sort_by) as copy:
             files = copy.files()
@@ -176,7 +193,10 @@ class Attempt(SparkCommit):
             )
 
     def _compared(self, earlier: CommitRecord) -> Commit:
-        """The commit of an older attempt, if the rows are those that it added. Raises CommitConflict."""
+        """Return an older attempt's commit, if it added the same rows.
+
+        Raises CommitConflict if it did not.
+        """
         assert self.snapshot is not None
         rows, _ = self.fitted(self.rows(), "fail")
         added = self.engine.read_at(self.ref.location, earlier.version)
@@ -192,21 +212,14 @@ class Attempt(SparkCommit):
     def _write(self, spec: WriteSpec) -> Commit | None:
         if self.snapshot is None or self.is_new:
             return self.create(self.rows(), spec)
-        if spec.mode == "error":
-            raise CommitConflict(
-                f"Table {self.ref} exists already, at version {self.snapshot.version}; mode 'error' writes new tables only."
-            )
-        if spec.mode == "ignore":
-            return self.nothing("the table exists already, and mode 'ignore' leaves it as it is")
+        if decisions.leaves_table(spec.mode, self.snapshot):
+            return self.nothing(decisions.LEFT_AS_IT_IS)
         if spec.mode == "overwrite":
             return self._overwrite(self.rows(), spec)
-        if spec.partition_by is not None and tuple(spec.partition_by) != self.snapshot.partition_columns:
-            raise InvalidConfig(
-                f"Table {self.ref} is partitioned by {', '.join(self.snapshot.partition_columns) or 'nothing'}, not by "
-                f"{', '.join(spec.partition_by) or 'nothing'}; only mode overwrite changes that."
-            )
+        decisions.refuse_other_partitions(self.snapshot, spec.partition_by)
         if spec.cluster_by is not None:
-            create.refuse_other_clustering(self, self.snapshot, spec.cluster_by)
+            present = create.clustered_by(self.engine, self.snapshot)
+            decisions.refuse_other_clustering(self.ref, present, spec.cluster_by)
         frame, new = self.fitted(self.rows(), spec.schema_mode)
         options = {"mergeSchema": "true"} if new or self._grown else {}
         if spec.mode in ("append", "safeappend"):
@@ -218,7 +231,7 @@ class Attempt(SparkCommit):
             except Exception as error:
                 if condition_of(error, "DELTA_REPLACE_WHERE_MISMATCH"):
                     self.refuse_outside(frame, spec.predicate)
-                    # Spark says the same of a row that breaks a constraint of the table
+                    # Spark raises the same condition for a row that breaks a constraint.
                     raise SchemaMismatch(f"a row breaks a constraint: {text_of(error)}") from error
                 raise
         columns = self.snapshot.columns_to_replace()
@@ -226,7 +239,7 @@ class Attempt(SparkCommit):
         return self.save(frame, "overwrite", options, columns, spec)
 
     def _evolution(self) -> Alteration | None:
-        """How the table's columns follow those of the rows; None where they stay, or all go with the rows."""
+        """Return the change of the table's columns by schema evolution; None if there is none."""
         spec = self.spec
         if self.snapshot is None or self.is_new:
             return None
@@ -241,17 +254,20 @@ class Attempt(SparkCommit):
         return self.form.evolved(self.snapshot, fields, spec.schema_mode)
 
     def _grow(self, alteration: Alteration) -> None:
-        """Structs of the rows in the form that the table will have: with its fields by name, NULL where the rows have none."""
+        """Match structs of the rows to the future columns; missing fields are NULL."""
         self._grown = types_in([field for field in alteration.after.fields if field["name"] in alteration.grown])
         self.frame = structs_by_name(self.rows(), self.target_schema())
 
     def _anew(self, alteration: Alteration) -> Commit:
-        """Columns go or change their type with the rows: Spark does the write on a copy in the new form, whose files
-        become the table's in one commit."""
+        """Rewrite the table: columns are removed, or change their type, together with the rows.
+
+        Spark writes to a copy in the new form, and one commit replaces the table's files by its
+        files.
+        """
         assert self.snapshot is not None
         lake, snapshot = self.transaction.lake, self.snapshot
-        self.form.refuse_copies(snapshot)
-        # The files of the copy become those of the table without marks.
+        self.logs.refuse_copies(snapshot)
+        # The copy's files become the table's without their deletion vectors.
         spec: RowSpec = replace(self.spec, app=None, merge_mode="copy_on_write")
         if not isinstance(spec, DeleteSpec | UpdateSpec):
             spec = replace(spec, schema_mode="fail")
@@ -272,9 +288,9 @@ class Attempt(SparkCommit):
         clustered = create.clustered_by(self.engine, self.snapshot)
         cluster_by = create.clustering_after(spec, clustered)
         changed = self._changed_properties(spec)
-        by_spark = self.form.only_spark(self.snapshot) or self.form.special_properties(changed)
+        by_spark = self.logs.only_spark(self.snapshot) or self.logs.special_properties(changed)
         redefined = spec.redefine or changed or spec.description not in (None, self.snapshot.description)
-        stays = create.same_names(cluster_by, clustered) and not redefined
+        stays = decisions.same_names(cluster_by, clustered) and not redefined
         keep = self.snapshot.partition_columns if spec.partition_by is None else spec.partition_by
         if self.snapshot.computed() and not spec.redefine:
             frame = self.with_defaults(frame)
@@ -283,26 +299,32 @@ class Attempt(SparkCommit):
         if cluster_by or (redefined and by_spark):
             create.in_place_of(self, self._commented(frame, spec), spec, self.snapshot, cluster_by, stays=stays)
             return None  # the commit is looked up
-        own = self.form.constrained_anew(self.snapshot, spec) and not self.form.only_spark(self.snapshot)
-        own = own or self.form.lacks_feature(self.snapshot, json.loads(frame.schema.json())["fields"])
-        own = own or oddly_named(frame.columns, {**self.snapshot.properties, **spec.table_properties})
-        if own or redefined or spec.constraints:
+        needs_our_commit = self.logs.constrained_anew(self.snapshot, spec) and not self.logs.only_spark(self.snapshot)
+        needs_our_commit = needs_our_commit or self.logs.lacks_feature(
+            self.snapshot, json.loads(frame.schema.json())["fields"]
+        )
+        needs_our_commit = needs_our_commit or oddly_named(
+            frame.columns, {**self.snapshot.properties, **spec.table_properties}
+        )
+        if needs_our_commit or redefined or spec.constraints:
             return self._defined(frame, spec, self.snapshot)
         check_new_table(frame.schema, keep)
         return self.save(self._commented(frame, spec), "overwrite", {"overwriteSchema": "true"}, keep, spec)
 
     def _changed_properties(self, spec: WriteSpec) -> dict[str, str]:
-        """Those of a write's properties that the table does not have yet. Spark's own overwrite of a table leaves them out."""
+        """Return the write's properties that the table does not have yet."""
+        # Spark's own overwrite of a table ignores them.
         assert self.snapshot is not None
-        asked = {k: str(v).lower() if isinstance(v, bool) else str(v) for k, v in spec.table_properties.items()}
-        return {k: v for k, v in asked.items() if self.snapshot.properties.get(k) != v}
+        properties = {k: str(v).lower() if isinstance(v, bool) else str(v) for k, v in spec.table_properties.items()}
+        return {k: v for k, v in properties.items() if self.snapshot.properties.get(k) != v}
 
     def _defined(self, frame: DataFrame, spec: WriteSpec, snapshot: Snapshot | None) -> Commit:
-        """All rows of a table and its definition, constraints included: Spark's own REPLACE leaves out properties at a
-        location, so Spark writes the rows beside it, and one commit adds them with the definition."""
+        """Replace rows and definition of a table, including constraints, in one commit."""
+        # Spark's REPLACE drops properties of a table at a location. So Spark writes the rows into
+        # a scratch copy, and one commit adds its files with the definition.
         lake, partition_by = self.transaction.lake, tuple(spec.partition_by or ())
         if snapshot is not None:
-            self.form.refuse_copies(snapshot)
+            self.logs.refuse_copies(snapshot)
             if spec.partition_by is None and not spec.redefine:
                 partition_by = snapshot.partition_columns
         check_new_table(frame.schema, partition_by)
@@ -323,6 +345,7 @@ class Attempt(SparkCommit):
             return self.transaction.commit(snapshot, new)
 
     def create(self, frame: DataFrame, spec: WriteSpec | MergeSpec | DeleteInsertSpec) -> Commit | None:
+        """Create the table, or replace one that an older attempt created."""
         if self.snapshot is not None:
             return self._overwrite(frame, _as_overwrite(spec))
         partition_by, cluster_by = spec.partition_by or (), spec.cluster_by or ()
@@ -332,9 +355,11 @@ class Attempt(SparkCommit):
         if isinstance(spec, WriteSpec):
             if spec.predicate is not None:
                 self.refuse_outside(frame, spec.predicate)
-            own = spec.constraints or oddly_named(frame.columns, properties)
-            own = own or (not self.form.special_properties(properties) and not _NOT_TAKEN.isdisjoint(properties))
-            if own and not cluster_by:
+            needs_our_commit = spec.constraints or oddly_named(frame.columns, properties)
+            needs_our_commit = needs_our_commit or (
+                not self.logs.special_properties(properties) and not _NOT_TAKEN.isdisjoint(properties)
+            )
+            if needs_our_commit and not cluster_by:
                 return self._defined(frame, spec, None)
             frame, description = self._commented(frame, spec), spec.description
         other = other_implementation(self.spark)
@@ -343,7 +368,8 @@ class Attempt(SparkCommit):
             raise UnsupportedFeature(f"liquid clustering (cluster_by) of table {self.ref} together with {what}")
         plain = description is None and not cluster_by
         plain = plain and all(key.startswith("delta.") and key != TARGET_FILE_SIZE for key in properties)
-        # Servers other than Apache Spark cannot create a table at a location by SQL: it goes without its description.
+        # Servers other than Apache Spark cannot create a table at a location by SQL. The table gets
+        # no description there.
         if plain or other is not None:
             return self.save(frame, "error", properties, partition_by, spec)
         rows = self.arranged(self.checked(frame, partition_by), partition_by, spec.sort_by)
@@ -358,6 +384,7 @@ class Attempt(SparkCommit):
         partition_by: Sequence[str],
         spec: WriteSpec | MergeSpec | DeleteInsertSpec,
     ) -> Commit | None:
+        """Write the rows with Spark's DataFrame writer; the commit is looked up afterwards."""
         app, size = self.transaction.app, file_size(self.properties)
         if mode == "overwrite":
             self._ask_for_marks()
@@ -373,19 +400,24 @@ class Attempt(SparkCommit):
             writer = writer.option("optimizeWrite", "true")
         if app is not None:
             writer = writer.option("txnAppId", app.app_id).option("txnVersion", str(app.version))
-        # Options come before settings, so a write with an application id cannot take up that of a statement which runs
-        # beside it; any other one waits for it, and one that marks rows too.
+        # Options take precedence over settings. So a write with its own application id cannot use
+        # that of a concurrent statement. Any other write waits for the lock of the settings, and so
+        # does a partial overwrite, which may write deletion vectors.
         if app is not None and size is None and "replaceWhere" not in options:
             writer.save(self.location)
         else:
-            own = self._marking() | (self.asking_all(options["replaceWhere"]) if "replaceWhere" in options else {})
-            with self.engine.settings(own | ({} if size is None else {_FILE_SIZE: f"{size}b"})):
+            settings = self._marking() | (self.asking_all(options["replaceWhere"]) if "replaceWhere" in options else {})
+            with self.engine.settings(settings | ({} if size is None else {_FILE_SIZE: f"{size}b"})):
                 writer.save(self.location)
         return None  # the commit is looked up
 
     def checked(self, frame: DataFrame, partition_by: Sequence[str]) -> DataFrame:
-        """Rows that raise where a partition value would be read back as NULL, for which the log has one spelling, and where
-        not every reader has a date. Raises SchemaMismatch for a type that no partition column can have.
+        """Return rows that raise for values which not every reader can read.
+
+        These are dates outside the common range, and partition values that are read back as NULL.
+
+        Raises:
+            SchemaMismatch: A partition column has a type that cannot partition.
         """
         from pyspark.sql import functions as F
 
@@ -403,7 +435,7 @@ class Attempt(SparkCommit):
                     wrong, message = here.isin(*NO_PARTITION_VALUES), no_partition_value(name)
             if wrong is not None:
                 failing = F.raise_error(F.lit(f"{RAISED}{message}")).cast(field.dataType)
-                # not by withMetadata(), which takes a dot or a backtick in a name for syntax
+                # withMetadata() would parse a dot or a backtick in the name as syntax
                 here = F.when(wrong, failing).otherwise(here).alias(name, metadata=field.metadata or {})
                 is_checked = True
             columns.append(here)
@@ -412,7 +444,7 @@ class Attempt(SparkCommit):
     def arranged(
         self, frame: DataFrame, partition_by: Sequence[str], sort_by: Sequence[str], *, gather: bool = False
     ) -> DataFrame:
-        """Rows in the order asked for, else in that which the table asks for, within each file."""
+        """Return rows sorted within each file, by the write's order or else the table's."""
         if not sort_by and self.snapshot is not None:
             sort_by = [c for c in sort_order(self.snapshot.properties) if c in frame.columns]
         return arranged(frame, partition_by, sort_by, gather=gather)
@@ -440,15 +472,17 @@ class Attempt(SparkCommit):
     # -- statements
 
     def change(self, text: str) -> Commit | None:
-        """Run a statement that takes rows out of the table."""
+        """Run a statement that deletes or updates rows."""
         self._ask_for_marks()
         return self.statement(text)
 
     def statement_settings(self) -> dict[str, str]:
-        # Delta 4.4 loses the column that Spark pads: DELTA_MERGE_RESOLVED_ATTRIBUTE_MISSING_FROM_INPUT.
+        # Delta 4.4 loses a column that Spark pads in a MERGE:
+        # DELTA_MERGE_RESOLVED_ATTRIBUTE_MISSING_FROM_INPUT.
+        """Return the session settings of a statement, with workarounds for Delta's MERGE."""
         merges = isinstance(self.spec, MergeSpec | DeleteInsertSpec)
         padded = merges and self.snapshot is not None and any(map(is_padded, self.snapshot.schema))
-        # Its MERGE gathers rows by the names of partition columns without quotes.
+        # Its MERGE repartitions by partition columns without quoting their names.
         odd = merges and self.snapshot is not None and any({*"`."} & {*c} for c in self.snapshot.partition_columns)
         return (
             super().statement_settings()
@@ -458,24 +492,27 @@ class Attempt(SparkCommit):
         )
 
     def chars(self, keys: Sequence[str]) -> dict[str, Any]:
-        """The fields of the keys that are CHAR(n)."""
+        """Return the fields of those keys that are CHAR(n)."""
         assert self.snapshot is not None
         fields = {field.name.lower(): field for field in self.snapshot.schema}
-        found = {key: fields.get(key.lower()) for key in keys}
-        return {key: field for key, field in found.items() if field is not None and is_padded(field)}
+        key_fields = {key: fields.get(key.lower()) for key in keys}
+        return {key: field for key, field in key_fields.items() if field is not None and is_padded(field)}
 
     def _marking(self) -> dict[str, str]:
-        """The settings under which rows leave the table as the spec says; none where the session's hold."""
+        """Return the settings for the spec's merge mode; empty to use the session's."""
         mode = self.spec.merge_mode
         return {} if mode == "auto" else dict.fromkeys(_VECTORS, str(mode == "deletion_vectors").lower())
 
     def _ask_for_marks(self) -> None:
-        """Have the table ask for marks where the spec does: a commit of its own, since Spark's statements set no property."""
+        """Enable deletion vectors on the table, if the spec needs them.
+
+        It is a separate commit, since Spark's statements set no property.
+        """
         snapshot = self.snapshot
         change = (
             None
             if snapshot is None or self.spec.merge_mode != "deletion_vectors"
-            else self.form.marking_change(snapshot)
+            else self.logs.marking_change(snapshot)
         )
         if snapshot is None or change is None:
             return
@@ -493,7 +530,7 @@ class Attempt(SparkCommit):
         self.reason = f"{self.reason}; version {commit.version} turned deletion vectors on for it"
 
     def _change(self, spec: DeleteSpec | UpdateSpec) -> Commit | None:
-        """Delete or update the rows for which a predicate is true, over target and source where rows came with it."""
+        """Delete or update the rows of a predicate, over the target and the source, if any."""
         if self.snapshot is None:
             self.transaction.lake.snapshot(self.ref)  # raises TableNotFound with the nearest names
         updates = spec.set if isinstance(spec, UpdateSpec) else {}
@@ -520,7 +557,8 @@ class Attempt(SparkCommit):
         return self.change(f"UPDATE {self.target} AS target SET {assigned}{where}")
 
     def shaped(self, values: Mapping[str, str], kinds: Sequence[StructField]) -> dict[str, str]:
-        """Values that a statement sets, with the fields of structs by their names: Spark would take them by position."""
+        """Match structs of a statement's values to the columns by field name."""
+        # Spark would match their fields by position.
         columns = {field.name.lower(): field.dataType for field in self.target_schema().fields}
         return {
             name: shaped(name, value, kind.dataType, columns.get(name.lower(), kind.dataType)) or value
@@ -530,6 +568,7 @@ class Attempt(SparkCommit):
     # -- the rows
 
     def rows(self) -> DataFrame:
+        """Return the rows to write."""
         assert self.frame is not None
         return self.frame
 
@@ -539,12 +578,13 @@ class Attempt(SparkCommit):
         return bool(self._grown)
 
     def target_schema(self) -> Any:
+        """Return the table's Spark schema, with the fields that its structs get."""
         assert self.snapshot is not None
-        found = self.engine.read_at(self.ref.location, self.snapshot.version).schema
-        return with_types(found, self._grown) if self._grown else found
+        schema = self.engine.read_at(self.ref.location, self.snapshot.version).schema
+        return with_types(schema, self._grown) if self._grown else schema
 
     def with_defaults(self, frame: DataFrame) -> DataFrame:
-        """The rows with the columns that they lack and the table fills with a default."""
+        """Return the rows with the default columns that they lack."""
         from pyspark.sql import functions as F
 
         assert self.snapshot is not None
@@ -556,59 +596,63 @@ class Attempt(SparkCommit):
         }
         if not defaults:
             return frame
-        frame, given = frame.withColumns(defaults), {name.lower(): name for name in (*frame.columns, *defaults)}
-        ordered = [given[name.lower()] for name in schema.names if name.lower() in given]
+        frame, spelled = frame.withColumns(defaults), {name.lower(): name for name in (*frame.columns, *defaults)}
+        ordered = [spelled[name.lower()] for name in schema.names if name.lower() in spelled]
         return frame.select(*[quote(name) for name in dict.fromkeys((*ordered, *frame.columns))])
 
     def fit(
         self, frame: DataFrame, schema_mode: SchemaMode, *, merges: bool = False
     ) -> tuple[dict[str, str | None], list[str]]:
-        """Target column -> column of the rows, and the new columns (see fit_all). The rows may lack what Delta computes, and those of
-        a merge what it gives a default.
+        """Match the rows to the table's columns (see ``fit_all``).
+
+        Args:
+            merges: The rows may also lack columns with a default, beside those that Delta computes.
         """
         assert self.snapshot is not None
-        own = set(self.snapshot.computed()) if merges else self.form.computed_columns(self.snapshot)
-        optional = sorted(own) if schema_mode == "fail" else None
+        computed = set(self.snapshot.computed()) if merges else self.form.computed_columns(self.snapshot)
+        optional = sorted(computed) if schema_mode == "fail" else None
         return fit_all(frame.schema, self.target_schema(), schema_mode, checked=self.engine.ansi(), optional=optional)
 
     def fitted(self, frame: DataFrame, schema_mode: SchemaMode) -> tuple[DataFrame, list[str]]:
-        """The rows in the table's columns and types, and which columns are new."""
+        """Return the rows in the table's columns and types, and their new columns."""
         from pyspark.sql import functions as F
 
         assert self.snapshot is not None
         frame = self.with_defaults(frame)
-        schema, given, computed = self.target_schema(), frame.schema, self.form.computed_columns(self.snapshot)
+        schema, source, computed = self.target_schema(), frame.schema, self.form.computed_columns(self.snapshot)
         filled, new = self.fit(frame, schema_mode)
         columns = [
             (
                 F.lit(None).cast(schema[name].dataType)
-                if found is None
-                else cast_to(name, found, given[found].dataType, schema[name].dataType)
+                if column is None
+                else cast_to(name, column, source[column].dataType, schema[name].dataType)
             ).alias(name)
-            for name, found in filled.items()
-            if found is not None or name not in computed
+            for name, column in filled.items()
+            if column is not None or name not in computed
         ]
         return frame.select(*columns, *[F.col(quote(name)) for name in new]), new
 
     def refuse_outside(self, frame: DataFrame, written: str) -> None:
-        """Raise RowsOutsidePartition if a predicate is not true for a row, as the table stores it."""
+        """Raise RowsOutsidePartition if a row, as stored, violates a predicate."""
         refuse_outside(self.spec, self.ref, self._as_stored(frame), written)
 
     def _as_stored(self, frame: DataFrame) -> DataFrame:
-        """The rows with the table's types where a value has a place in them, else NULL."""
+        """Return the rows in the table's types; values that do not fit become NULL."""
         if self.snapshot is None:
             return frame
         from pyspark.sql import functions as F
 
         kinds = {field.name.lower(): field.dataType for field in self.target_schema()}
-        given = {field.name: field.dataType for field in frame.schema}
-        others = {name: kinds[name.lower()] for name in given if kinds.get(name.lower(), given[name]) != given[name]}
+        present = {field.name: field.dataType for field in frame.schema}
+        others = {
+            name: kinds[name.lower()] for name in present if kinds.get(name.lower(), present[name]) != present[name]
+        }
         casts = {name: F.col(quote(name)).try_cast(kind) for name, kind in others.items()}
-        return frame.withColumns(casts) if casts else frame  # Connect's refuses an empty mapping
+        return frame.withColumns(casts) if casts else frame  # Connect refuses an empty mapping
 
 
 def _as_overwrite(spec: WriteSpec | MergeSpec | DeleteInsertSpec) -> WriteSpec:
-    """The write that makes a table, as one of all rows of a table that is there."""
+    """Return the write that creates a table as an overwrite of the present one."""
     if isinstance(spec, WriteSpec):
         return replace(spec, mode="overwrite", predicate=None)
     return WriteSpec("overwrite", within=spec.within, dialect=spec.dialect, **spec.layout)

@@ -1,0 +1,4 @@
+"""Python values as Arrow tables.
+
+It knows no engine and no table. Read ``values.py`` first.
+"""

@@ -1,11 +1,10 @@
-"""Arrow tables as pandas frames and back, with no value changed on the way."""
+"""Conversion between Arrow tables and pandas frames that changes no value."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from duckrun.errors import SchemaMismatch
 from duckrun.values.columns import holds, refuse_twins
@@ -16,14 +15,14 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _EXACT = 2**53
-"""The integers up to here are exact in a float64, which pandas makes of integers with NULLs."""
+"""Largest integer up to which float64 is exact. pandas makes float64 of integers with NULLs."""
 
 
 def pandas_frame(table: pa.Table) -> pd.DataFrame:
-    """The rows as pandas has them: integers with NULLs are float64, as everywhere there.
+    """Return the rows as a pandas frame; integers with NULLs become float64, as usual in pandas.
 
-    Where one of them would become another number, the column is ``Int64`` instead; inside of nested values, Python's
-    integers.
+    If a value would change, the column is ``Int64`` instead, or Python integers inside nested
+    values.
     """
     frame = table.to_pandas()
     for place, column in enumerate(table.columns):
@@ -38,7 +37,7 @@ def _is_long(kind: pa.DataType) -> bool:
 
 
 def _would_change(values: Any) -> bool:
-    """True if long integers, at any depth, have a NULL among them and a number that a float64 does not hold."""
+    """True if 64-bit integers, at any depth, have a NULL and a value that float64 cannot hold."""
     kind = values.type
     if pa.types.is_map(kind):
         return _would_change(values.keys) or _would_change(values.items)
@@ -48,6 +47,8 @@ def _would_change(values: Any) -> bool:
         return _would_change(values.flatten())
     if not _is_long(kind) or not values.null_count:
         return False
+    import pyarrow.compute as pc  # deferred, since it takes as long as pyarrow itself
+
     bounds = pc.min_max(values).as_py()
     return bounds["max"] is not None and max(-bounds["min"], bounds["max"]) > _EXACT
 
@@ -56,17 +57,22 @@ _INCONVERTIBLE = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedErro
 
 
 def arrow_of_pandas(frame: pd.DataFrame) -> pa.Table:
-    """A pandas frame as Arrow, with what its to_parquet() keeps: an index is a column unless it only counts the rows.
+    """Return a pandas frame as Arrow, with the contents that its to_parquet() writes.
 
-    An index without a name is ``__index_level_0__``. Raises SchemaMismatch, which names the column, for labels of several
-    levels, values of several types, and types that only pandas has.
+    An index becomes a column unless it only counts the rows. An index without a name is
+    ``__index_level_0__``.
+
+    Raises:
+        SchemaMismatch: The column labels have several levels, a column has values of several types,
+            or its type exists in pandas only.
     """
     import pandas
 
     if isinstance(frame.columns, pandas.MultiIndex):
         raise SchemaMismatch(
-            f"the columns of the pandas DataFrame have labels of {frame.columns.nlevels} levels, such as {frame.columns[0]!r}: give each one "
-            "name, for instance by df.columns = ['_'.join(map(str, c)) for c in df.columns]"
+            f"the columns of the pandas DataFrame have labels of {frame.columns.nlevels} levels, such as "
+            f"{frame.columns[0]!r}: give each one name, for instance by df.columns = ['_'.join(map(str, c)) for c "
+            "in df.columns]"
         )
     refuse_twins(map(str, frame.columns))
     counting = isinstance(frame.index, pandas.RangeIndex) and frame.index.name is None
@@ -80,13 +86,14 @@ def arrow_of_pandas(frame: pd.DataFrame) -> pa.Table:
             kind = field.type.extension_name.removeprefix("pandas.")
             remedy = ".dt.to_timestamp() or .astype(str)" if kind == "period" else ".astype(str)"
             raise SchemaMismatch(
-                f"column {field.name!r} has the type {kind} of pandas, which Delta cannot store; convert it, for instance by {remedy}"
+                f"column {field.name!r} has the type {kind} of pandas, which Delta cannot store; convert it, for "
+                f"instance by {remedy}"
             )
     return table.replace_schema_metadata(None)
 
 
 def _inconvertible(frame: pd.DataFrame, error: Exception) -> SchemaMismatch:
-    """The error about the first column that has no one Arrow type: what it holds, and where."""
+    """Error that names the first column without a single Arrow type, and the conflicting values."""
     for name, values in _columns(frame):
         try:
             pa.array(values, from_pandas=True)
@@ -105,7 +112,7 @@ def _columns(frame: pd.DataFrame) -> Iterator[tuple[str, Any]]:
 
 
 def _told(values: Any) -> str | None:
-    """Two types of values that do not go together, with the first row of each; None where that is not what is wrong."""
+    """Describe two values whose types conflict, with the first row of each; None if none do."""
     kinds: dict[type, tuple[int, Any]] = {}
     for row, (value, missing) in enumerate(zip(values, values.isna(), strict=True)):
         if missing or type(value) in kinds:
@@ -115,8 +122,8 @@ def _told(values: Any) -> str | None:
                 pa.array([one, value])
             except _INCONVERTIBLE:
                 return (
-                    f"holds {other.__name__} (first in row {place}) and {type(value).__name__} (first in row {row}), and a column has one "
-                    "type: convert it, for instance by .astype(str)"
+                    f"holds {other.__name__} (first in row {place}) and {type(value).__name__} (first in row "
+                    f"{row}), and a column has one type: convert it, for instance by .astype(str)"
                 )
         kinds[type(value)] = (row, value)
     return None

@@ -1,4 +1,4 @@
-"""Tabular values of Python as Arrow tables."""
+"""Tabular Python values as Arrow tables."""
 
 from __future__ import annotations
 
@@ -13,19 +13,27 @@ from duckrun.errors import InvalidConfig
 
 
 def is_dataset(value: Any) -> bool:
-    """True for a pyarrow Dataset; its module is not imported to find out."""
+    """True for a pyarrow Dataset, without importing its module."""
     return type(value).__module__ == "pyarrow._dataset" and hasattr(value, "to_table")
 
 
 def is_of_spark(value: Any) -> bool:
-    """True for rows that Spark holds, and writes itself: a PySpark DataFrame, classic or Connect, or a Frame of that engine."""
+    """True for rows that Spark holds and writes itself.
+
+    These are a PySpark DataFrame (classic or Connect) and a Frame of that engine.
+    """
     if isinstance(value, LazyRows):
         return value.engine == "spark"
     return type(value).__module__.startswith("pyspark.sql") and type(value).__name__ == "DataFrame"
 
 
 def arrow_table(value: Any) -> pa.Table:
-    """A tabular value of this process as an Arrow table. Raises InvalidConfig, SchemaMismatch."""
+    """Return a tabular value of this process as an Arrow table.
+
+    Raises:
+        InvalidConfig: The value is not tabular.
+        SchemaMismatch: A pandas column has no Arrow type.
+    """
     module = type(value).__module__.partition(".")[0]
     if isinstance(value, pa.Table):
         return value
@@ -42,11 +50,13 @@ def arrow_table(value: Any) -> pa.Table:
     if module == "polars" and hasattr(value, "to_arrow") and hasattr(value, "columns"):
         from polars import CompatLevel
 
-        # Not as string_view, which pyarrow cannot filter: DuckDB hands it the filters of a query.
+        # Without string_view: DuckDB pushes a query's filters down to pyarrow, which cannot filter
+        # that type.
         return value.to_arrow(compat_level=CompatLevel.oldest())
     if hasattr(value, "__arrow_c_stream__"):
         return pa.RecordBatchReader.from_stream(value).read_all()
     raise InvalidConfig(
         f"A {type(value).__module__}.{type(value).__qualname__} cannot be written as a table; give a pyarrow Table, "
-        "RecordBatchReader or Dataset, a pandas or polars frame, a DuckDB relation, a PySpark DataFrame, a Frame or duckrun.SQL."
+        "RecordBatchReader or Dataset, a pandas or polars frame, a DuckDB relation, a PySpark DataFrame, a Frame "
+        "or duckrun.SQL."
     )

@@ -1,5 +1,6 @@
-"""The actions behind a version, letter by letter, for what deltalake's list of files leaves out: vectors, ids of rows, tags, and
-files that are removed.
+"""Add and remove actions of a version, exactly as the log writes them.
+
+deltalake's list of files leaves out deletion vectors, row ids, tags, and removed files.
 
 Source: Delta protocol, Action Reconciliation, Checkpoints.
 """
@@ -28,86 +29,99 @@ if TYPE_CHECKING:
 
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10})|\.[0-9a-f-]{36})?\.(?:parquet|json)$")
 _UNLISTED = 4
-"""Commits that are looked through before the log is listed for a checkpoint."""
+"""Number of commits that are read before the log is listed for a checkpoint."""
 _SKEW = 24 * 3_600_000
 """Milliseconds that the clock of a store may be behind those of writers."""
 
 
 def listed(table: DeltaTable) -> pa.Table:
-    """What deltalake says of each live file. Not by ``pa.table()``, which imports pandas to see whether it was given a frame."""
+    """Return deltalake's table of the live files."""
+    # Not by ``pa.table()``, which imports pandas to check for a data frame.
     return pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=False)).read_all()
 
 
 def adds_of(form: DeltaFormat, snapshot: Snapshot, wanted: set[str]) -> dict[str, dict[str, Any]]:
-    """The actions that added some live files, by their paths as the log spells them: from the commits, newest first, then from
-    the newest checkpoint. Raises UnsupportedFeature where the log holds neither any more.
+    """Return the actions that added some live files, by path as the log spells it.
+
+    The newest commits are searched first, then the newest checkpoint.
+
+    Raises:
+        UnsupportedFeature: The log has neither the commits nor a checkpoint any more.
     """
     if not wanted:
         return {}
-    found: dict[str, dict[str, Any]] = {}
-    oldest, held = snapshot.version + 1, -1
+    adds: dict[str, dict[str, Any]] = {}
+    oldest, checkpoint = snapshot.version + 1, -1
     for commit in form.actions_back(snapshot.ref, snapshot.version):
-        if oldest == snapshot.version + 1 - _UNLISTED:  # one listing tells where the rest can be read at once
-            held, _ = newest_whole(
+        # One listing tells where the rest can be read at once.
+        if oldest == snapshot.version + 1 - _UNLISTED:
+            checkpoint, _ = newest_whole(
                 (key["path"] for key in form.storage.keys(snapshot.ref.location, LOG)), 0, oldest - 1
             )
-        if commit.version <= held:
+        if commit.version <= checkpoint:
             break
         oldest = commit.version
         for add in commit.adds:
             if add["path"] in wanted:
-                found.setdefault(add["path"], add)
-        if len(found) == len(wanted):
-            return found
-    for add in _checkpoint(form, snapshot, oldest - 1, wanted - found.keys()):
-        found.setdefault(add["path"], add)
-    if len(found) < len(wanted):
+                adds.setdefault(add["path"], add)
+        if len(adds) == len(wanted):
+            return adds
+    for add in _checkpoint(form, snapshot, oldest - 1, wanted - adds.keys()):
+        adds.setdefault(add["path"], add)
+    if len(adds) < len(wanted):
         raise UnsupportedFeature(
-            f"Table {snapshot.ref}: the log does not hold the actions that added {len(wanted) - len(found)} of the files to remove, which "
-            "have deletion vectors or ids of rows. Nothing was written. Run this with engine: spark."
+            f"Table {snapshot.ref}: the log does not hold the actions that added {len(wanted) - len(adds)} of the "
+            "files to remove, which have deletion vectors or ids of rows. Nothing was written. Run this with engine: "
+            "spark."
         )
-    return found
+    return adds
 
 
 def deleted_rows(form: DeltaFormat, snapshot: Snapshot) -> dict[str, int]:
-    """How many rows the deletion vector of each live file deletes, by the file's path as the log spells it; files without one are
-    left out.
+    """Return the number of rows that the deletion vector of each live file deletes.
 
-    From the actions, and from no vector: deltalake 1.6.6 reads each of these, and does not come back where they are many (512).
+    Files are keyed by path as the log spells it. Files without a vector are left out.
     """
-    found: dict[str, int] = {}
+    # The actions have the counts. deltalake 1.6.6 reads every vector for them, and hangs if there
+    # are many (512).
+    counts: dict[str, int] = {}
     seen: set[str] = set()
-    oldest, held = snapshot.version + 1, -1
+    oldest, checkpoint = snapshot.version + 1, -1
     for commit in form.actions_back(snapshot.ref, snapshot.version):
         if oldest == snapshot.version + 1 - _UNLISTED:
-            held, _ = newest_whole(
+            checkpoint, _ = newest_whole(
                 (key["path"] for key in form.storage.keys(snapshot.ref.location, LOG)), 0, oldest - 1
             )
-        if commit.version <= held:
+        if commit.version <= checkpoint:
             break
         oldest = commit.version
         for add in commit.adds:
             if add["path"] not in seen and add.get("deletionVector"):
-                found[add["path"]] = int(add["deletionVector"]["cardinality"])
+                counts[add["path"]] = int(add["deletionVector"]["cardinality"])
             seen.add(add["path"])
         seen.update(remove["path"] for remove in commit.removes)
     if oldest:
         for path, count in _marked_in_checkpoint(form, snapshot, oldest - 1):
             if path not in seen:
-                found[path] = count
-    return found
+                counts[path] = count
+    return counts
 
 
 def removes_since(form: DeltaFormat, snapshot: Snapshot, moment: float) -> Iterator[Mapping[str, Any]]:
-    """The actions that removed files at a moment (milliseconds since 1970) or later, a file maybe more than once: from the commits
-    after the newest checkpoint and from those that are as young, and from that checkpoint.
+    """Return the actions that removed files at or after a moment; a file may occur twice.
 
-    A checkpoint may drop removes that are older than the table's retention. (Delta protocol, Action Reconciliation.)
+    They come from the commits after the newest checkpoint, older commits that are as young, and
+    that checkpoint.
+
+    Args:
+        moment: Milliseconds since 1970.
     """
+    # A checkpoint may drop removes that are older than the table's retention (Delta protocol,
+    # Action Reconciliation).
     keys = {key["path"]: key["modified"] * 1000 for key in form.storage.keys(snapshot.ref.location, LOG)}
-    held, paths = newest_whole(keys, 0, snapshot.version)
+    checkpoint, paths = newest_whole(keys, 0, snapshot.version)
     for commit in form.actions_back(snapshot.ref, snapshot.version):
-        if commit.version <= held and keys.get(f"{LOG}/{commit.version:020d}.json", 0) < moment - _SKEW:
+        if commit.version <= checkpoint and keys.get(f"{LOG}/{commit.version:020d}.json", 0) < moment - _SKEW:
             break
         yield from (remove for remove in commit.removes if (remove.get("deletionTimestamp") or 0) >= moment)
     for path in paths:
@@ -115,7 +129,7 @@ def removes_since(form: DeltaFormat, snapshot: Snapshot, moment: float) -> Itera
 
 
 def _removes_in(form: DeltaFormat, snapshot: Snapshot, path: str, moment: float) -> Iterator[Mapping[str, Any]]:
-    """The removes since a moment in one file of a checkpoint, and in its sidecars."""
+    """Yield the removes since a moment in one file of a checkpoint, and in its sidecars."""
     raw = bytes(obstore.get(form.storage.store_at(snapshot.ref.location), path).bytes())
     if path.endswith(".json"):
         actions = actions_in(raw, path)
@@ -135,18 +149,23 @@ def _removes_in(form: DeltaFormat, snapshot: Snapshot, path: str, moment: float)
 
 
 def _kept(batch: pa.RecordBatch, moment: float) -> list[dict[str, Any]]:
-    """The removes since a moment, and the sidecars, of many actions."""
+    """Return the removes since a moment, and the sidecars, among actions."""
     keep = pa.array([False] * len(batch))
     if "remove" in batch.schema.names:
         at = pc.struct_field(batch.column("remove"), "deletionTimestamp")
         keep = pc.fill_null(pc.greater_equal(at, int(moment)), False)
     if "sidecar" in batch.schema.names:
         keep = pc.or_(keep, pc.is_valid(batch.column("sidecar")))
-    return batch.filter(keep).to_pylist()
+    actions: list[dict[str, Any]] = batch.filter(keep).to_pylist()
+    return actions
 
 
 def newest_whole(paths: Iterable[str], least: int, most: int) -> tuple[int, list[str]]:
-    """The newest whole checkpoint between two versions, and its files; -1 and none where there is no such checkpoint."""
+    """Return the newest complete checkpoint between two versions, and its files.
+
+    Returns:
+        Version -1 and no files if there is no such checkpoint.
+    """
     versions: dict[int, list[re.Match[str]]] = {}
     for path in paths:
         match = _CHECKPOINT.search(path)
@@ -166,7 +185,7 @@ def newest_whole(paths: Iterable[str], least: int, most: int) -> tuple[int, list
 
 
 def _checkpoint(form: DeltaFormat, snapshot: Snapshot, least: int, wanted: set[str]) -> Iterator[dict[str, Any]]:
-    """Some adds of the newest checkpoint that is no older than ``least`` and no newer than the snapshot."""
+    """Yield the wanted adds of the newest checkpoint between ``least`` and the snapshot."""
     store = form.storage.store_at(snapshot.ref.location)
     keys = (key["path"] for key in form.storage.keys(snapshot.ref.location, LOG))
     for path in newest_whole(keys, least, snapshot.version)[1]:
@@ -177,11 +196,14 @@ def _checkpoint(form: DeltaFormat, snapshot: Snapshot, least: int, wanted: set[s
             elif action.get("sidecar"):
                 name = action["sidecar"]["path"]
                 inner = bytes(obstore.get(store, f"{LOG}/_sidecars/{name}").bytes())
-                yield from (_as_committed(held["add"]) for held in _actions(inner, name, wanted) if held.get("add"))
+                yield from (_as_committed(row["add"]) for row in _actions(inner, name, wanted) if row.get("add"))
 
 
 def _marked_in_checkpoint(form: DeltaFormat, snapshot: Snapshot, least: int) -> Iterator[tuple[str, int]]:
-    """The files with deletion vectors of the newest checkpoint that is no older than ``least``, and how many rows these delete."""
+    """Yield files with deletion vectors and the number of rows that these delete.
+
+    They come from the newest checkpoint between ``least`` and the snapshot.
+    """
     store = form.storage.store_at(snapshot.ref.location)
     waiting = newest_whole(
         (key["path"] for key in form.storage.keys(snapshot.ref.location, LOG)), least, snapshot.version
@@ -198,8 +220,8 @@ def _marked_in_checkpoint(form: DeltaFormat, snapshot: Snapshot, least: int) -> 
             continue
         file = pq.ParquetFile(pa.BufferReader(raw))
         columns = [file.schema.column(i).path for i in range(len(file.schema))]
-        asked = [name for name in ("add.path", "add.deletionVector.cardinality", "sidecar.path") if name in columns]
-        for row in (row for batch in file.iter_batches(columns=asked) for row in _with_vectors(batch)):
+        wanted = [name for name in ("add.path", "add.deletionVector.cardinality", "sidecar.path") if name in columns]
+        for row in (row for batch in file.iter_batches(columns=wanted) for row in _with_vectors(batch)):
             yield row["path"], int(row["deletionVector"]["cardinality"])
         if "sidecar.path" in columns:
             sidecars = file.read(columns=["sidecar.path"]).column("sidecar").combine_chunks()
@@ -208,16 +230,17 @@ def _marked_in_checkpoint(form: DeltaFormat, snapshot: Snapshot, least: int) -> 
 
 
 def _with_vectors(batch: pa.RecordBatch) -> list[dict[str, Any]]:
-    """The adds of files with deletion vectors, of many actions."""
+    """Return the adds of files with deletion vectors, among actions."""
     if "add" not in batch.schema.names or batch.schema.field("add").type.get_field_index("deletionVector") < 0:
         return []
     adds = batch.column("add")
     counts = pc.struct_field(adds, ["deletionVector", "cardinality"])
-    return adds.filter(pc.is_valid(counts)).to_pylist()
+    with_vectors: list[dict[str, Any]] = adds.filter(pc.is_valid(counts)).to_pylist()
+    return with_vectors
 
 
 def _actions(raw: bytes, path: str, wanted: set[str]) -> Iterator[dict[str, Any]]:
-    """The adds of some files, and the sidecars, of one file of a checkpoint."""
+    """Yield the wanted adds, and the sidecars, of one file of a checkpoint."""
     if path.endswith(".json"):
         actions = actions_in(raw, path)
         yield from (a for a in actions if "add" not in a or a["add"]["path"] in wanted)
@@ -232,34 +255,36 @@ def _actions(raw: bytes, path: str, wanted: set[str]) -> Iterator[dict[str, Any]
             keep = some if keep is None else pc.or_(keep, some)
         for row in batch.filter(keep).to_pylist() if keep is not None else ():
             add = row.get("add")
-            if add is not None:  # a map comes as pairs
+            if add is not None:  # Parquet returns a map as pairs
                 row["add"] = {
-                    key: dict(held) if key in ("partitionValues", "tags") else _present(held)
-                    for key, held in add.items()
-                    if held is not None
+                    key: dict(value) if key in ("partitionValues", "tags") else _present(value)
+                    for key, value in add.items()
+                    if value is not None
                 }
             yield row
 
 
-def _present(held: Any) -> Any:
-    """A value of a checkpoint as a commit would have it: of a struct, the fields that are there."""
-    return {key: inner for key, inner in held.items() if inner is not None} if isinstance(held, dict) else held
+def _present(value: Any) -> Any:
+    """Return a value of a checkpoint as a commit has it: without the NULL fields of a struct."""
+    return {key: inner for key, inner in value.items() if inner is not None} if isinstance(value, dict) else value
 
 
 def _as_committed(add: Mapping[str, Any]) -> dict[str, Any]:
-    """An action of a checkpoint as a commit has it: without the columns that only a checkpoint has. Statistics that are in these
-    alone become text, but for bounds whose type is not JSON's (dates, times, decimals): none is right for every file.
+    """Return an action of a checkpoint in the form of a commit.
+
+    Columns that only checkpoints have are left out. Statistics that exist only there become text,
+    except bounds whose type JSON lacks (dates, times, decimals).
 
     Source: Delta protocol, Checkpoint Schema (stats_parsed, partitionValues_parsed).
     """
-    found = {key: held for key, held in add.items() if key not in ("stats_parsed", "partitionValues_parsed")}
-    if found.get("stats") is None and add.get("stats_parsed") is not None:
-        found["stats"] = json.dumps(_in_json(add["stats_parsed"]), ensure_ascii=False)
-    return found
+    committed = {key: value for key, value in add.items() if key not in ("stats_parsed", "partitionValues_parsed")}
+    if committed.get("stats") is None and add.get("stats_parsed") is not None:
+        committed["stats"] = json.dumps(_in_json(add["stats_parsed"]), ensure_ascii=False)
+    return committed
 
 
-def _in_json(held: Mapping[str, Any]) -> dict[str, Any]:
-    inner = {key: _in_json(value) if isinstance(value, Mapping) else value for key, value in held.items()}
+def _in_json(parsed: Mapping[str, Any]) -> dict[str, Any]:
+    inner = {key: _in_json(value) if isinstance(value, Mapping) else value for key, value in parsed.items()}
     return {
         key: value
         for key, value in inner.items()
@@ -268,7 +293,11 @@ def _in_json(held: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def newest_checkpoint(form: DeltaFormat, snapshot: Snapshot) -> tuple[int, list[str]]:
-    """The version of the newest checkpoint that is no newer than a snapshot, and its files; -1 and none where there is none."""
+    """Return the newest checkpoint up to a snapshot's version, and its files.
+
+    Returns:
+        Version -1 and no files if there is no checkpoint.
+    """
     keys = (key["path"] for key in form.storage.keys(snapshot.ref.location, LOG))
     return newest_whole(keys, 0, snapshot.version)
 
@@ -276,7 +305,10 @@ def newest_checkpoint(form: DeltaFormat, snapshot: Snapshot) -> tuple[int, list[
 def checkpoint_actions(
     form: DeltaFormat, snapshot: Snapshot, paths: Iterable[str], name: str
 ) -> Iterator[dict[str, Any]]:
-    """The actions of one kind in the files of a checkpoint; none of those that may lie in sidecars, which are adds and removes."""
+    """Yield the actions of one kind in the files of a checkpoint.
+
+    Sidecars are not read, so adds and removes may be missing.
+    """
     for path in paths:
         raw = bytes(obstore.get(form.storage.store_at(snapshot.ref.location), path).bytes())
         if path.endswith(".json"):

@@ -1,4 +1,7 @@
-"""Which application transactions were committed to a Delta table: what its log says of them (Delta protocol, Transaction Identifiers)."""
+"""Application transactions that were committed to a Delta table, from its log.
+
+Source: Delta protocol, Transaction Identifiers.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +22,14 @@ def app_version(form: DeltaFormat, ref: TableRef, app_id: str) -> int | None:
 
 
 def find_commit(form: DeltaFormat, ref: TableRef, app: AppTransaction, newest: Snapshot | None = None) -> Commit | None:
-    """See Format. Where the log has been cleaned up since, the commit says so instead of its counts."""
+    """See Format. If the log no longer has the commit, the result says so instead of its counts."""
     newest = newest or form.snapshot(ref)
     committed = _newest(form, newest, app.app_id)
     if committed is None or committed < app.version:
         return None
-    for found in form.actions_back(ref, newest.version):
-        if app in found.transactions:
-            return found.record().as_commit(ref)
+    for actions in form.actions_back(ref, newest.version):
+        if app in actions.transactions:
+            return actions.record().as_commit(ref)
     return Commit(
         table=str(ref),
         location=ref.location,
@@ -39,32 +42,35 @@ def find_commit(form: DeltaFormat, ref: TableRef, app: AppTransaction, newest: S
 
 
 def counter(form: DeltaFormat, ref: TableRef, consumer: str, newest: Snapshot | None = None) -> Counter:
-    """See Format. Source: Delta protocol, Transaction Identifiers; a RESTORE leaves them as they are."""
+    """See Format. Source: Delta protocol, Transaction Identifiers."""
     newest = newest or form.snapshot(ref)
     highest = _newest(form, newest, consumer)
     if highest is None:
         return Counter()
     version = newest.version
     while version >= 0:
-        found = form.actions(ref, version)
-        if found is None or str(found.info.get("operation", "")).upper() == "CLONE":  # the rows are another table's
+        actions = form.actions(ref, version)
+        if actions is None or str(actions.info.get("operation", "")).upper() == "CLONE":  # rows of another table
             return Counter(highest=highest, known=False)
-        for each in found.transactions:
+        for each in actions.transactions:
             if each.app_id == consumer:
                 return Counter(each.version, highest)
-        version = _before(form, ref, found)
+        version = _before(form, ref, actions)
     return Counter(highest=highest)
 
 
 def _before(form: DeltaFormat, ref: TableRef, commit: CommitActions) -> int:
-    """The version whose rows a commit goes on from: of a RESTORE that which it brings back."""
+    """Return the version that a commit continues; for a RESTORE, the one that it restores.
+
+    A RESTORE leaves the transactions of the log unchanged.
+    """
     if str(commit.info.get("operation", "")).upper() != "RESTORE":
         return commit.version - 1
-    said = commit.info.get("operationParameters") or {}
-    version = said.get("version")
+    parameters = commit.info.get("operationParameters") or {}
+    version = parameters.get("version")
     if version is not None:
         return int(version)
-    return form.snapshot(ref, timestamp=str(said.get("timestamp") or said.get("datetime"))).version
+    return form.snapshot(ref, timestamp=str(parameters.get("timestamp") or parameters.get("datetime"))).version
 
 
 def _newest(form: DeltaFormat, snapshot: Snapshot, app_id: str) -> int | None:

@@ -1,4 +1,4 @@
-"""What the log of a version says of its columns: how many values are NULL, and between which bounds the others lie."""
+"""Column statistics of a version from its log: number of NULLs, and bounds of the other values."""
 
 from __future__ import annotations
 
@@ -26,36 +26,41 @@ _PLAIN = (
 
 
 def column_figures(form: DeltaFormat, snapshot: Snapshot) -> dict[str, ColumnFigures]:
-    """Of each column that is no partition: no value is outside its bounds (times: by more than a millisecond), NaN aside. None is
-    what the log does not have for every file, or may have rounded; NULLs are not known where rows were deleted by vectors.
+    """Return the statistics of each column that is not a partition column.
+
+    No value but NaN is outside the bounds; a time may be outside by up to a millisecond. A bound is
+    None if a file lacks it in the log, or may have rounded it. The number of NULLs is None if
+    deletion vectors delete rows.
 
     Source: Delta protocol, Per-file Statistics.
     """
     adds = listed(form.handle_of(snapshot))
     rounded = snapshot.rounded()
-    marked = "deletionVectors" in snapshot.reader_features  # only then another look at the files tells more
+    marked = "deletionVectors" in snapshot.reader_features  # otherwise the files need no check
     vectors = marked and any(file.deletion_vector for file in snapshot.files())
-    found = {}
+    figures_of = {}
     for field in snapshot.stored_schema:
         if field.name in snapshot.partition_columns:
             continue
         low, high, nulls = (_values(adds, part, physical(field)) for part in ("min", "max", "null_count"))
-        # Of a struct the log counts the NULLs of its fields.
+        # The log counts NULLs per field of a struct, not of the struct.
         counted = nulls is not None and pa.types.is_integer(nulls.type) and not nulls.null_count
-        without = (
-            pc.equal(nulls, adds.column("num_records")) if counted else None
-        )  # files with nothing but NULL have no bounds
+        # Files with only NULLs have no bounds.
+        without = pc.equal(nulls, adds.column("num_records")) if counted else None
         plain = any(fits(field.type) for fits in _PLAIN) and field.name not in rounded
-        found[field.name] = ColumnFigures(
+        figures_of[field.name] = ColumnFigures(
             _bound(low, without, pc.min) if plain else None,
             _bound(high, without, pc.max) if plain else None,
             int(pc.sum(nulls, min_count=0).as_py()) if counted and not vectors else None,
         )
-    return found
+    return figures_of
 
 
 def file_bounds(form: DeltaFormat, snapshot: Snapshot, column: str) -> pa.Table | None:
-    """See Format. Of a partition column the bounds are its value. Source: Delta protocol, Per-file Statistics."""
+    """See Format. The bounds of a partition column are its value.
+
+    Source: Delta protocol, Per-file Statistics.
+    """
     if column in snapshot.rounded() or any(physical(field) != field.name for field in snapshot.stored_schema):
         return None
     adds = listed(form.handle_of(snapshot))
@@ -69,7 +74,7 @@ def file_bounds(form: DeltaFormat, snapshot: Snapshot, column: str) -> pa.Table 
 
 
 def _values(adds: pa.Table, part: str, column: str) -> pa.ChunkedArray | None:
-    """What the adds say of one column."""
+    """Return one statistic of one column for all files."""
     if part not in adds.column_names:
         return None
     kind = adds.schema.field(part).type
@@ -78,7 +83,11 @@ def _values(adds: pa.Table, part: str, column: str) -> pa.ChunkedArray | None:
 
 
 def _bound(values: pa.ChunkedArray | None, without: Any, of: Any) -> str | None:
-    """The least or the greatest as text; None where a file that has values has no bound, or no file has any."""
+    """Return the minimum or the maximum as text.
+
+    Returns:
+        None if a file with values lacks a bound, or if no file has one.
+    """
     if values is None:
         return None
     lacks = values.is_null()

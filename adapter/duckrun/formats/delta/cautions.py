@@ -1,6 +1,7 @@
-"""What a reader has to mind of a snapshot, since its log or its files mislead some readers: found once for each version.
+"""Columns of a snapshot that mislead some readers, found once per version.
 
-Both are looked for in tables whose types can have them, and in no others.
+The bounds of a column may be rounded, or its lists may have an old layout. Only tables whose types
+allow these are inspected.
 """
 
 from __future__ import annotations
@@ -28,96 +29,108 @@ if TYPE_CHECKING:
     from duckrun.formats.delta.delta import DeltaFormat
 
 Paths = tuple[str, ...]
-"""The ways to the values in a Parquet file, each with dots between its parts."""
+"""Paths of the values in a Parquet file, with dots between their parts."""
 
 _CHANGES = b"delta.typeChanges"
 OURS = re.compile(
     r"(?:^|/)part-(?:[0-9a-f]{12}-)?[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?:_\d+)?-c000[^/]*\.parquet$"
 )
-"""Files of our own writer, which have no bounds of long decimals nor of floats where one is NaN, and whose lists are laid out as Parquet
-says."""
+"""Pattern of the files of Duckrun's own writer.
+
+They have no bounds for long decimals, nor for floats with NaN. Their lists have the layout that
+Parquet specifies.
+"""
 
 _known: dict[tuple[str, str, int, str], frozenset[str]] = {}
 _layouts: dict[tuple[str, int], Paths] = {}
-"""How each data file is laid out, by its place and its size; files of one layout share it (``_same``)."""
+"""Layout of each data file, by path and size. Files of one layout share it (``_same``)."""
 _same: dict[Paths, Paths] = {}
 _AT_ONCE, _KEPT = 16, 100_000
 
 
 def rounded(form: DeltaFormat, snapshot: Snapshot) -> frozenset[str]:
-    """The columns that may have values outside the bounds that the log, or a file, has of them.
-
-    A writer that takes a number for a double (deltalake) rounds it, and cuts it off where it takes it for an integer of
-    64 bits. A reader that gets no bound does not say whether the log has one in a form that it cannot read.
-
-    The bounds of Parquet leave NaN out, which is above every number to DuckDB and Spark: of columns of floats those of our own files
-    alone are asked, which have none where there is NaN, and of a float inside of a struct not those either.
-    """
+    """Return the columns with possible values outside their bounds in the log or in a file."""
     fields = [f for f in snapshot.stored_schema if f.name not in snapshot.partition_columns]
     long = [f for f in fields if holds(f.type, _is_long)]
     floats = [f.name for f in fields if pa.types.is_floating(f.type)]
     always = frozenset(f.name for f in fields if _was_float(f) or _has_float(f.type))
-    always |= frozenset(f.name for f in snapshot.stored_schema if is_padded(f))  # bounds are of values without padding
+    always |= frozenset(f.name for f in snapshot.stored_schema if is_padded(f))  # bounds lack the padding
+    # deltalake parses numbers as doubles and rounds them, or truncates them to 64-bit integers. A
+    # missing bound may exist in the log in a form that cannot be read. Parquet bounds leave out
+    # NaN, which DuckDB and Spark order above every number. So only Duckrun's files are trusted for
+    # float columns: with NaN they have no bounds. For floats inside structs, not even those are.
     if not long and not floats:
         return always
 
     def look() -> frozenset[str]:
-        found = set[str]()
+        columns = set[str]()
         if long:
             adds = listed(form.handle_of(snapshot))
-            found.update(f.name for f in long if _is_rounded(f, adds))
+            columns.update(f.name for f in long if _is_rounded(f, adds))
         if floats and not all(map(OURS.search, snapshot.files().paths())):
-            found.update(floats)
-        return frozenset(found)
+            columns.update(floats)
+        return frozenset(columns)
 
     return always | _once("rounded", form, snapshot, look)
 
 
 def legacy(form: DeltaFormat, snapshot: Snapshot) -> frozenset[str]:
-    """The columns with lists that lie in some file as they did before Parquet said how (Spark's writeLegacyFormat, Hive, Avro).
-    Raises StorageError where a data file cannot be opened.
+    """Return the columns with lists that some file stores in a layout before Parquet's standard.
 
+    Writers of such files are Spark's writeLegacyFormat, Hive and Avro.
     Source: Parquet's LogicalTypes.md, Lists, Backward-compatibility rules.
+
+    Raises:
+        StorageError: A data file cannot be opened.
     """
     lists = [f for f in snapshot.stored_schema if holds(f.type, _is_list)]
     return _once("legacy", form, snapshot, lambda: _legacy(form, snapshot, lists)) if lists else frozenset()
 
 
 def _once(what: str, form: DeltaFormat, snapshot: Snapshot, look: Callable[[], frozenset[str]]) -> frozenset[str]:
-    """What was found of a version, kept under what tells its commit from any other: a copy of the table with as many versions may
-    have come to its place. Looked for each time where the log no longer has that commit.
+    """Return a result of ``look`` for a version, cached by the identity of its commit.
+
+    If the log no longer has that commit, nothing is cached.
     """
+    # A copy of the table with as many versions may have replaced it, so the version number is not
+    # enough.
     known = known_of(snapshot)
     mark = known.mark if known else snapshot.long_log or form.fingerprint(snapshot.ref, snapshot.version)
     if mark is None:
         return look()
     key = (what, snapshot.ref.location, snapshot.version, mark)
-    found = _known.get(key)
-    if found is None:
+    columns = _known.get(key)
+    if columns is None:
         if len(_known) > 1000:
             _known.clear()
-        found = _known[key] = look()
-    return found
+        columns = _known[key] = look()
+    return columns
 
 
 def _is_long(kind: pa.DataType) -> bool:
-    return pa.types.is_decimal(kind) and kind.precision > EXACT_DIGITS
+    return bool(pa.types.is_decimal(kind)) and kind.precision > EXACT_DIGITS
 
 
 def _has_float(kind: pa.DataType) -> bool:
-    """True for a struct with a float in it, or in a struct of it. Elements of lists have no bounds that a filter could ask for."""
+    """True for a struct that contains a float, at any depth.
+
+    Elements of lists have no bounds that a filter could use.
+    """
     return pa.types.is_struct(kind) and any(pa.types.is_floating(leaf) for _, leaf in leaves(kind))
 
 
 def _is_list(kind: pa.DataType) -> bool:
-    return pa.types.is_list(kind) or pa.types.is_large_list(kind)
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
 
 
 # -- bounds of long decimals, and of floats that became doubles
 
 
 def _was_float(field: pa.Field) -> bool:
-    """True for a double that was a float: the log has 3.4 as the bound of what is 3.4000000953674316 now."""
+    """True for a double that was a float.
+
+    The log then has 3.4 as the bound of a value that reads as 3.4000000953674316.
+    """
     inner = list(field.type) if pa.types.is_struct(field.type) else []
     return b'"fromType":"float"' in (field.metadata or {}).get(_CHANGES, b"").replace(b" ", b"") or any(
         map(_was_float, inner)
@@ -142,12 +155,12 @@ def _leaf_is_rounded(
 ) -> bool:
     low, high, nulls = (_deeper(bounds[name], path) for name in ("min", "max", "null_count"))
     for i, (name, rows) in enumerate(zip(adds.column("path"), adds.column("num_records"), strict=True)):
-        found = [values[i] for values in (low, high) if values is not None and values[i] is not None]
-        if len(found) < 2 and not OURS.search(name.as_py()):
+        present = [values[i] for values in (low, high) if values is not None and values[i] is not None]
+        if len(present) < 2 and not OURS.search(name.as_py()):
             all_null = nulls is not None and rows.as_py() is not None and nulls[i] == rows.as_py()
             if not all_null and rows.as_py() != 0:
                 return True
-        if any(not _is_exact(value, kind.scale) for value in found):
+        if any(not _is_exact(value, kind.scale) for value in present):
             return True
     return False
 
@@ -165,10 +178,11 @@ def _deeper(values: list[Any] | None, path: Sequence[str]) -> list[Any] | None:
 
 
 def _is_exact(bound: Decimal, scale: int) -> bool:
-    """False for what a double may have been that stood for other digits, and for the ends of a 64-bit integer.
+    """False for a bound that may be a rounded double, or a limit of 64-bit integers.
 
-    >>> _is_exact(Decimal("5.00"), 2), _is_exact(Decimal("123456789012345680"), 2), _is_exact(Decimal("123456789012345678.91"), 2)
-    (True, False, True)
+    >>> bounds = "5.00", "123456789012345680", "123456789012345678.91"
+    >>> [_is_exact(Decimal(bound), 2) for bound in bounds]
+    [True, False, True]
     """
     if abs(bound.scaleb(scale)) < 10**EXACT_DIGITS:
         return True
@@ -179,7 +193,10 @@ def _is_exact(bound: Decimal, scale: int) -> bool:
 
 
 def _legacy(form: DeltaFormat, snapshot: Snapshot, columns: Sequence[pa.Field]) -> frozenset[str]:
-    """Those of some columns with lists. In a file that lies elsewhere, as in a shallow clone, all are taken for such."""
+    """Return the list columns that some file stores in an older layout.
+
+    If a file lies elsewhere, as in a shallow clone, all columns count as such.
+    """
     files = [f for f in snapshot.files() if not OURS.search(f.path)]
     if any(is_absolute(file.path) for file in files):
         return frozenset(field.name for field in columns)
@@ -188,19 +205,19 @@ def _legacy(form: DeltaFormat, snapshot: Snapshot, columns: Sequence[pa.Field]) 
 
 
 def _layouts_of(form: DeltaFormat, snapshot: Snapshot, files: Sequence[ScanFile]) -> set[Paths]:
-    """How files are laid out: each is opened once, whatever columns the versions that have it know of."""
+    """Return the layouts of the files. Each file is opened once, for all versions and columns."""
     where = {(place(snapshot.ref, file), file.size): file for file in files}
-    found = {key: layout for key in where if (layout := _layouts.get(key)) is not None}
-    missing = [key for key in where if key not in found]
+    layouts = {key: layout for key in where if (layout := _layouts.get(key)) is not None}
+    missing = [key for key in where if key not in layouts]
     if missing:
         opened = filesystem(form, snapshot.ref, snapshot.files())
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            found |= zip(missing, pool.map(lambda key: _layout(opened, where[key], snapshot), missing), strict=True)
+            layouts |= zip(missing, pool.map(lambda key: _layout(opened, where[key], snapshot), missing), strict=True)
         if len(_layouts) > _KEPT:
             _layouts.clear()
             _same.clear()
-        _layouts.update((key, _same.setdefault(found[key], found[key])) for key in missing)
-    return set(found.values())
+        _layouts.update((key, _same.setdefault(layouts[key], layouts[key])) for key in missing)
+    return set(layouts.values())
 
 
 def _layout(opened: Any, file: ScanFile, snapshot: Snapshot) -> Paths:
@@ -209,13 +226,13 @@ def _layout(opened: Any, file: ScanFile, snapshot: Snapshot) -> Paths:
 
 
 def _is_strange(field: pa.Field, layout: Paths) -> bool:
-    """True if a column's values do not lie in a file as Parquet says."""
+    """True if a column's values do not have the layout that Parquet specifies."""
     name, pattern = physical(field), re.compile(f"(?:{'|'.join(_paths(field))})\\Z")
     return any((p == name or p.startswith(name + ".")) and not pattern.match(p) for p in layout)
 
 
 def _paths(field: pa.Field) -> Iterator[str]:
-    """What the paths of a column's values look like in a file, as regular expressions."""
+    """Return regular expressions for the paths of a column's values in a file."""
     for tail in _tails(field.type):
         yield re.escape(physical(field)) + tail
 
@@ -225,12 +242,13 @@ def _tails(kind: pa.DataType) -> Iterator[str]:
         for child in kind:
             yield from (rf"\.{re.escape(physical(child))}{tail}" for tail in _tails(child.type))
         known = "|".join(re.escape(physical(child)) for child in kind)
-        yield rf"\.(?!(?:{known})(?:\.|\Z))[^.]+(?:\..*)?"  # a field that the table has no more
+        yield rf"\.(?!(?:{known})(?:\.|\Z))[^.]+(?:\..*)?"  # a field that the table has dropped
     elif pa.types.is_map(kind):
         for name, inner in (("key", kind.key_type), ("value", kind.item_type)):
             yield from (rf"\.[^.]+\.{name}{tail}" for tail in _tails(inner))
     elif _is_list(kind):
-        # As Parquet says, as Arrow calls it, and as DuckDB does in the stream that delta_rs writes: delta_scan() reads all three.
+        # Names by Parquet's standard, by Arrow, and by DuckDB in the stream to delta_rs.
+        # delta_scan() reads all three.
         yield from (rf"\.list\.(?:element|item|l){tail}" for tail in _tails(kind.value_type))
     else:
         yield ""

@@ -1,6 +1,7 @@
-"""What the commits of a range changed: the files they added and removed, with the vectors and the feed of each.
+"""Changes of a range of commits: added and removed files, with deletion vectors and change feed.
 
-Source: Delta protocol, Add File and Remove File, Add CDC File, Deletion Vectors (Derived Fields), Row Tracking.
+Source: Delta protocol, Add File and Remove File, Add CDC File, Deletion Vectors (Derived Fields),
+Row Tracking.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ import numpy as np
 
 from duckrun.errors import VersionNotReadable
 from duckrun.formats.delta.adds import adds_of
-from duckrun.formats.delta.data_paths import decoded
 from duckrun.formats.delta.log import CommitActions
 from duckrun.formats.delta.mapping import physical
 from duckrun.formats.delta.vectors import read_vector
 from duckrun.values.changes import CommitChange, Counted
 from duckrun.values.data_files import is_absolute, place
+from duckrun.values.data_paths import decoded
 from duckrun.values.rows import ScanFile
 from duckrun.values.snapshot import Snapshot, TableRef
 
@@ -35,19 +36,20 @@ FEED_FOLDER = "_change_data"
 def commits_between(form: DeltaFormat, ref: TableRef, after: int, to: int) -> list[CommitChange]:
     """See Format."""
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        found = list(pool.map(lambda version: form.actions(ref, version), range(after + 1, to + 1)))
-    present = [actions for actions in found if actions is not None]
-    if len(present) < len(found):
-        held = next((v for v in range(to, after, -1) if found[v - after - 1] is None), after)
+        commits = list(pool.map(lambda version: form.actions(ref, version), range(after + 1, to + 1)))
+    present = [actions for actions in commits if actions is not None]
+    if len(present) < len(commits):
+        missing = next((v for v in range(to, after, -1) if commits[v - after - 1] is None), after)
         raise VersionNotReadable(
-            f"Table {ref}: the log no longer holds the commit of version {held}, so that what changed since version {after} cannot be "
-            "read from its commits."
+            f"Table {ref}: the log no longer holds the commit of version {missing}, so that what changed since version "
+            f"{after} cannot be read from its commits."
         )
     return [_change(form, ref, actions) for actions in present]
 
 
 def _change(form: DeltaFormat, ref: TableRef, actions: CommitActions) -> CommitChange:
     files = (*actions.adds, *actions.removes)
+    # A remove may lack them (Delta protocol, Add File and Remove File, extendedFileMetadata).
     lacking = {remove["path"] for remove in actions.removes if remove.get("partitionValues") is None}
     known = _partition_values(form, ref, actions.version, lacking) if lacking else {}
     record = actions.record()
@@ -66,7 +68,7 @@ def _change(form: DeltaFormat, ref: TableRef, actions: CommitActions) -> CommitC
 def _partition_values(
     form: DeltaFormat, ref: TableRef, version: int, paths: set[str]
 ) -> dict[str, Mapping[str, str | None]]:
-    """Of files that a commit removed without saying more than their paths."""
+    """Return partition values of files whose remove action has only a path."""
     before = form.snapshot(ref, version - 1)
     if not before.partition_columns:
         return {}
@@ -75,7 +77,7 @@ def _partition_values(
 
 
 def _by_stored_name(snapshot: Snapshot, file: ScanFile) -> dict[str, str | None]:
-    """The partition values of a file by the names that columns have in the log, which no renaming changes."""
+    """Return the partition values of a file by physical column name, which no renaming changes."""
     names = {field.name: physical(field) for field in snapshot.stored_schema}
     return {names.get(name, name): value for name, value in file.partition_values.items()}
 
@@ -85,7 +87,10 @@ def _counted(action: Mapping[str, Any], count: int, known: Mapping[str, Mapping[
 
 
 def _tracking(action: Mapping[str, Any]) -> tuple[int | None, int | None]:
-    """Source: Delta protocol, Row Tracking (Row IDs, Row Commit Versions)."""
+    """Return the base row id and the default commit version of a file.
+
+    Source: Delta protocol, Row Tracking (Row IDs, Row Commit Versions).
+    """
     return action.get("baseRowId"), action.get("defaultRowCommitVersion")
 
 
@@ -96,6 +101,7 @@ def _file(action: Mapping[str, Any], known: Mapping[str, Mapping[str, str | None
     return ScanFile(
         path=path,
         size=action.get("size") or 0,
+        # Source: Delta protocol, Partition Value Serialization: an empty text means NULL.
         partition_values={key: value or None for key, value in values.items()},
         rows=json.loads(action.get("stats") or "{}").get("numRecords"),
         spelled=action["path"],
@@ -103,16 +109,16 @@ def _file(action: Mapping[str, Any], known: Mapping[str, Mapping[str, str | None
 
 
 def _token(vector: Mapping[str, Any] | None) -> Hashable | None:
-    """A vector as a value that can be compared, of which vector_rows() makes the descriptor again."""
-    return None if vector is None else tuple(sorted((key, held) for key, held in vector.items() if held is not None))
+    """Return a deletion vector's descriptor as a hashable value. vector_rows() converts it back."""
+    return None if vector is None else tuple(sorted((key, value) for key, value in vector.items() if value is not None))
 
 
 def vector_rows(form: DeltaFormat, ref: TableRef, vectors: Iterable[Hashable]) -> dict[Hashable, Any]:
     """See Format."""
     wanted = list(vectors)
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        found = pool.map(lambda token: read_vector(form, ref, dict(token)), wanted)
-        return {token: np.fromiter(rows, np.uint64, len(rows)) for token, rows in zip(wanted, found, strict=True)}
+        read = pool.map(lambda token: read_vector(form, ref, dict(token)), wanted)
+        return {token: np.fromiter(rows, np.uint64, len(rows)) for token, rows in zip(wanted, read, strict=True)}
 
 
 def state_change(form: DeltaFormat, before: Snapshot | None, after: Snapshot) -> CommitChange:

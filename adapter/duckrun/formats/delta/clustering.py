@@ -1,6 +1,6 @@
-"""Liquid clustering: the columns by whose values rows are to lie near each other, in a domain of the log.
+"""Liquid clustering: rows with similar values in the clustering columns lie near each other.
 
-Source: Delta protocol, Clustered Table.
+The columns are in a domain of the log. Source: Delta protocol, Clustered Table.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from duckrun.errors import InvalidConfig, SchemaMismatch
 from duckrun.formats.delta.adds import adds_of
-from duckrun.formats.delta.data_paths import spelled
 from duckrun.formats.delta.domains import FEATURE as DOMAINS, action_of, domains_of
 from duckrun.formats.delta.mapping import physical_of
 from duckrun.formats.delta.statistics import Statistics
+from duckrun.values.data_paths import spelled
 from duckrun.values.rows import ScanFile
 from duckrun.values.snapshot import Snapshot
 
@@ -32,17 +32,17 @@ _UNORDERED = ("binary", "boolean")
 def clustered_by(
     form: DeltaFormat, snapshot: Snapshot, definition: DeltaDefinition
 ) -> tuple[tuple[str, ...], ...] | None:
-    """The columns that a table is clustered by, each the names on the way to it; None for a table without clustering."""
+    """Return the paths of the clustering columns; None for a table without liquid clustering."""
     if FEATURE not in snapshot.writer_features:
         return None
-    said = domains_of(form, snapshot).get(_DOMAIN)
-    if said is None:
+    configuration = domains_of(form, snapshot).get(_DOMAIN)
+    if configuration is None:
         return None
-    return tuple(_logical(definition.fields, tuple(path)) for path in json.loads(said)[_COLUMNS])
+    return tuple(_logical(definition.fields, tuple(path)) for path in json.loads(configuration)[_COLUMNS])
 
 
 def _logical(fields: Sequence[Mapping[str, Any]], stored: tuple[str, ...]) -> tuple[str, ...]:
-    """The names in the table of a column that files know by others."""
+    """Return the logical path of a column, given its physical path."""
     for field in fields:
         if physical_of(field) == stored[0]:
             return (field["name"], *(_logical(field["type"]["fields"], stored[1:]) if stored[1:] else ()))
@@ -50,7 +50,7 @@ def _logical(fields: Sequence[Mapping[str, Any]], stored: tuple[str, ...]) -> tu
 
 
 def action(definition: DeltaDefinition) -> dict[str, Any]:
-    """The action that says what a table is clustered by."""
+    """Return the action that records the clustering columns."""
     stored = [_stored(definition.fields, path) for path in definition.cluster_by or ()]
     return action_of(_DOMAIN, {_COLUMNS: stored, "domainName": _DOMAIN})
 
@@ -60,29 +60,32 @@ def _stored(fields: Sequence[Mapping[str, Any]], path: tuple[str, ...]) -> list[
     return [physical_of(field), *(_stored(field["type"]["fields"], path[1:]) if path[1:] else ())]
 
 
-def chosen(definition: DeltaDefinition, asked: Sequence[str]) -> tuple[tuple[str, ...], ...]:
-    """The columns to cluster by, by names in which a dot goes into a struct. Raises SchemaMismatch for one that is not there,
-    InvalidConfig for a table with partitions, and for columns without an order or without statistics.
+def chosen(definition: DeltaDefinition, columns: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+    """Return the paths of the columns to cluster by. A dot in a name leads into a struct.
+
+    Raises:
+        SchemaMismatch: A column is missing.
+        InvalidConfig: The table is partitioned, a type has no order, or a column has no statistics.
     """
-    if asked and definition.partition_columns:
+    if columns and definition.partition_columns:
         raise InvalidConfig(
-            f"a table is partitioned ({', '.join(definition.partition_columns)}) or clustered ({', '.join(asked)}), not both "
-            "(Delta protocol, Clustered Table)"
+            f"a table is partitioned ({', '.join(definition.partition_columns)}) or clustered ({', '.join(columns)}), "
+            "not both (Delta protocol, Clustered Table)"
         )
-    found = tuple(_path(definition, name) for name in asked)
+    paths = tuple(_path(definition, name) for name in columns)
     counted = set(Statistics(definition.schema, definition.properties).wanted)
-    for path in found:
+    for path in paths:
         kind = _type(definition.fields, path)
         if not isinstance(kind, str) or kind in _UNORDERED:
             raise InvalidConfig(f"rows cannot be clustered by {'.'.join(path)}, whose type has no bounds in the log")
         if path not in counted:
             raise InvalidConfig(
-                f"rows cannot be clustered by {'.'.join(path)}, which has no statistics: delta.dataSkippingStatsColumns or "
-                "delta.dataSkippingNumIndexedCols leave it out"
+                f"rows cannot be clustered by {'.'.join(path)}, which has no statistics: "
+                "delta.dataSkippingStatsColumns or delta.dataSkippingNumIndexedCols leave it out"
             )
-    if len(found) > 4:
-        raise InvalidConfig(f"rows are clustered by 4 columns at most, and these are {len(found)}")
-    return found
+    if len(paths) > 4:  # the limit of delta-spark
+        raise InvalidConfig(f"rows are clustered by 4 columns at most, and these are {len(paths)}")
+    return paths
 
 
 def _path(definition: DeltaDefinition, name: str) -> tuple[str, ...]:

@@ -1,7 +1,8 @@
-"""Commits that we write ourselves: definition, protocol and data files change together, at one version or not at all.
+"""Commits that Duckrun writes: definition, protocol and data files change in one version.
 
-deltalake changes one column a commit, and cannot change a schema while it swaps files. A commit is one file whose name is its
-version, put where none of that name is. Source: Delta protocol, Actions, Commit Provenance Information.
+deltalake changes one column per commit, and cannot change a schema while it swaps files. A commit
+is one file named by its version, created only if no file of that name exists.
+Source: Delta protocol, Actions, Commit Provenance Information.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from duckrun.errors import CommitConflict, LostRows, TableNotFound, UnsupportedF
 from duckrun.formats.commits import CommitTaken, NewCommit
 from duckrun.formats.delta import clustering, in_commit, row_tracking
 from duckrun.formats.delta.adds import adds_of
-from duckrun.formats.delta.data_paths import encoded, spelled
 from duckrun.formats.delta.definition import DeltaDefinition
 from duckrun.formats.delta.log import append_only, entry, info_of, new_txn_id
 from duckrun.formats.delta.mapping import stored_columns
@@ -24,6 +24,7 @@ from duckrun.formats.delta.operations import Operation, metrics, operation_of
 from duckrun.formats.delta.protocol import OF_ROWS, PREVIEWS, WRITTEN, Protocol
 from duckrun.formats.delta.statistics import Statistics
 from duckrun.formats.delta.vectors import marked_statistics, read_vector, write_vectors
+from duckrun.values.data_paths import encoded, spelled
 from duckrun.values.rows import AppTransaction, StagedFile, counted_rows
 from duckrun.values.snapshot import Snapshot, TableRef, schema_from_text
 from duckrun.values.stored import other_names, stored_names
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from duckrun.formats.delta.delta import DeltaFormat
 
 _OF_THE_ADD = ("path", "partitionValues", "size", "tags", "deletionVector", "baseRowId", "defaultRowCommitVersion")
-"""What a remove repeats of the action that added its file."""
+"""Fields of an add that its remove repeats."""
 
 
 def write_commit(
@@ -47,8 +48,12 @@ def write_commit(
     operation: Operation | None = None,
     returns: Sequence[Mapping[str, Any]] = (),
 ) -> int:
-    """See Format.commit(). ``note`` is the entry of our own, ``operation`` that of ``new.spec`` unless it is given; ``returns`` are
-    add actions of files that an older version had, as the log holds them: they come back.
+    """Write one commit and return its version; see Format.commit().
+
+    Args:
+        note: Duckrun's entry in the commit info.
+        operation: Operation of the commit; None: the one of ``new.spec``.
+        returns: Add actions of files of an older version that come back.
     """
     operation = operation or operation_of(new, snapshot)
     _check_files(ref, snapshot, new, operation, returns)
@@ -74,7 +79,7 @@ def write_commit(
         if definition.cluster_by != before:
             actions.append(clustering.action(definition))
     if app is not None:
-        # Without lastUpdated Spark forgets the entry at once where the table has a retention of them.
+        # Without lastUpdated, Spark drops the transaction at once if the table sets a retention.
         actions.append({"txn": {"appId": app.app_id, "version": app.version, "lastUpdated": now}})
     if new.removes:
         assert snapshot is not None
@@ -102,44 +107,51 @@ def write_commit(
 
 
 def refuse_wrong(snapshot: Snapshot, new: NewCommit, operation: Operation) -> None:
-    """Raise LostRows unless the files and the rows of a commit add up, as those of a change of a version."""
+    """Raise LostRows unless the files and rows of a commit add up."""
     _check_files(snapshot.ref, snapshot, new, operation, ())
     _check_rows(snapshot.ref, new, operation)
 
 
 def features_of_files(snapshot: Snapshot) -> frozenset[str]:
-    """The features of a table by which its files are more than rows in columns, so that whoever fills a copy of it does not fill it."""
+    """Return the table's features that make its files more than rows in columns.
+
+    Whoever fills a copy of the table does not implement them.
+    """
     features = (snapshot.reader_features | snapshot.writer_features) - OF_ROWS
-    return features and features - snapshot.idle_features  # for which all columns are looked at
+    return features and features - snapshot.idle_features  # which inspects all columns
 
 
 def refuse_unknown_features(snapshot: Snapshot) -> None:
-    """Raise UnsupportedFeature for a table whose features ask of a commit what this one does not do."""
+    """Raise UnsupportedFeature if a table's features require more than this commit does."""
     unknown = (snapshot.reader_features | snapshot.writer_features) - WRITTEN - PREVIEWS
-    if unknown and (unknown := unknown - snapshot.idle_features):  # for which all columns are looked at
+    if unknown and (unknown := unknown - snapshot.idle_features):  # which inspects all columns
         raise UnsupportedFeature(
-            f"Table {snapshot.ref} uses {', '.join(sorted(unknown))}, with which the duckdb engine cannot write. Run this with engine: spark."
+            f"Table {snapshot.ref} uses {', '.join(sorted(unknown))}, with which the duckdb engine cannot write. "
+            "Run this with engine: spark."
         )
 
 
 def refuse_copies(snapshot: Snapshot) -> None:
-    """Raise UnsupportedFeature for a table whose files another engine's cannot become, as where Spark fills a copy of it."""
+    """Raise UnsupportedFeature if files of another engine cannot become files of the table.
+
+    That happens when Spark fills a copy of the table.
+    """
     if strange := features_of_files(snapshot):
         raise UnsupportedFeature(
-            f"Table {snapshot.ref} uses {', '.join(sorted(strange))}, and this writes it anew from a copy, which Spark's own statements "
-            "do not. Run this with engine: duckdb, which keeps them."
+            f"Table {snapshot.ref} uses {', '.join(sorted(strange))}, and this writes it anew from a copy, which "
+            "Spark's own statements do not. Run this with engine: duckdb, which keeps them."
         )
 
 
 def _properties(snapshot: Snapshot | None, new: NewCommit) -> Mapping[str, str]:
-    """The table's properties once the commit is made."""
+    """Return the table's properties after the commit."""
     table = new.definition or snapshot
     assert table is not None, "a new table has a definition"
     return table.properties
 
 
 def _features(form: DeltaFormat, snapshot: Snapshot | None, protocol: Protocol | None) -> Collection[str]:
-    """The writer features that hold once the commit is made."""
+    """Return the table's writer features after the commit."""
     if protocol is not None:
         return protocol.present()
     return () if snapshot is None else snapshot.writer_features
@@ -153,8 +165,9 @@ def _numbered(
     added: list[dict[str, Any]],
     version: int,
 ) -> list[dict[str, Any]]:
-    """Give the rows of files that are added their numbers, in place; the action that says how far these go. Where the table only
-    begins to track its rows, the files that it has are added once more, with numbers.
+    """Assign row ids to the added files, in place; return the action of the new highest id.
+
+    If this commit enables row tracking, it adds the present files again, with row ids.
     """
     numbering = row_tracking.Numbering(form, snapshot, version)
     if snapshot is not None and new.definition is not None:
@@ -169,7 +182,7 @@ def _numbered(
 def _table(
     form: DeltaFormat, snapshot: Snapshot | None, new: NewCommit
 ) -> tuple[Protocol | None, DeltaDefinition | None]:
-    """The protocol and the definition that the commit gives the table; None of what stays as it is."""
+    """Return the protocol and the definition that the commit changes; None for one that stays."""
     definition = cast(DeltaDefinition, new.definition)
     if snapshot is None:
         assert definition is not None, "a new table has a definition"
@@ -181,8 +194,9 @@ def _table(
     needed = present.supporting(definition.features()).at_least(*definition.versions)
     if unknown := needed.writer_features - WRITTEN - present.writer_features - snapshot.idle_features:
         raise UnsupportedFeature(
-            f"Table {snapshot.ref}: with writer version 7 its log would list {', '.join(sorted(unknown))}, which its writer "
-            f"version {present.writer} stands for, and the duckdb engine could not write it any more. Run this with engine: spark."
+            f"Table {snapshot.ref}: with writer version 7 its log would list {', '.join(sorted(unknown))}, which its "
+            f"writer version {present.writer} stands for, and the duckdb engine could not write it any more. Run this "
+            "with engine: spark."
         )
     return None if needed == present else needed, definition
 
@@ -194,7 +208,7 @@ def _check_files(
     operation: Operation,
     returns: Sequence[Mapping[str, Any]],
 ) -> None:
-    """Raise LostRows unless the live files after the commit are those before, less what it removes, and what it adds."""
+    """Raise LostRows unless the live files are those before, minus removes, plus adds."""
     adds, removes = [spelled(f) for f in new.adds], [(spelled(f), f.deletion_vector) for f in new.removes]
     marked = [spelled(mark.file) for mark in new.marks]
     if not removes and not returns and not marked:
@@ -209,15 +223,16 @@ def _check_files(
     if missed or twice:
         raise LostRows(
             f"Table {ref}: {operation.name} was not committed. "
-            + (f"It would remove files that version {snapshot and snapshot.version} does not have, such as {missed[0]}, so that "
-               f"{len(missed)} files stayed" if missed else f"It would name one file twice, {twice[0]}")
+            + (f"It would remove files that version {snapshot and snapshot.version} does not have, such as {missed[0]},"
+               f" so that {len(missed)} files stayed" if missed else f"It would name one file twice, {twice[0]}")
             + ". The table is as it was; run this with engine: spark, and report it."
         )  # fmt: skip
 
 
 def _check_rows(ref: TableRef, new: NewCommit, operation: Operation) -> None:
-    """Raise LostRows unless the rows of the files that come are those of the files that go, less what was deleted, and what was
-    inserted. Where a count or a statistic is missing nothing can be held against it.
+    """Raise LostRows unless added rows equal removed rows minus deleted plus inserted rows.
+
+    Without all counts and statistics, nothing is checked.
     """
     inserted, _, deleted = new.rows if new.data_change else (0, 0, 0)
     if not (new.removes or new.marks) or inserted is None or deleted is None:
@@ -228,16 +243,16 @@ def _check_rows(ref: TableRef, new: NewCommit, operation: Operation) -> None:
     if before is None or after is None or after == before - deleted + inserted:
         return
     raise LostRows(
-        f"Table {ref}: {operation.name} was not committed: the rows that it takes out of {len(new.removes) + len(new.marks)} files are {before} by their "
-        f"statistics; with {deleted} rows deleted and {inserted} inserted {before - deleted + inserted} would be left, and it wrote "
-        f"{after}. The table is as it was. Run this with engine: spark; if that finds {before} rows in those files too, report it."
+        f"Table {ref}: {operation.name} was not committed: the rows that it takes out of "
+        f"{len(new.removes) + len(new.marks)} files are {before} by their statistics; with {deleted} rows deleted and "
+        f"{inserted} inserted {before - deleted + inserted} would be left, and it wrote {after}. The table is as it "
+        f"was. Run this with engine: spark; if that finds {before} rows in those files too, report it."
     )
 
 
 def _refuse_another_table(form: DeltaFormat, snapshot: Snapshot | None) -> None:
-    """Raise CommitConflict if the table was dropped since a commit began from it. The log that is there now would take the commit, whose
-    files went with the older table.
-    """
+    """Raise CommitConflict if the table was dropped since this commit started."""
+    # A log of a new table would accept the commit, but the files are gone with the older table.
     if snapshot is None or snapshot.pin is None or form.newest.has(snapshot):
         return
     try:
@@ -245,26 +260,30 @@ def _refuse_another_table(form: DeltaFormat, snapshot: Snapshot | None) -> None:
     except (VersionNotReadable, TableNotFound) as error:
         again = "" if isinstance(error, TableNotFound) else ", and created again,"
         raise CommitConflict(
-            f"Table {snapshot.ref} was dropped{again} while this write from its version {snapshot.version} ran, and the files that were written went with it. "
-            "Nothing was committed; run it again."
+            f"Table {snapshot.ref} was dropped{again} while this write from its version {snapshot.version} ran, and "
+            "the files that were written went with it. Nothing was committed; run it again."
         ) from error
 
 
 def _check_names(ref: TableRef, snapshot: Snapshot | None, new: NewCommit, operation: Operation) -> None:
-    """Raise LostRows for files that call a column otherwise than the table will have its files call it: readers would see NULL."""
+    """Raise LostRows if added files name a column otherwise than the table's physical name.
+
+    Readers would see NULL.
+    """
     table = new.definition or snapshot
     assert table is not None, "a new table has a definition"
     columns = stored_columns(table.schema)
     for text in {file.schema for file in new.adds if file.schema}:
         if others := other_names(schema_from_text(text), table.schema, columns):
             raise LostRows(
-                f"Table {ref}: {operation.name} was not committed: its files call the column {', '.join(others)} otherwise than the table has "
-                "it (delta.columnMapping.mode). The table is as it was; run this again, with engine: spark, and report it."
+                f"Table {ref}: {operation.name} was not committed: its files call the column {', '.join(others)} "
+                "otherwise than the table has it (delta.columnMapping.mode). The table is as it was; run this again, "
+                "with engine: spark, and report it."
             )
 
 
 def _statistics(snapshot: Snapshot | None, new: NewCommit) -> Statistics:
-    """What the table wants known of its files once the commit is made."""
+    """Return the statistics that the table requires of its files after the commit."""
     table = cast(DeltaDefinition, new.definition) or snapshot
     assert table is not None, "a new table has a definition"
     without = {*table.partition_columns, *table.variants}
@@ -284,7 +303,7 @@ def _add(file: StagedFile, now: int, data_change: bool, figures: Statistics) -> 
 
 
 def _fed(file: StagedFile, figures: Statistics) -> dict[str, Any]:
-    """A file of the change feed. Source: Delta protocol, Add CDC File."""
+    """Return a file of the change feed. Source: Delta protocol, Add CDC File."""
     return {
         "path": encoded(file.path),
         "partitionValues": figures.partition_values(file),
@@ -295,7 +314,7 @@ def _fed(file: StagedFile, figures: Statistics) -> dict[str, Any]:
 
 def _removes(form: DeltaFormat, snapshot: Snapshot, new: NewCommit, now: int) -> Iterator[dict[str, Any]]:
     _refuse_append_only(snapshot, new)
-    # A remove names its file as the add did, letter by letter, with the deletion vector and the ids of rows that it had then.
+    # A remove repeats the path, the deletion vector and the row ids of the add, letter by letter.
     with_ids = "rowTracking" in snapshot.writer_features
     added = adds_of(form, snapshot, {spelled(f) for f in new.removes if f.deletion_vector or with_ids})
     names = stored_names(stored_columns(snapshot.stored_schema))
@@ -307,7 +326,7 @@ def _removes(form: DeltaFormat, snapshot: Snapshot, new: NewCommit, now: int) ->
 
 
 def _removed(add: Mapping[str, Any], new: NewCommit, now: int) -> dict[str, Any]:
-    """The remove of what an action added."""
+    """Return the remove of an added file."""
     return {
         "deletionTimestamp": now,
         "dataChange": new.data_change,
@@ -319,8 +338,12 @@ def _removed(add: Mapping[str, Any], new: NewCommit, now: int) -> dict[str, Any]
 def marked(
     form: DeltaFormat, snapshot: Snapshot | None, new: NewCommit
 ) -> list[tuple[dict[str, Any], dict[str, Any] | None]]:
-    """For each file of which rows are marked, the action that added it, and the one that adds it with its new vector; None in the
-    place of that where no row is left. Raises CommitTaken for a file that is gone, or of which a row to mark is deleted already.
+    """Return pairs of (old add, new add with deletion vector), one per file with deleted rows.
+
+    The new add is None if every row is deleted.
+
+    Raises:
+        CommitTaken: A file is gone, or a row to delete is deleted already.
     """
     if not new.marks:
         return []
@@ -351,7 +374,8 @@ def marked(
 
 
 def _marked(add: Mapping[str, Any], vector: Mapping[str, Any], rows: int | None) -> dict[str, Any]:
-    """The action that adds a file again, with a vector. A checkpoint may hold statistics in columns of its own alone."""
+    """Return the add of a file with a deletion vector."""
+    # Named keys only: a checkpoint may hold statistics in columns of its own.
     same = {
         key: add[key] for key in (*_OF_THE_ADD, "modificationTime", "clusteringProvider") if add.get(key) is not None
     }

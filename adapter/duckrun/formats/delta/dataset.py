@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.fs as fs
 import pyarrow.parquet as pq
 from deltalake.fs import DeltaStorageHandler
+from pyarrow import fs
 
 from duckrun.errors import StorageError, UnsupportedFeature
 from duckrun.values.rows import ScanFile
@@ -21,29 +21,32 @@ if TYPE_CHECKING:
 
     from duckrun.formats.delta.delta import DeltaFormat
 
-# Reader features with which the files hold exactly the rows, under the names and types of the table.
+# Reader features that leave the files as exactly the rows, with the table's names and types.
 _PLAIN = {"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"}
 
 
 def arrow_dataset(format: DeltaFormat, snapshot: Snapshot) -> ds.Dataset:
-    """The files of a snapshot as a Dataset; no data file is opened.
+    """Return the files of a snapshot as a Dataset; no data file is opened.
 
-    Partition values prune files. The log's statistics do not: deltalake's own dataset takes a minimum that is missing for
-    one that is NULL, and then leaves the rows of the file out. (Row groups are pruned by the statistics of the files.)
+    Partition values prune files. Row groups are pruned by the statistics in the files.
 
-    Raises UnsupportedFeature for what a list of Parquet files cannot say: rows deleted by a deletion vector, columns that
-    have another name in the files.
+    Raises:
+        UnsupportedFeature: The Parquet files alone do not show the table: they have deletion
+            vectors or physical column names.
     """
-    import pyarrow.dataset as ds  # it imports pandas, for whoever reads any table
+    import pyarrow.dataset as ds  # deferred, since it imports pandas
 
     files = snapshot.files()
     refuse_features(snapshot, files)
     inside = filesystem(format, snapshot.ref, files)
     parquet = ds.ParquetFileFormat(
-        # Spark's instants are INT96; as nanoseconds, pyarrow's own way, years before 1678 and after 2261 would become others.
+        # Spark stores instants as INT96. pyarrow's default of nanoseconds would change years before
+        # 1678 and after 2261.
         read_options=ds.ParquetReadOptions(coerce_int96_timestamp_unit="us"),
         default_fragment_scan_options=ds.ParquetFragmentScanOptions(pre_buffer=True),
     )
+    # The log's statistics do not prune: deltalake's own dataset takes a missing minimum for NULL,
+    # and skips the rows of that file.
     fragments = [
         parquet.make_fragment(file.path, filesystem=inside, partition_expression=_values(file, snapshot))
         for file in files
@@ -52,7 +55,7 @@ def arrow_dataset(format: DeltaFormat, snapshot: Snapshot) -> ds.Dataset:
 
 
 def filesystem(format: DeltaFormat, ref: TableRef, files: Sequence[ScanFile]) -> fs.FileSystem:
-    """The folder of a table as pyarrow reads it."""
+    """Return a pyarrow file system of a table's folder."""
     if format.storage.is_local and "://" not in ref.location:
         return fs.SubTreeFileSystem(ref.location, fs.LocalFileSystem())
     sizes = {file.path: file.size for file in files}
@@ -60,19 +63,23 @@ def filesystem(format: DeltaFormat, ref: TableRef, files: Sequence[ScanFile]) ->
 
 
 def footer(opened: fs.FileSystem, ref: TableRef, file: ScanFile) -> pq.FileMetaData:
-    """What a data file says of itself, out of the folder of its table. Raises StorageError for one that cannot be opened."""
+    """Return the Parquet footer of a data file in the table's folder.
+
+    Raises:
+        StorageError: The file cannot be opened.
+    """
     try:
         with opened.open_input_file(file.path) as raw:
             return pq.read_metadata(raw)
     except (OSError, pa.ArrowException) as error:
         raise StorageError(
-            f"Table {ref}: its data file {file.path} cannot be opened: {error}. If it was removed, RESTORE the table to a version "
-            "that has all of its files."
+            f"Table {ref}: its data file {file.path} cannot be opened: {error}. If it was removed, RESTORE the table "
+            "to a version that has all of its files."
         ) from error
 
 
 def refuse_features(snapshot: Snapshot, files: Sequence[ScanFile]) -> None:
-    """Raise UnsupportedFeature unless the files alone are the table."""
+    """Raise UnsupportedFeature unless the files alone show the table."""
     marked = sum(file.deletion_vector for file in files)
     strange = sorted(snapshot.reader_features - _PLAIN - {"deletionVectors"})
     if snapshot.properties.get("delta.columnMapping.mode", "none") != "none":
@@ -84,17 +91,17 @@ def refuse_features(snapshot: Snapshot, files: Sequence[ScanFile]) -> None:
     else:
         return
     raise UnsupportedFeature(
-        f"Table {snapshot.ref} at version {snapshot.version} has {why}, which a pyarrow.dataset.Dataset cannot represent. "
-        "Read it as a pyarrow.RecordBatchReader or a polars.LazyFrame."
+        f"Table {snapshot.ref} at version {snapshot.version} has {why}, which a pyarrow.dataset.Dataset cannot "
+        "represent. Read it as a pyarrow.RecordBatchReader or a polars.LazyFrame."
     )
 
 
 def _values(file: ScanFile, snapshot: Snapshot) -> pc.Expression | None:
-    """What is true of every row of a file, as its folder says it."""
+    """Return the partition values of a file as a condition that all its rows meet."""
     parts = []
     for name in snapshot.partition_columns:
         text, kind = file.partition_values.get(name), snapshot.schema.field(name).type
-        # Source: Delta protocol, Partition Value Serialization: a text that is empty stands for NULL.
+        # Source: Delta protocol, Partition Value Serialization: an empty text means NULL.
         known = text not in (None, "")
         parts.append(pc.field(name) == _scalar(str(text), kind) if known else pc.field(name).is_null())
     return reduce(lambda one, other: one & other, parts) if parts else None

@@ -1,4 +1,4 @@
-"""What a Delta table is apart from its rows: columns, partitions, properties, constraints.
+"""Definition of a Delta table, apart from its rows: columns, partitioning, properties, constraints.
 
 Source: Delta protocol, Change Metadata.
 """
@@ -49,34 +49,33 @@ from duckrun.values.tables import SORT_BY, AddCheck, AlterSpec, ColumnSpec, Crea
 
 @dataclass(frozen=True)
 class DeltaDefinition(OfColumns):
-    """The ``metaData`` action of a table, as a value. ``fields`` are columns as the log's schema has them."""
+    """The ``metaData`` action of a table as a value."""
 
     fields: tuple[dict[str, Any], ...]
+    """Columns in the form of the log's schema."""
     partition_columns: tuple[str, ...] = ()
-    properties: Mapping[str, str] = field(default_factory=dict)
-    description: str | None = None
     id: str = field(default_factory=lambda: str(uuid.uuid4()))
     name: str | None = None
     created_time: int | None = None
     asked: frozenset[str] = frozenset()
-    """Table features beside those that it needs."""
+    """Requested table features, in addition to those that the definition needs."""
     versions: tuple[int, int] = (1, 1)
-    """The least version of the protocol for readers and for writers."""
+    """Minimum protocol versions for readers and writers."""
     cluster_by: tuple[tuple[str, ...], ...] | None = None
-    """The columns of liquid clustering, each the names on the way to it; None for a table without."""
+    """Paths of the clustering columns; None for a table without liquid clustering."""
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """The Arrow form of the columns."""
+        """Columns as an Arrow schema."""
         return pa.schema(Schema.from_json(self.schema_json).to_arrow())
 
     @property
     def sql_types(self) -> None:
-        """The schema says them."""
+        """None: the schema has the types."""
 
     @property
     def checks(self) -> dict[str, str]:
-        """The CHECK constraints: name -> Spark SQL."""
+        """CHECK constraints: name -> Spark SQL."""
         return checks_of(self.properties)
 
     def action(self) -> dict[str, Any]:
@@ -93,26 +92,29 @@ class DeltaDefinition(OfColumns):
 
     @property
     def variants(self) -> frozenset[str]:
-        """The columns of VARIANT. Source: Delta protocol, Variant Data Type."""
+        """Columns of type VARIANT. Source: Delta protocol, Variant Data Type."""
         return frozenset(f["name"] for f in self.fields if f["type"] == "variant")
 
     @property
     def variants_inside(self) -> frozenset[str]:
-        """The columns that have VARIANT inside of a list, a map or a struct."""
+        """Columns that contain VARIANT in a list, a map or a struct."""
         return frozenset(f["name"] for f in self.fields if types.holds(f["type"], "variant")) - self.variants
 
     @property
     def is_mapped(self) -> bool:
-        """True if the files have names of their own for the columns."""
+        """True if the files have physical names for the columns."""
         return mapping.is_mapped(self.properties)
 
     @property
     def is_widening(self) -> bool:
-        """True if a column whose type gets wider leaves the files as they are. Source: Delta protocol, Type Widening."""
+        """True if widening a column's type leaves the files unchanged.
+
+        Source: Delta protocol, Type Widening.
+        """
         return self.properties.get(WIDENING, "").lower() == "true"
 
     def features(self) -> set[str]:
-        """The table features without which this definition would mean something else."""
+        """Return the table features that this definition needs to be read correctly."""
         needed = {
             name
             for key, names in FEATURES_OF.items()
@@ -136,7 +138,11 @@ class DeltaDefinition(OfColumns):
         return needed | self.asked
 
     def in_place_of(self, other: DeltaDefinition, *, keep: bool) -> Self:
-        """This definition for the table that another one was of; with ``keep`` what only that one says stays."""
+        """Return this definition with the identity of the table that ``other`` defines.
+
+        Args:
+            keep: Keep the properties and the description that only ``other`` has.
+        """
         properties = {**other.properties, **self.properties} if keep else self.properties
         description = self.description if self.description is not None or not keep else other.description
         return replace(
@@ -150,17 +156,20 @@ class DeltaDefinition(OfColumns):
 
     # -- columns
 
-    def users_of(self, name: str) -> list[str]:
-        """What would not be there without a column: partitions, the sort order, constraints."""
-        name = name.lower()
-        clustered = any(name == path[0].lower() for path in self.cluster_by or ())
+    def users_of(self, path: Sequence[str]) -> list[str]:
+        """Return the uses of a column or field that prevent its removal.
+
+        They are clustering, partitioning, sort order, constraints, and generated columns.
+        """
+        wanted = [name.lower() for name in path]
+        clustered = any([name.lower() for name in each[: len(wanted)]] == wanted for each in self.cluster_by or ())
         users = ["the clustering"] if clustered else []
-        users += ["the partitioning"] if name in (c.lower() for c in self.partition_columns) else []
-        users += ["the sort order"] if name in (c.lower() for c in self.sort_by) else []
-        return users + self.checks_of((name,)) + self.generated_from(name)
+        users += ["the partitioning"] if wanted in ([name.lower()] for name in self.partition_columns) else []
+        users += ["the sort order"] if wanted in ([name.lower()] for name in self.sort_by) else []
+        return users + self.checks_of(path) + self.generated_from(path[0])
 
     def checks_of(self, path: Sequence[str]) -> list[str]:
-        """The constraints that read a column, or a field by its path, each with its condition."""
+        """Return the constraints that read a column or a field, each with its condition."""
         wanted = [name.lower() for name in path]
         return [
             f"the constraint {check} ({condition})"
@@ -172,7 +181,7 @@ class DeltaDefinition(OfColumns):
         ]
 
     def generated_from(self, name: str) -> list[str]:
-        """The generated columns whose values are computed from a column, each with its expression."""
+        """Return the generated columns that read a column, each with its expression."""
         return [
             f"the generated column {field['name']} ({expression})"
             for field in self.fields
@@ -185,8 +194,11 @@ class DeltaDefinition(OfColumns):
 
 
 def with_properties(spec: SpecT, table: TableRef) -> SpecT:
-    """The spec with the properties that its own words ask of a table that it makes. Raises InvalidConfig where its
-    ``table_properties`` say otherwise.
+    """Return the spec with the properties that its other options imply for a new table.
+
+    Raises:
+        InvalidConfig: ``table_properties`` contradict such an option.
+        UnsupportedFeature: The spec partitions by a transform.
     """
     try:
         spec = _with_canonical_names(spec)
@@ -196,29 +208,30 @@ def with_properties(spec: SpecT, table: TableRef) -> SpecT:
         ) from error
     if not isinstance(spec, WriteSpec | MergeSpec | DeleteInsertSpec | CreateSpec):
         return spec
-    transforms = [key for key in spec.partition_by or () if "(" in key]  # no name of Delta's has a bracket
+    transforms = [key for key in spec.partition_by or () if "(" in key]  # no column name of Delta has a bracket
     if transforms:
         raise UnsupportedFeature(
-            f"{spec.mode} on table {table}: {', '.join(transforms)} is a partition transform, which tables of format ducklake have and Delta's have not: add "
-            "a column with that value, in the SELECT, and partition by it. Nothing was written."
+            f"{spec.mode} on table {table}: {', '.join(transforms)} is a partition transform, which tables of format "
+            "ducklake have and Delta's have not: add a column with that value, in the SELECT, and partition by it. "
+            "Nothing was written."
         )
-    asked = {}
+    implied = {}
     if spec.merge_mode == "deletion_vectors":
-        asked["merge_mode"] = VECTORS, "true"
+        implied["merge_mode"] = VECTORS, "true"
     if spec.compression is not None:
-        asked["compression"] = COMPRESSION, spec.compression
-    for word, (name, value) in asked.items():
-        given = str(spec.table_properties.get(name, value))
-        if given.lower() != value:
+        implied["compression"] = COMPRESSION, spec.compression
+    for word, (name, value) in implied.items():
+        stated = str(spec.table_properties.get(name, value))
+        if stated.lower() != value:
             raise InvalidConfig(
-                f"{spec.mode} on table {table}: {word} is {getattr(spec, word)}, and table_properties say {name} = {given}. "
-                "Nothing was written; leave one of them out."
+                f"{spec.mode} on table {table}: {word} is {getattr(spec, word)}, and table_properties say {name} = "
+                f"{stated}. Nothing was written; leave one of them out."
             )
-    return replace(spec, table_properties={**spec.table_properties, **dict(asked.values())}) if asked else spec
+    return replace(spec, table_properties={**spec.table_properties, **dict(implied.values())}) if implied else spec
 
 
 def _with_canonical_names(spec: SpecT) -> SpecT:
-    """The spec with Delta's spelling of the table properties that it names."""
+    """Return the spec with Delta's spelling of its table properties."""
     if isinstance(spec, Layout):
         return replace(spec, table_properties=with_canonical_names(spec.table_properties))
     if not isinstance(spec, AlterSpec):
@@ -234,140 +247,167 @@ def _with_canonical_names(spec: SpecT) -> SpecT:
 
 
 def created(spec: CreateSpec) -> DeltaDefinition:
-    """The definition that a CreateSpec asks for. Raises SchemaMismatch, InvalidConfig, UnsupportedFeature."""
+    """Return the definition of the table that a CreateSpec describes.
+
+    Raises:
+        SchemaMismatch: A column is missing or of the wrong type, or all columns are partition
+            columns.
+        InvalidConfig: A property, constraint or expression is invalid.
+        UnsupportedFeature: The table needs a feature that is not supported.
+    """
     fields: list[dict[str, Any]] = []
     for column in spec.columns:
         refuse_known(column.name, [f["name"] for f in fields])
         fields.append(field_of(column, spec.dialect))
-    made, partition_by = DeltaDefinition(tuple(fields)), spec.partition_by or ()
-    made = computed.with_computed(made, spec.columns, spec.dialect)
+    definition, partition_by = DeltaDefinition(tuple(fields)), spec.partition_by or ()
+    definition = computed.with_computed(definition, spec.columns, spec.dialect)
     for what, columns in (("partition_by", partition_by), ("sort_by", spec.sort_by)):
-        unknown = [c for c in columns if c not in made.names]
+        unknown = [c for c in columns if c not in definition.names]
         if unknown:
-            raise SchemaMismatch(f"{what} names {', '.join(unknown)}; the columns are {', '.join(made.names)}")
+            raise SchemaMismatch(f"{what} names {', '.join(unknown)}; the columns are {', '.join(definition.names)}")
     for name in partition_by:
         refuse_partition_type(name, types.spelled(next(f["type"] for f in fields if f["name"] == name)))
     if len(set(partition_by)) == len(fields):
         raise SchemaMismatch("every column is a partition column; a table needs one that it is not partitioned by")
-    made = _with_properties(made, spec.table_properties)
+    definition = _with_properties(definition, spec.table_properties)
     if spec.sort_by:
-        made = replace(
-            made, properties={**made.properties, SORT_BY: json.dumps(list(spec.sort_by), ensure_ascii=False)}
+        definition = replace(
+            definition,
+            properties={**definition.properties, SORT_BY: json.dumps(list(spec.sort_by), ensure_ascii=False)},
         )
-    made = replace(made, partition_columns=partition_by, description=spec.description)
+    definition = replace(definition, partition_columns=partition_by, description=spec.description)
     for name, condition in spec.checks.items():
-        made = with_check(made, AddCheck(name, condition), spec.dialect)
-    return numbered(_clustered(made, spec))
+        definition = with_check(definition, AddCheck(name, condition), spec.dialect)
+    return numbered(_clustered(definition, spec))
 
 
-def _clustered(made: DeltaDefinition, spec: Layout) -> DeltaDefinition:
-    return made if not spec.cluster_by else replace(made, cluster_by=clustering.chosen(made, spec.cluster_by))
+def _clustered(definition: DeltaDefinition, spec: Layout) -> DeltaDefinition:
+    return (
+        definition
+        if not spec.cluster_by
+        else replace(definition, cluster_by=clustering.chosen(definition, spec.cluster_by))
+    )
 
 
 def _with_properties(
-    made: DeltaDefinition, asked: Mapping[str, Any], present: Mapping[str, str] = MappingProxyType({})
+    definition: DeltaDefinition, requested: Mapping[str, Any], present: Mapping[str, str] = MappingProxyType({})
 ) -> DeltaDefinition:
-    """A definition with the properties that a spec names, and the features that some of them ask for.
+    """Return a definition with a spec's properties and the features that some of them request.
 
-    Those that a table has already, ``present``, are as they are: other writers may have set what no commit of ours sets.
+    Args:
+        present: Properties of the existing table. They stay unchanged, since other writers may have
+            set properties that Duckrun never sets.
     """
-    asked = with_canonical_names(asked)
-    new = {name: value for name, value in asked.items() if present.get(name) != str(value)}
+    requested = with_canonical_names(requested)
+    new = {name: value for name, value in requested.items() if present.get(name) != str(value)}
     features, versions, rest = asked_of({name: str(value) for name, value in new.items()})
     properties = {name: property_value(name, new[name]) for name in rest}
-    return replace(made, properties=properties, asked=features, versions=versions)
+    return replace(definition, properties=properties, asked=features, versions=versions)
 
 
-def numbered(made: DeltaDefinition) -> DeltaDefinition:
-    """A definition with the names and numbers that its files are to have, where it asks for any that it lacks."""
-    return row_tracking.assigned(mapping.assigned(made))
+def numbered(definition: DeltaDefinition) -> DeltaDefinition:
+    """Return a definition with the physical names and column ids that it lacks."""
+    return row_tracking.assigned(mapping.assigned(definition))
 
 
 def overwritten(
     spec: WriteSpec, fields: Iterable[dict[str, Any]], partition_by: tuple[str, ...], before: DeltaDefinition | None
 ) -> DeltaDefinition:
-    """The definition of a table whose rows are all written anew. Raises InvalidConfig, SchemaMismatch, UnsupportedFeature."""
-    made = DeltaDefinition(tuple(fields), partition_by, description=spec.description)
+    """Return the definition of a table whose rows are all rewritten.
+
+    Raises:
+        InvalidConfig: A property or constraint is invalid.
+        SchemaMismatch: A named column is missing.
+        UnsupportedFeature: The table needs a feature that is not supported.
+    """
+    definition = DeltaDefinition(tuple(fields), partition_by, description=spec.description)
     present = {} if before is None or spec.redefine else before.properties
-    made = _commented(_with_properties(made, spec.table_properties, present), spec.column_comments)
+    definition = _commented(_with_properties(definition, spec.table_properties, present), spec.column_comments)
     if before is not None:
-        made = made.in_place_of(before, keep=not spec.redefine)
+        definition = definition.in_place_of(before, keep=not spec.redefine)
         if not spec.redefine:
-            made = computed.carried(made, before)
-            made = _as_before(made, before, None if spec.constraints is None else _given(before.properties))
-    made = numbered(made if before is None else mapping.carried(made, before))
-    made = _clustered_anew(made, spec, before)
+            definition = computed.carried(definition, before)
+            definition = _as_before(definition, before, None if spec.constraints is None else _given(before.properties))
+    definition = numbered(definition if before is None else mapping.carried(definition, before))
+    definition = _clustered_anew(definition, spec, before)
     if not spec.constraints:
-        return made
+        return definition
     for name in spec.constraints.not_null:
-        made = made.with_column(name, nullable=False)
+        definition = definition.with_column(name, nullable=False)
     for name, condition in spec.constraints.checks.items():
-        made = with_check(made, AddCheck(name, condition), spec.dialect)
+        definition = with_check(definition, AddCheck(name, condition), spec.dialect)
     names = {"not_null": list(spec.constraints.not_null), "checks": list(spec.constraints.checks)}
-    return replace(made, properties={**made.properties, GIVEN: json.dumps(names, ensure_ascii=False)})
+    return replace(definition, properties={**definition.properties, GIVEN: json.dumps(names, ensure_ascii=False)})
 
 
-def _clustered_anew(made: DeltaDefinition, spec: WriteSpec, before: DeltaDefinition | None) -> DeltaDefinition:
-    """What a table is clustered by once it is overwritten: what the write says, else what it was."""
+def _clustered_anew(definition: DeltaDefinition, spec: WriteSpec, before: DeltaDefinition | None) -> DeltaDefinition:
+    """Return the definition with the clustering of the write, or else that of the old table."""
     if before is None or before.cluster_by is None:
-        return _clustered(made, spec)
+        return _clustered(definition, spec)
     if spec.cluster_by is not None or spec.redefine or spec.partition_by:
-        return replace(made, cluster_by=clustering.chosen(made, spec.cluster_by or ()))
-    return replace(made, cluster_by=clustering.chosen(made, [".".join(path) for path in before.cluster_by]))
+        return replace(definition, cluster_by=clustering.chosen(definition, spec.cluster_by or ()))
+    return replace(definition, cluster_by=clustering.chosen(definition, [".".join(path) for path in before.cluster_by]))
 
 
-def _commented(made: DeltaDefinition, comments: Mapping[str, str]) -> DeltaDefinition:
-    names = {field["name"].lower(): field["name"] for field in made.fields}
+def _commented(definition: DeltaDefinition, comments: Mapping[str, str]) -> DeltaDefinition:
+    names = {field["name"].lower(): field["name"] for field in definition.fields}
     for name, comment in comments.items():
         if name.lower() not in names:
             raise SchemaMismatch(f"a comment is for the column {name!r}, which the data does not have")
-        column = made.column(names[name.lower()])
-        made = made.with_column(column["name"], metadata={**column["metadata"], "comment": comment})
-    return made
+        column = definition.column(names[name.lower()])
+        definition = definition.with_column(column["name"], metadata={**column["metadata"], "comment": comment})
+    return definition
 
 
 def constrained_anew(properties: Mapping[str, str], schema: pa.Schema, spec: WriteSpec) -> bool:
-    """True if only a definition of ours keeps or changes the constraints of a table that is overwritten: other writers
-    take the columns of the rows, which may all be NULL.
-    """
+    """True if only a commit of Duckrun keeps or changes the constraints in an overwrite."""
+    # Other writers take the columns from the rows, which are all nullable.
     return any(is_required(f) or is_limited(f) for f in schema) or (
         spec.constraints is not None and GIVEN in properties
     )
 
 
 def _given(properties: Mapping[str, str]) -> TableConstraints:
-    found = json.loads(properties.get(GIVEN, "{}"))
-    return TableConstraints(tuple(found.get("not_null", ())), dict.fromkeys(found.get("checks", ()), ""))
+    names = json.loads(properties.get(GIVEN, "{}"))
+    return TableConstraints(tuple(names.get("not_null", ())), dict.fromkeys(names.get("checks", ()), ""))
 
 
-def _as_before(made: DeltaDefinition, before: DeltaDefinition, less: TableConstraints | None) -> DeltaDefinition:
-    """The comments, the NOT NULL and the limits (CHAR, VARCHAR) of the columns that were there already, and all constraints less some."""
+def _as_before(definition: DeltaDefinition, before: DeltaDefinition, less: TableConstraints | None) -> DeltaDefinition:
+    """Return the definition with the old columns' comments, NOT NULL and CHAR or VARCHAR limits.
+
+    It also keeps all old constraints except those in ``less``.
+    """
     gone = less or TableConstraints()
-    given = {name.lower() for name in gone.not_null}
+    no_longer_required = {name.lower() for name in gone.not_null}
     for old in before.fields:
-        same = next((f for f in made.fields if f["name"].lower() == old["name"].lower()), None)
+        same = next((f for f in definition.fields if f["name"].lower() == old["name"].lower()), None)
         if same is None:
             continue
         stays = (
             ("comment", char_types.TYPE) if types.spelled(same["type"]) == types.spelled(old["type"]) else ("comment",)
         )
         before_it = {k: v for k, v in old["metadata"].items() if k in stays}
-        nullable = old["nullable"] or old["name"].lower() in given
+        nullable = old["nullable"] or old["name"].lower() in no_longer_required
         kind = types.required_as(same["type"], old["type"])
-        made = made.with_column(same["name"], nullable=nullable, metadata={**before_it, **same["metadata"]}, type=kind)
+        definition = definition.with_column(
+            same["name"], nullable=nullable, metadata={**before_it, **same["metadata"]}, type=kind
+        )
     dropped = {GIVEN, *(CHECK + name.lower() for name in gone.checks)} if less is not None else set()
-    return replace(made, properties={k: v for k, v in made.properties.items() if k not in dropped})
+    return replace(definition, properties={k: v for k, v in definition.properties.items() if k not in dropped})
 
 
 def field_of(column: ColumnSpec, dialect: str) -> dict[str, Any]:
-    kind = types.delta_type(column.type, dialect, column.name)
-    made = types.field(column.name, kind, column.nullable, column.comment)
-    limits = char_types.declared(column.type, dialect)
-    return made if limits is None else {**made, "metadata": {**made["metadata"], char_types.TYPE: limits}}
+    return types.stored(opened_field(column, dialect))
+
+
+def opened_field(column: ColumnSpec, dialect: str) -> dict[str, Any]:
+    """Return a column whose type has the limits of its strings; see ``types.stored()``."""
+    kind = types.limited_type(column.type, dialect, column.name)
+    return types.field(column.name, kind, column.nullable, column.comment)
 
 
 def asked_features(properties: Mapping[str, Any]) -> list[str]:
-    """The table features that properties of a new table turn on, in words, each with its property."""
+    """Return the table features that properties of a new table enable, for a message."""
     return [
         f"{WORDS_OF.get(name, 'a table feature')} ({name})"
         for name, value in properties.items()
@@ -385,8 +425,8 @@ def with_check(now: DeltaDefinition, change: AddCheck, dialect: str) -> DeltaDef
     why = why_not_in_definition(condition, [field["name"] for field in now.fields])
     if why is not None:
         raise InvalidConfig(
-            f"the constraint {change.name} ({change.expression}) has {why}: a CHECK is over the columns of one row, by their bare names, and "
-            "deterministic scalar functions of them"
+            f"the constraint {change.name} ({change.expression}) has {why}: a CHECK is over the columns of one row, by "
+            "their bare names, and deterministic scalar functions of them"
         )
     for _, column in sorted(columns_of(condition, "spark")):
         now.column(column)
@@ -394,6 +434,10 @@ def with_check(now: DeltaDefinition, change: AddCheck, dialect: str) -> DeltaDef
 
 
 def fields_of(schema: pa.Schema, types: Mapping[str, str] = MappingProxyType({})) -> list[dict[str, Any]]:
-    """Arrow columns as the log would have them; ``types`` are their types in DuckDB's SQL, where Arrow has none for one."""
+    """Return Arrow columns in the form of the log's schema.
+
+    Args:
+        types: DuckDB types of columns that Arrow has no type for.
+    """
     fields = json.loads(Schema.from_arrow(schema).to_json())["fields"]
     return [{**f, "type": "variant"} if types.get(f["name"]) == "VARIANT" else f for f in fields]

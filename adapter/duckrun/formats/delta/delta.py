@@ -1,7 +1,7 @@
-"""Delta tables: the only place that knows ``_delta_log`` and deltalake.
+"""Delta tables. Only this package knows ``_delta_log`` and deltalake.
 
-What a table was at a version, and what a commit did, comes from here for every engine.
-References: https://github.com/delta-io/delta/blob/master/PROTOCOL.md
+All engines learn from here how a table was at a version, and what a commit did.
+Reference: https://github.com/delta-io/delta/blob/master/PROTOCOL.md
 """
 
 from __future__ import annotations
@@ -14,17 +14,16 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, NoReturn, cast
+from typing import Any, Self, cast
 
 import duckdb
 import pyarrow as pa
 from deltalake import DeltaTable
 
 from duckrun.errors import DuckrunError, StorageError, VersionNotReadable
-from duckrun.formats.commits import CommitRecord, NewCommit, TakenBack
+from duckrun.formats.commits import CommitRecord
 from duckrun.formats.definitions import Alteration, TableDefinition
 from duckrun.formats.delta import (
-    alteration,
     applied,
     aside,
     cautions,
@@ -32,12 +31,14 @@ from duckrun.formats.delta import (
     clustering,
     computed,
     definition,
+    delta_rs,
     instead,
     maintenance,
     mapping,
     replaced,
     restore,
     row_tracking,
+    rules,
     types,
     vacuum,
 )
@@ -61,15 +62,18 @@ from duckrun.sql.alike import duckdb_of
 from duckrun.storage.locks import table_lock
 from duckrun.storage.storage import Storage
 from duckrun.values.columns import holds
-from duckrun.values.rows import ReadSpec, SchemaMode, WriteSpec, counted_rows
+from duckrun.values.rows import ReadSpec, SchemaMode, WriterName, WriteSpec, counted_rows
 from duckrun.values.snapshot import DELTA, Snapshot, TableRef, may_be_variant
 from duckrun.values.tables import AlterSpec, CreateSpec, SetProperties
 
 _OF_A_LOG = (".json", ".checkpoint.parquet")
 
 
-class DeltaFormat:
-    """Delta tables of one lake, as Format says. What takes a format first is a method of it."""
+class DeltaFormat(aside.Logs):
+    """Delta tables of one lake: Format, and its role LogTables.
+
+    Functions of other modules that take the format as first argument are its methods.
+    """
 
     name = DELTA
     handle = opened
@@ -87,6 +91,8 @@ class DeltaFormat:
     restore = restore.restore
     check_landed = replaced.check_landed
     convert = maintenance.convert
+    write_by_delta_rs = delta_rs.write
+    merge_by_delta_rs = delta_rs.merge
     drop = maintenance.drop
     rename = maintenance.rename
     vacuum = vacuum.vacuum
@@ -103,10 +109,9 @@ class DeltaFormat:
     unclustered = clustering.unclustered
     has_feed = staticmethod(changes.has_feed)
     feed_folder = changes.FEED_FOLDER
-    transacts = False
+    writer: WriterName = "staged"
     native_types = False
-    whole = None
-    state_reader = None
+    transactions = None
     extensions = ("delta",)
     refuse_unknown_features = staticmethod(refuse_unknown_features)
     refuse_copies = staticmethod(refuse_copies)
@@ -116,30 +121,24 @@ class DeltaFormat:
     spelled = staticmethod(types.spelled)
 
     def __init__(self, storage: Storage, *, read_only: bool = False) -> None:
-        self.storage = storage
+        super().__init__(storage)
         self.read_only = read_only
         self._long_logs = LongLogs(self)
         self.newest = Newest(storage)
-        self.logs = aside.Logs(storage)
+
+    @property
+    def logs(self) -> Self:
+        return self
 
     @property
     def lent(self) -> Hashable:
         return DELTA, None if self.storage.is_local else self.storage
 
     def lend(self, connection: duckdb.DuckDBPyConnection) -> None:
-        """The extension finds a table by its folder."""
+        """Do nothing: the extension finds a table by its folder."""
 
     def locked(self, ref: TableRef) -> AbstractContextManager[None]:
         return table_lock(ref, self.storage.is_local)
-
-    def transaction(self, cursor: duckdb.DuckDBPyConnection, snapshot: Snapshot | None) -> NoReturn:
-        raise AssertionError("rows of a Delta table are written as files")
-
-    def define(self, work: Any, ref: TableRef, snapshot: Snapshot | None, new: NewCommit) -> NoReturn:
-        raise AssertionError("a commit of Delta's says what its table is")
-
-    def taken_back(self, work: Any, taken: TakenBack) -> NoReturn:
-        raise AssertionError("a commit of Delta's takes back what came before by its entry of the log")
 
     def fields_of(self, schema: pa.Schema, types: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
         return definition.fields_of(schema, types or {})
@@ -148,15 +147,17 @@ class DeltaFormat:
 
     def exists(self, ref: TableRef) -> bool:
         if self.storage.is_local:
-            with suppress(OSError), os.scandir(f"{ref.location}/{LOG}") as found:
-                if any(entry.name.endswith(_OF_A_LOG) for entry in found):
-                    return True  # of a long log only the first names are read
+            with suppress(OSError), os.scandir(f"{ref.location}/{LOG}") as entries:
+                # Of a long log, only the first names are read.
+                if any(entry.name.endswith(_OF_A_LOG) for entry in entries):
+                    return True
         return any(key["path"].endswith(_OF_A_LOG) for key in self.storage.keys(ref.location, LOG))
 
     def refuse_other_files(self, ref: TableRef) -> None:
-        """Raise StorageError where a new table's folder holds files of somebody else's.
+        """Raise StorageError if the folder of a new table holds foreign files.
 
-        What a killed first write left is no hindrance: data files named as Delta writers name theirs, and copies that were filled.
+        Leftovers of a killed first write are accepted: scratch copies, and data files that are
+        named as Delta writers name them.
         """
         for key in self.storage.keys(ref.location):
             folder, _, name = key["path"].rpartition("/")
@@ -166,8 +167,8 @@ class DeltaFormat:
                 ours or top in (LOG, changes.FEED_FOLDER, "_duckrun") or top.startswith(COPY)
             ):
                 raise StorageError(
-                    f"Table {ref} cannot be made at {ref.location}: the folder is no Delta table and holds files, such as "
-                    f"{key['path']}. Nothing was written. Move them, or give the table another location."
+                    f"Table {ref} cannot be made at {ref.location}: the folder is no Delta table and holds files, such "
+                    f"as {key['path']}. Nothing was written. Move them, or give the table another location."
                 )
 
     def row_count(self, snapshot: Snapshot) -> int | None:
@@ -179,12 +180,12 @@ class DeltaFormat:
     def snapshot(
         self, ref: TableRef, version: int | None = None, timestamp: str | None = None, *, keep: bool = False
     ) -> Snapshot:
-        """See Format; ``keep`` leaves the log open, for a write."""
-        kept = self._long_logs.find(ref, version) if timestamp is None else None
-        if kept is None and timestamp is None:
-            kept = self.newest.find(ref, to_write=keep) if version is None else self.newest.at(ref, version)
-        if kept is not None:
-            return kept
+        """See Format; ``keep`` leaves the log open for a write."""
+        cached = self._long_logs.find(ref, version) if timestamp is None else None
+        if cached is None and timestamp is None:
+            cached = self.newest.find(ref, to_write=keep) if version is None else self.newest.at(ref, version)
+        if cached is not None:
+            return cached
         table = self.handle(ref, version)
         if timestamp is not None:
             table = self._at(ref, table, timestamp)
@@ -217,25 +218,26 @@ class DeltaFormat:
             snapshot = replace(snapshot, variants=known.variants, variants_inside=known.variants_inside)
         if clustering.FEATURE in snapshot.writer_features:
             snapshot = replace(snapshot, cluster_by=self._definition(snapshot, table).cluster_by or ())
-        asked = version if timestamp is None else table.version()
-        found = self._long_logs.keep(snapshot, asked, partial(files_of, self, table=table))
-        # One that is kept lists its files by this very handle, which no write may then move to another version.
-        if found.long_log is not None:
-            return found
+        wanted = version if timestamp is None else table.version()
+        opened_snapshot = self._long_logs.keep(snapshot, wanted, partial(files_of, self, table=table))
+        # A snapshot with a long log lists its files by this very handle, so no write may advance
+        # it.
+        if opened_snapshot.long_log is not None:
+            return opened_snapshot
         if version is None and timestamp is None:
-            return self.newest.opened(found, table, to_write=keep)
-        return found
+            return self.newest.opened(opened_snapshot, table, to_write=keep)
+        return opened_snapshot
 
     def begin(self, ref: TableRef) -> Snapshot | None:
-        found = self.newest.find(ref, to_write=True)
-        if found is not None:
-            return found
+        snapshot = self.newest.find(ref, to_write=True)
+        if snapshot is not None:
+            return snapshot
         return self.snapshot(ref, keep=True) if self.exists(ref) else None
 
     def committed(self, before: Snapshot | None, ref: TableRef, version: int) -> Snapshot | None:
         now = None if before is None else self.newest.committed(before, version)
         if now is None:
-            # A new table, or a commit of more than files: open it once for all who look at it next.
+            # A new table, or a commit of more than files: open the log once for all later readers.
             newest = None
             with suppress(DuckrunError):  # the commit stands all the same
                 newest = self.snapshot(ref)
@@ -245,21 +247,21 @@ class DeltaFormat:
                 maintenance.checkpoint_if_due(self, before, None, ref, version)
             return newest if newest is not None and newest.version == version else None
         maintenance.checkpoint_if_due(self, before, now, ref, version)
-        kept = replace(now, opened=Opened(now.opened.known))
-        self.newest.keep(kept, now.opened.own)
-        return kept
+        cached = replace(now, opened=Opened(now.opened.known))
+        self.newest.keep(cached, now.opened.own)
+        return cached
 
     def handle_of(self, snapshot: Snapshot) -> DeltaTable:
-        """A handle of a snapshot's version, to look at; nothing may move it to another version."""
+        """Return a handle of a snapshot's version for reading, which nobody may advance."""
         opened = snapshot.opened if isinstance(snapshot.opened, Opened) else Opened(None)
-        anew = partial(self.handle, snapshot.ref, snapshot.version)
+        open_log = partial(self.handle, snapshot.ref, snapshot.version)
         if opened.own is not None:
-            opened.own[:] = [moved(opened.own[0] if opened.own else None, snapshot.version) or anew()]
+            opened.own[:] = [moved(opened.own[0] if opened.own else None, snapshot.version) or open_log()]
             return opened.own[0]
-        return anew() if opened.known is None else self.newest.look(snapshot, opened.known, anew)
+        return open_log() if opened.known is None else self.newest.look(snapshot, opened.known, open_log)
 
     def take_handle(self, snapshot: Snapshot) -> DeltaTable:
-        """A handle of a snapshot's version, of which the caller makes the next version, or none."""
+        """Return a handle of a snapshot's version for a caller that may commit the next version."""
         return self.handle_of(snapshot)
 
     def _at(self, ref: TableRef, table: DeltaTable, timestamp: str) -> DeltaTable:
@@ -307,33 +309,33 @@ class DeltaFormat:
         }
 
     def actions(self, ref: TableRef, version: int) -> CommitActions | None:
-        """One commit, or None where the log no longer holds it."""
+        """Return one commit; None if the log no longer has it."""
         raw = self.storage.read_at(ref.location, entry(version))
         return None if raw is None else parse_commit(version, raw)
 
     def actions_back(self, ref: TableRef, newest: int) -> Iterator[CommitActions]:
-        """The commits from ``newest`` backwards, as far as the log holds them."""
+        """Yield the commits from ``newest`` backwards, as far as the log has them."""
         for version in range(newest, -1, -1):
-            found = self.actions(ref, version)
-            if found is None:
+            commit = self.actions(ref, version)
+            if commit is None:
                 return
-            yield found
+            yield commit
 
     def record(self, ref: TableRef, version: int) -> CommitRecord | None:
-        found = self.actions(ref, version)
-        return None if found is None else found.record()
+        commit = self.actions(ref, version)
+        return None if commit is None else commit.record()
 
     def records_back(self, ref: TableRef, newest: int) -> Iterator[CommitRecord]:
-        return (found.record() for found in self.actions_back(ref, newest))
+        return (commit.record() for commit in self.actions_back(ref, newest))
 
     def _matching(self, snapshot: Snapshot, spec: ReadSpec) -> Matching:
         return matching(snapshot, snapshot.files(), spec, partial(self.file_bounds, snapshot))
 
     def records_after(self, ref: TableRef, version: int) -> list[CommitRecord]:
-        found: list[CommitRecord] = []
-        while (record := self.record(ref, version + 1 + len(found))) is not None:
-            found.append(record)
-        return found
+        records: list[CommitRecord] = []
+        while (record := self.record(ref, version + 1 + len(records))) is not None:
+            records.append(record)
+        return records
 
     def caught_up(self, snapshot: Snapshot) -> list[tuple[CommitRecord, Snapshot]] | None:
         steps = self.newest.since(snapshot)
@@ -343,14 +345,14 @@ class DeltaFormat:
         return len(commits) >= newest - version
 
     def fingerprint(self, ref: TableRef, version: int) -> str | None:
-        """See Format: of the bytes of its entry."""
+        """See Format; a hash of the bytes of the log entry."""
         raw = self.storage.read_at(ref.location, entry(version))
         return None if raw is None else hashlib.sha256(raw).hexdigest()
 
     # -- definitions
 
     def definition(self, snapshot: Snapshot) -> DeltaDefinition:
-        """A table's columns, partitions, properties and description, as its log has them."""
+        """Return the columns, partitioning, properties and description of a version."""
         known = known_of(snapshot)
         if known is None:
             return self._definition(snapshot)
@@ -360,7 +362,7 @@ class DeltaFormat:
     def _definition(self, snapshot: Snapshot, table: DeltaTable | None = None) -> DeltaDefinition:
         table = table or self.handle_of(snapshot)
         metadata = table.metadata()
-        found = DeltaDefinition(
+        definition_of_log = DeltaDefinition(
             fields=tuple(json.loads(table.schema().to_json())["fields"]),
             partition_columns=tuple(metadata.partition_columns),
             properties=dict(metadata.configuration),
@@ -369,10 +371,10 @@ class DeltaFormat:
             name=metadata.name,
             created_time=metadata.created_time,
         )
-        return replace(found, cluster_by=clustering.clustered_by(self, snapshot, found))
+        return replace(definition_of_log, cluster_by=clustering.clustered_by(self, snapshot, definition_of_log))
 
     def protocol(self, snapshot: Snapshot) -> Protocol:
-        """What readers and writers of a table must know."""
+        """Return the protocol of a version."""
         known = known_of(snapshot)
         if known is None:
             return self._protocol(snapshot)
@@ -380,20 +382,22 @@ class DeltaFormat:
         return known.protocol
 
     def _protocol(self, snapshot: Snapshot) -> Protocol:
-        found = self.handle_of(snapshot).protocol()
+        actions = self.handle_of(snapshot).protocol()
         return Protocol(
-            found.min_reader_version,
-            found.min_writer_version,
-            frozenset(found.reader_features or ()),
-            frozenset(found.writer_features or ()),
+            actions.min_reader_version,
+            actions.min_writer_version,
+            frozenset(actions.reader_features or ()),
+            frozenset(actions.writer_features or ()),
         )
 
     def created(self, spec: CreateSpec, snapshot: Snapshot | None) -> DeltaDefinition:
-        made = definition.created(spec)
+        created = definition.created(spec)
         if snapshot is None:
-            return made
+            return created
         before = self.definition(snapshot)
-        return mapping.carried(replace(made, id=before.id, name=before.name, created_time=before.created_time), before)
+        return mapping.carried(
+            replace(created, id=before.id, name=before.name, created_time=before.created_time), before
+        )
 
     def overwritten(
         self,
@@ -406,10 +410,10 @@ class DeltaFormat:
         return definition.overwritten(spec, map(dict, fields), tuple(partition_by), before)
 
     def altered(self, snapshot: Snapshot, spec: AlterSpec) -> Alteration:
-        return alteration.altered(self.definition(snapshot), spec)
+        return rules.altered(self.definition(snapshot), spec)
 
     def evolved(self, snapshot: Snapshot, fields: Sequence[Mapping[str, Any]], mode: SchemaMode) -> Alteration:
-        return alteration.evolved(self.definition(snapshot), fields, mode)
+        return rules.evolved(self.definition(snapshot), list(map(dict, fields)), mode)
 
     def described(
         self, snapshot: Snapshot, description: str | None, column_comments: Mapping[str, str]
@@ -466,4 +470,4 @@ class DeltaFormat:
         return computed.with_marks(cast(DeltaDefinition, definition) or self.definition(snapshot), marks)
 
     def spark_type(self, text: str, dialect: str, column: str) -> str:
-        return types.spelled(types.delta_type(text, dialect, column))
+        return types.spelled(types.limited_type(text, dialect, column))

@@ -1,4 +1,4 @@
-"""What the log says of a table under the names of systems and users, beside its metadata.
+"""Domain metadata of a table: configurations by systems and users, beside the table metadata.
 
 Source: Delta protocol, Domain Metadata.
 """
@@ -20,7 +20,7 @@ FEATURE = "domainMetadata"
 
 
 def domains_of(form: DeltaFormat, snapshot: Snapshot) -> dict[str, str]:
-    """The configuration of each domain of a version; those that were removed are left out."""
+    """Return the configuration of each domain of a version that was not removed."""
     if FEATURE not in snapshot.writer_features:
         return {}
     known = known_of(snapshot)
@@ -32,23 +32,23 @@ def domains_of(form: DeltaFormat, snapshot: Snapshot) -> dict[str, str]:
 
 
 def _read(form: DeltaFormat, snapshot: Snapshot) -> dict[str, str]:
-    found: dict[str, str | None] = {}
+    configurations: dict[str, str | None] = {}
     for action in _actions(form, snapshot):
-        found.setdefault(action["domain"], None if action.get("removed") else action["configuration"])
-    return {domain: held for domain, held in found.items() if held is not None}
+        configurations.setdefault(action["domain"], None if action.get("removed") else action["configuration"])
+    return {domain: text for domain, text in configurations.items() if text is not None}
 
 
 def _actions(form: DeltaFormat, snapshot: Snapshot) -> Iterator[Mapping[str, Any]]:
-    """The actions of domains, newest first: from the commits since the newest checkpoint, and from that one."""
-    held, paths = newest_checkpoint(form, snapshot)
+    """Yield the domain actions, newest first: from commits, then from the newest checkpoint."""
+    checkpoint, paths = newest_checkpoint(form, snapshot)
     for commit in form.actions_back(snapshot.ref, snapshot.version):
-        if commit.version <= held:
+        if commit.version <= checkpoint:
             break
         yield from reversed(commit.domains)
     yield from checkpoint_actions(form, snapshot, paths, "domainMetadata")
 
 
 def action_of(domain: str, configuration: Mapping[str, Any] | str, *, removed: bool = False) -> dict[str, Any]:
-    """The action that gives a domain its configuration."""
+    """Return the action that sets the configuration of a domain."""
     text = configuration if isinstance(configuration, str) else json.dumps(configuration, separators=(",", ":"))
     return {"domainMetadata": {"domain": domain, "configuration": text, "removed": removed}}

@@ -1,4 +1,4 @@
-"""The data files of a version, as the log lists them."""
+"""Data files of a version, as the log lists them."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from duckrun.formats.delta.adds import deleted_rows, listed
-from duckrun.formats.delta.data_paths import decoded
 from duckrun.formats.delta.log import CommitActions, partition_string
 from duckrun.formats.delta.mapping import physical
 from duckrun.values.data_files import place_of
+from duckrun.values.data_paths import decoded
 from duckrun.values.files import Files
 from duckrun.values.rows import ScanFile
 from duckrun.values.snapshot import Snapshot
@@ -27,14 +27,21 @@ if TYPE_CHECKING:
     from duckrun.formats.delta.delta import DeltaFormat
 
 _FEW = 1000
-"""Files that stay objects once they were made; of more, half a kilobyte each, they are made anew."""
+"""Number of files up to which ScanFile objects are cached.
+
+An object takes half a kilobyte, so those of larger tables are created on each iteration.
+"""
 _OF_A_FILE = ("path", "size_bytes", "num_records", "partition")
 
 
 class LoggedFiles(Files):
-    """The files that an opening of the log listed, as Arrow has them (path, size_bytes, num_records and partition), and ``newer``
-    ones by the names that the log has for them. ``deleted`` is how many rows the vector of a file deletes, by its name;
-    ``names`` are the partition columns by what the log calls them, where that is another name than the table's.
+    """Files that an opening of the log listed, plus files of later commits.
+
+    Args:
+        listed: Files as deltalake's table of path, size_bytes, num_records and partition.
+        deleted: Number of rows that the deletion vector of a file deletes, by path in the log.
+        newer: Files of later commits, by path in the log.
+        names: Physical to logical names of partition columns, where they differ.
     """
 
     def __init__(
@@ -54,7 +61,7 @@ class LoggedFiles(Files):
         self._at: pa.Array | None = None
 
     def __len__(self) -> int:
-        return len(self._newer) + self._listed.num_rows
+        return len(self._newer) + int(self._listed.num_rows)
 
     def __iter__(self) -> Iterator[ScanFile]:
         if self._made is None and len(self) <= _FEW:
@@ -89,8 +96,8 @@ class LoggedFiles(Files):
             yield from map(decoded, batch.column(0).to_pylist())
 
     def named(self, names: Collection[str]) -> dict[str, ScanFile]:
-        found = {name: self._newer[name] for name in names if name in self._newer}
-        return {**self._in_list(names), **found}
+        newer = {name: self._newer[name] for name in names if name in self._newer}
+        return {**self._in_list(names), **newer}
 
     def at(self, places: Collection[str]) -> dict[str, ScanFile]:
         wanted = set(places)
@@ -102,19 +109,22 @@ class LoggedFiles(Files):
         return {place: file for part in (listed, newer) for place, file in part if place in wanted}
 
     def after(self, commits: Iterable[CommitActions]) -> LoggedFiles | None:
-        """The files after some commits; None where a commit removes what is not there, or adds what is, which only a reader of
-        the whole log can judge.
+        """Return the files after some commits.
+
+        Returns:
+            None if a commit removes a missing file or adds a present one. Only a reader of the
+            whole log can judge that.
         """
         commits = list(commits)
         if not commits:
             return self
-        said = {action["path"] for commit in commits for action in (*commit.adds, *commit.removes)}
-        listed = self._in_list(said)
+        paths = {action["path"] for commit in commits for action in (*commit.adds, *commit.removes)}
+        listed = self._in_list(paths)
         live = {**listed, **self._newer}
         for commit in commits:
             for remove in commit.removes:
                 gone = live.pop(remove["path"], None)
-                # Of a file with a vector, a remove without it removes nothing.
+                # A remove without the deletion vector of a file with one removes nothing.
                 if gone is None or gone.deletion_vector != bool(remove.get("deletionVector")):
                     return None
             for add in commit.adds:
@@ -152,7 +162,7 @@ class LoggedFiles(Files):
                 )
 
     def _places(self) -> pa.Array:
-        """Where the listed files lie, as DuckDB's ``filename`` says it."""
+        """Return the paths of the listed files in the form of DuckDB's ``filename``."""
         paths = pa.concat_arrays(self._listed.column("path").chunks or [pa.array([], pa.string())])
         whole = pc.binary_join_element_wise(self._location, paths, "/")
         special = pc.match_substring_regex(paths, "%|^/|^[A-Za-z][A-Za-z0-9+.-]*:/")
@@ -163,11 +173,12 @@ class LoggedFiles(Files):
 
 
 def _texts(values: Iterable[str]) -> pa.Array:
-    """Texts in Arrow, without the import of pandas, a quarter of a second, that ``pa.array()`` of Python's values begins with."""
-    held = [value.encode() for value in values]
-    ends = array("i", accumulate(map(len, held), initial=0))
+    """Return strings as an Arrow array."""
+    # ``pa.array()`` of Python values imports pandas first, which takes a quarter of a second.
+    encoded = [value.encode() for value in values]
+    ends = array("i", accumulate(map(len, encoded), initial=0))
     return pa.Array.from_buffers(
-        pa.string(), len(held), [None, pa.py_buffer(ends.tobytes()), pa.py_buffer(b"".join(held))]
+        pa.string(), len(encoded), [None, pa.py_buffer(ends.tobytes()), pa.py_buffer(b"".join(encoded))]
     )
 
 
@@ -176,15 +187,16 @@ def _place(location: str, path: str) -> str:
 
 
 def files_of(form: DeltaFormat, snapshot: Snapshot, table: DeltaTable | None = None) -> LoggedFiles:
-    """The data files of a version, with what their deletion vectors delete; no data file is opened."""
+    """Return the data files of a version with their counts of deleted rows. Opens none of them."""
     known = None if table is not None or snapshot.opened is None else snapshot.opened.known
     if known is not None:
-        return known.files(lambda: _read(form, snapshot, form.handle_of(snapshot)))
+        files: LoggedFiles = known.files(lambda: _read(form, snapshot, form.handle_of(snapshot)))
+        return files
     return _read(form, snapshot, table or form.handle_of(snapshot))
 
 
 def _read(form: DeltaFormat, snapshot: Snapshot, table: DeltaTable) -> LoggedFiles:
-    # Without the bounds of columns, among which may be years that Python has no date for.
+    # Column bounds are left out: they may contain years that Python's date lacks.
     adds = listed(table)
     files = adds.select([name for name in _OF_A_FILE if name in adds.column_names])
     paths = files.column("path").cast(pa.string()) if files.num_rows else pa.chunked_array([], pa.string())
@@ -196,7 +208,11 @@ def _read(form: DeltaFormat, snapshot: Snapshot, table: DeltaTable) -> LoggedFil
 
 
 def scan_file(add: Mapping[str, Any], names: Mapping[str, str] = MappingProxyType({})) -> ScanFile:
-    """A file as the action has it that added it; ``names`` are columns by those in the log. Source: Delta protocol, Add File."""
+    """Return the file of an add action. Source: Delta protocol, Add File.
+
+    Args:
+        names: Physical to logical names of partition columns.
+    """
     vector = add.get("deletionVector")
     return ScanFile(
         path=decoded(add["path"]),

@@ -1,4 +1,4 @@
-"""In-commit timestamps: the moment of a commit, which never goes back, in the commit itself.
+"""In-commit timestamps: each commit contains its own time, which never goes back.
 
 Source: Delta protocol, In-Commit Timestamps.
 """
@@ -24,26 +24,33 @@ VERSION, TIMESTAMP = "delta.inCommitTimestampEnablementVersion", "delta.inCommit
 
 
 def is_enabled(properties: Mapping[str, str]) -> bool:
-    """True if each commit of a table says when it was made."""
+    """True if each commit of a table contains its time."""
     return properties.get(ENABLED, "").lower() == "true"
 
 
 def stamp(form: DeltaFormat, snapshot: Snapshot | None, now: int) -> int:
-    """Milliseconds since 1970 for the commit after a version: now, or one more than the version's where that is ahead."""
+    """Return the timestamp of the next commit, in milliseconds since 1970.
+
+    It is the current time, or one more than the last commit's if that is ahead.
+    """
     before = None if snapshot is None else form.actions(snapshot.ref, snapshot.version)
     if before is None:
         return now
     last = int(before.info.get("inCommitTimestamp") or before.info.get("timestamp") or 0)
     if last > now:
         log.warning(
-            "table %s: the in-commit timestamp of version %s is %.1f s ahead of this clock; the next one goes on from it",
+            "table %s: the in-commit timestamp of version %s is %.1f s ahead of this clock; the next one goes on "
+            "from it",
             before.version if snapshot is None else snapshot.ref, before.version, (last - now) / 1000,
         )  # fmt: skip
     return max(now, last + 1)
 
 
 def enabled(now: DeltaDefinition, before: Snapshot | None, version: int, moment: int) -> DeltaDefinition:
-    """A definition that says since when commits have timestamps, where this one turns them on for a table that exists."""
+    """Return a definition that records since when commits contain timestamps.
+
+    That is needed if this commit enables them on an existing table.
+    """
     if before is None or not is_enabled(now.properties) or is_enabled(before.properties):
         return now
     return replace(now, properties={**now.properties, VERSION: str(version), TIMESTAMP: str(moment)})

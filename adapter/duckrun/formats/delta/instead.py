@@ -1,4 +1,4 @@
-"""What an older attempt of a piece of work committed is taken back by the commit of a newer one: one entry of the log.
+"""Commits that roll back an older attempt of the same work, within one log entry.
 
 Source: Delta protocol, Add File and Remove File.
 """
@@ -14,10 +14,10 @@ from duckrun.formats.commits import CommitRecord, NewCommit
 from duckrun.formats.delta.adds import adds_of
 from duckrun.formats.delta.commit import marked, refuse_wrong, write_commit
 from duckrun.formats.delta.computed import never_back
-from duckrun.formats.delta.data_paths import spelled
 from duckrun.formats.delta.definition import DeltaDefinition
 from duckrun.formats.delta.operations import operation_of
 from duckrun.formats.delta.restore import named
+from duckrun.values.data_paths import spelled
 from duckrun.values.rows import AppTransaction, ScanFile
 from duckrun.values.snapshot import Snapshot, TableRef
 
@@ -60,23 +60,24 @@ def commit(
     *,
     over: Snapshot | None = None,
 ) -> int:
-    """See Format. The table is that of the snapshot with what ``new`` changes in it, and never that of ``over``."""
+    """See Format. The resulting table is ``snapshot`` changed by ``new``, without ``over``."""
     if over is None or snapshot is None:
         return write_commit(form, ref, snapshot, new, note, app)
     operation = operation_of(new, snapshot)
     refuse_wrong(snapshot, new, operation)
-    held, wanted = named(form, over), named(form, snapshot)
+    current, wanted = named(form, over), named(form, snapshot)
     gone = {spelled(file) for file in new.removes} | {spelled(mark.file) for mark in new.marks}
-    kept = {key: file for key, file in wanted.items() if key[0] not in gone}
-    back = [file for key, file in kept.items() if key not in held]
+    remaining = {key: file for key, file in wanted.items() if key[0] not in gone}
+    back = [file for key, file in remaining.items() if key not in current]
     actions = adds_of(form, snapshot, {spelled(file) for file in back})
     returns = [actions[spelled(file)] for file in back]
     returns += [after for _, after in marked(form, snapshot, new) if after is not None]
-    # The change feed is read from the files that come and go: those of the feed say what changed in the snapshot alone.
+    # Readers compute the change feed from added and removed files. The attempt's own feed files
+    # only describe changes of ``snapshot``.
     instead = replace(
         new,
         definition=_definition(form, snapshot, over, new),
-        removes=[file for key, file in held.items() if key not in kept],
+        removes=[file for key, file in current.items() if key not in remaining],
         marks=(),
         feed=(),
         rows=(None, None, None),
@@ -86,7 +87,7 @@ def commit(
 
 
 def _definition(form: DeltaFormat, snapshot: Snapshot, over: Snapshot, new: NewCommit) -> DeltaDefinition | None:
-    """The newest definition with what the commit changes in that of the snapshot."""
+    """Return the newest definition with the changes that the commit makes to the snapshot's."""
     if new.definition is None:
         return None
     then, now, after = form.definition(snapshot), form.definition(over), cast(DeltaDefinition, new.definition)

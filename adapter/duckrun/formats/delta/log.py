@@ -1,4 +1,4 @@
-"""One commit of a Delta log as it lies there: its actions, our own note in it, and the counts of rows in its metrics.
+"""One commit of a Delta log: its actions, Duckrun's note in it, and its row counts.
 
 Reference: https://github.com/delta-io/delta/blob/master/PROTOCOL.md
 """
@@ -31,24 +31,34 @@ logger = logging.getLogger(__name__)
 NOTE_KEY = "duckrun"
 LOG = "_delta_log"
 ROW_TRACKING = "delta.rowTracking"
-"""The domain that says how far the ids of rows go: no more of the table's state than its files."""
+"""Domain of the highest row id. It adds nothing to the table's state that its files do not tell."""
 COPY = "rewrite-"
-"""How the folder inside a table begins where an engine fills a copy of it, whose files one commit makes the table's."""
+"""Prefix of the folder of a scratch copy inside a table.
+
+An engine fills the copy, and one commit adopts its files.
+"""
 
 
 def entry(version: int) -> str:
-    """The path of a version's entry of the log, relative to the table."""
+    """Return the path of a version's log entry, relative to the table."""
     return f"{LOG}/{version:020d}.json"
 
 
 def new_txn_id() -> str:
-    """A value of ``commitInfo.txnId`` (Delta protocol, Commit Provenance Information), by which a writer knows its own commit again."""
+    """Return a new ``commitInfo.txnId``. A writer recognizes its own commit by this value.
+
+    Source: Delta protocol, Commit Provenance Information.
+    """
     return str(uuid.uuid4())
 
 
 def commit_properties(app: AppTransaction | None, note: Mapping[str, Any], txn_id: str) -> CommitProperties:
-    """Fenced properties of a commit by delta_rs: the version read plus one, or CommitFailedError."""
-    now = int(time.time() * 1000)  # without it Spark forgets the entry at once where the table has a retention of them
+    """Return the properties of a fenced commit by delta_rs.
+
+    The commit becomes the version after the one read, or raises CommitFailedError.
+    """
+    # Without a time, Spark drops the transaction at once if the table sets a retention for them.
+    now = int(time.time() * 1000)
     return CommitProperties(
         custom_metadata={"txnId": txn_id, **info_of(note)},
         max_commit_retries=0,
@@ -57,18 +67,21 @@ def commit_properties(app: AppTransaction | None, note: Mapping[str, Any], txn_i
 
 
 def has_landed(form: DeltaFormat, ref: TableRef, version: int, txn_id: str, error: Exception) -> bool:
-    """Whether a version is the commit of an id, though committing it raised ``error``. An object store may have carried out a request
-    whose answer was lost; repeated by the client, it met its own entry.
+    """True if a version is the commit with this id, although committing it raised ``error``.
+
+    An object store may have executed a request whose response was lost. The client's retry then
+    collides with its own log entry.
 
     Raises:
-        CommitUnknown: The store does not say what is there.
+        CommitUnknown: The store does not tell what the version holds.
     """
     try:
         actions = form.actions(ref, version)
     except StorageError as unread:
         raise CommitUnknown(
-            f"Whether version {version} of table {ref} was committed is not known: {said(form.storage.redacted(error))}, and then: {unread} "
-            "Look at the table's history before you run this again."
+            f"Whether version {version} of table {ref} was committed is not known: "
+            f"{said(form.storage.redacted(error))}, and then: {unread} Look at the table's history before you run this "
+            "again."
         ) from None
     landed = actions is not None and actions.info.get("txnId") == txn_id
     if landed:
@@ -77,27 +90,30 @@ def has_landed(form: DeltaFormat, ref: TableRef, version: int, txn_id: str, erro
 
 
 def info_of(note: Mapping[str, Any]) -> dict[str, Any]:
-    """What a commit's info says beside the protocol's own: our note, and the caller's words in it where Spark's history shows them."""
+    """Return additional keys of a commit's info: Duckrun's note, and the caller's words.
+
+    The words go to ``userMetadata``, which Spark's history shows.
+    """
     words = note.get(WORDS)
-    own: dict[str, Any] = {NOTE_KEY: {key: value for key, value in note.items() if key != WORDS}}
-    return own if words is None else {**own, "userMetadata": json.dumps(words, ensure_ascii=False)}
+    extra: dict[str, Any] = {NOTE_KEY: {key: value for key, value in note.items() if key != WORDS}}
+    return extra if words is None else {**extra, "userMetadata": json.dumps(words, ensure_ascii=False)}
 
 
 def append_only(table: object) -> InvalidConfig:
-    """The error about rows that would go from a table which only takes more."""
+    """Return the error for removing rows from an append-only table."""
     return InvalidConfig(
         f"Table {table} is append-only (delta.appendOnly), and this would rewrite or remove rows. Nothing was written."
     )
 
 
 def refused(table: object, error: Exception) -> DuckrunError | CommitTaken:
-    """What it means that deltalake did not commit: mostly that the version was taken."""
+    """Return the error for a commit that deltalake refused: mostly, the version was taken."""
     return append_only(table) if "append-only" in str(error) else CommitTaken(str(error))
 
 
 @dataclass(frozen=True)
 class CommitActions:
-    """One commit of the log, as far as a later writer must know it."""
+    """Actions of one commit of the log, as far as later writers need them."""
 
     version: int
     info: dict[str, Any]
@@ -106,26 +122,27 @@ class CommitActions:
     transactions: tuple[AppTransaction, ...]
     changes_metadata: bool
     is_plain: bool = True
-    """Whether it adds and removes files, and does nothing else to the state of the table."""
+    """True if the commit changes no state of the table but its files."""
     feed: tuple[dict[str, Any], ...] = ()
-    """The files of the change feed that say what it changed. Source: Delta protocol, Add CDC File."""
+    """Files of the change feed. Source: Delta protocol, Add CDC File."""
     domains: tuple[dict[str, Any], ...] = ()
-    """What it says of the table under names of systems and users. Source: Delta protocol, Domain Metadata."""
+    """Configurations of domains. Source: Delta protocol, Domain Metadata."""
 
     @property
     def note(self) -> dict[str, Any]:
-        """Our own entry, wherever the engine that committed could put it."""
-        if isinstance(self.info.get(NOTE_KEY), dict):
-            return self.info[NOTE_KEY]
+        """Duckrun's note, wherever the engine that committed could store it."""
+        note = self.info.get(NOTE_KEY)
+        if isinstance(note, dict):
+            return note
         try:
-            found = json.loads(self.info.get("userMetadata") or "{}")
+            words = json.loads(self.info.get("userMetadata") or "{}")
         except ValueError:
             return {}
-        note = found.get(NOTE_KEY) if isinstance(found, dict) else None
+        note = words.get(NOTE_KEY) if isinstance(words, dict) else None
         return note if isinstance(note, dict) else {}
 
     def record(self) -> CommitRecord:
-        """What the commit changed, in no format's words."""
+        """Return the commit as a record that no format is specific to."""
         return CommitRecord(
             version=self.version,
             operation=str(self.info.get("operation", "unknown")),
@@ -139,7 +156,10 @@ class CommitActions:
         )
 
     def counts(self) -> RowCounts:
-        """Rows inserted, updated and deleted, by the metrics of delta_rs (snake_case) or of Spark (camelCase)."""
+        """Return the numbers of rows inserted, updated and deleted, from the commit's metrics.
+
+        delta_rs names metrics in snake_case, Spark in camelCase.
+        """
         metrics = self.info.get("operationMetrics") or {}
 
         def of(*names: str) -> int | None:
@@ -158,25 +178,33 @@ class CommitActions:
         if operation == "UPDATE":
             return 0, of("num_updated_rows", "numUpdatedRows"), 0
         inserted = of("num_added_rows", "numOutputRows")
-        if (
-            inserted is not None and "numCopiedRows" in metrics
-        ):  # Spark counts the rows that replaceWhere kept as output
+        # Spark counts rows that replaceWhere copied as output.
+        if inserted is not None and "numCopiedRows" in metrics:
             return inserted - (of("numCopiedRows") or 0), 0, of("numDeletedRows")
         return inserted, None if inserted is None else 0, None if self.removes else 0
 
 
 def _change(action: Mapping[str, Any]) -> FileChange:
-    """Source: Delta protocol, Add File and Remove File (dataChange)."""
+    """Return a file that was added or removed.
+
+    Source: Delta protocol, Add File and Remove File (dataChange).
+    """
     return FileChange(
         action["path"], action.get("size") or 0, action.get("partitionValues"), action.get("dataChange", True)
     )
 
 
 def actions_in(raw: bytes, what: str) -> list[dict[str, Any]]:
-    """The actions of an entry or of a checkpoint in JSON; ``what`` names it. Raises StorageError for what is no JSON.
+    """Return the actions of a log entry or of a JSON checkpoint.
 
-    Each lies on one line (Delta protocol, Delta Log Entries). Delta Kernel reads those over several lines too.
+    Args:
+        what: Name of the file, for the error message.
+
+    Raises:
+        StorageError: The file is no JSON.
     """
+    # Each action lies on one line (Delta protocol, Delta Log Entries). Delta Kernel also reads
+    # actions that span several lines.
     try:
         actions = [json.loads(line) for line in raw.splitlines() if line.strip()]
     except ValueError:
@@ -187,7 +215,7 @@ def actions_in(raw: bytes, what: str) -> list[dict[str, Any]]:
 
 
 def _over_lines(raw: bytes, what: str) -> list[Any]:
-    """JSON values one after the other, with any white space between them."""
+    """Return JSON values that follow each other, separated by any white space."""
     values, place = [], 0
     try:
         text, decoder = raw.decode().strip(), json.JSONDecoder()
@@ -197,13 +225,14 @@ def _over_lines(raw: bytes, what: str) -> list[Any]:
             place += len(text[place:]) - len(text[place:].lstrip())
     except ValueError as error:
         raise StorageError(
-            f"{what} is no JSON: {error}. Nothing was written; take the file from a backup, or restore an older version."
+            f"{what} is no JSON: {error}. Nothing was written; take the file from a backup, or restore an older "
+            "version."
         ) from error
     return values
 
 
 def parse_commit(version: int, raw: bytes) -> CommitActions:
-    """The actions of one file of the log."""
+    """Parse the actions of one log entry."""
     info: dict[str, Any] = {}
     adds, removes, transactions, feed, domains = [], [], [], [], []
     changes_metadata, is_plain = False, True
@@ -231,7 +260,10 @@ def parse_commit(version: int, raw: bytes) -> CommitActions:
 
 
 def partition_string(value: Any) -> str | None:
-    """A partition value as the log writes it. Source: Delta protocol, Partition Value Serialization."""
+    """Return a partition value as the log writes it.
+
+    Source: Delta protocol, Partition Value Serialization.
+    """
     if value is None:
         return None
     if isinstance(value, bool):
@@ -239,7 +271,7 @@ def partition_string(value: Any) -> str | None:
     if isinstance(value, datetime):
         if value.tzinfo is not None:
             value = value.astimezone(UTC).replace(tzinfo=None)
-        return value.isoformat(sep=" ", timespec="microseconds" if value.microsecond else "seconds")
+        return str(value.isoformat(sep=" ", timespec="microseconds" if value.microsecond else "seconds"))
     if isinstance(value, date):
         return value.isoformat()
     if isinstance(value, Decimal):

@@ -1,5 +1,7 @@
-"""Entries of the log that nobody needs any more. deltalake removes commits and checkpoints of one file that are older than the table's
-retention, and leaves what other writers have beside these.
+"""Cleanup of expired log files.
+
+deltalake removes commits and single-file checkpoints older than the table's retention. It leaves
+the other files that other writers create.
 
 Source: Delta protocol, Metadata Cleanup; V2 Checkpoint Table Feature (Sidecar Files).
 """
@@ -30,20 +32,20 @@ _SIDECARS = f"{LOG}/_sidecars/"
 
 
 def clean(form: DeltaFormat, snapshot: Snapshot, table: DeltaTable) -> None:
-    """Remove what is older than the retention and not needed for a version that can still be read."""
+    """Remove log files older than the retention that no readable version needs."""
     table.cleanup_metadata()
     location = snapshot.ref.location
     keys = {key["path"]: key["modified"] * 1000 for key in form.storage.keys(location, LOG)}
-    versions = [int(found[1]) for path in keys if (found := _COMMIT.search(path))]
+    versions = [int(match[1]) for path in keys if (match := _COMMIT.search(path))]
     oldest = min(versions, default=0)
     young = time.time() * 1000 - log_retention(snapshot)
-    checkpoints = {path: int(found[1]) for path in keys if (found := _CHECKPOINT.search(path))}
-    base, _ = newest_whole(keys, 0, oldest)  # from which the oldest commit is read
+    checkpoints = {path: int(match[1]) for path in keys if (match := _CHECKPOINT.search(path))}
+    base, _ = newest_whole(keys, 0, oldest)  # readers replay the oldest commit on top of it
     doomed = [path for path, version in checkpoints.items() if version < base and _OF_UUID.search(path)]
-    doomed += [path for path in keys if (found := _CHECKSUM.search(path)) and int(found[1]) < oldest]
-    kept = [path for path in checkpoints if path not in doomed]
+    doomed += [path for path in keys if (match := _CHECKSUM.search(path)) and int(match[1]) < oldest]
+    remaining = [path for path in checkpoints if path not in doomed]
     named = (
-        {action["path"] for action in checkpoint_actions(form, snapshot, kept, "sidecar")}
+        {action["path"] for action in checkpoint_actions(form, snapshot, remaining, "sidecar")}
         if _has_sidecars(keys)
         else set()
     )

@@ -1,5 +1,6 @@
-"""What was read of a log is kept for as long as it is true, of a table whose log has many commits since its last checkpoint, which
-each reader replays one by one.
+"""Cache of snapshots of tables with many commits since the last checkpoint.
+
+Each reader replays those commits one by one, so a snapshot is reused while it is valid.
 """
 
 from __future__ import annotations
@@ -21,16 +22,21 @@ if TYPE_CHECKING:
     from duckrun.formats.delta.delta import DeltaFormat
 
 LONG = 100
-"""Commits since the last checkpoint from which on a log is long. Every writer of ours makes a checkpoint long before."""
+"""Number of commits since the last checkpoint from which on a log is long.
+
+Duckrun's writers create a checkpoint much earlier.
+"""
 
 _KEPT = 16
 
 
 def last_checkpoint(storage: Storage, location: str) -> int:
-    """The version of the newest checkpoint by the log's own hint; -1 where there is none, or one that cannot be read: whoever
-    writes the next checkpoint writes the hint anew.
+    """Return the version of the newest checkpoint by the log's hint.
 
     Source: Delta protocol, Last Checkpoint File (the hint is optional).
+
+    Returns:
+        -1 if there is no readable hint. The writer of the next checkpoint replaces it.
     """
     hint = storage.read_at(location, f"{LOG}/_last_checkpoint")
     try:
@@ -40,24 +46,31 @@ def last_checkpoint(storage: Storage, location: str) -> int:
 
 
 class LongLogs:
-    """The snapshots of one format's tables that have a long log, by the version that was asked for (None: the newest)."""
+    """Snapshots with a long log, by table and requested version (None: the newest)."""
 
     def __init__(self, form: DeltaFormat) -> None:
         self._storage = form.storage
         self._kept: dict[tuple[TableRef, int | None], Snapshot] = {}
 
     def find(self, ref: TableRef, version: int | None) -> Snapshot | None:
-        """A snapshot that was kept, if the log still has its commit, and for the newest version none after it.
+        """Return a cached snapshot if it is still valid.
 
-        The commit itself is compared: another table may have come to the place, with as many versions.
+        The log must have its commit, and for the newest version none after it.
         """
-        found = self._kept.get((ref, version))
-        if found is None or _mark(self._storage, ref, found.version) != found.long_log:
+        # The commit itself is compared, since another table with as many versions may have replaced
+        # it.
+        snapshot = self._kept.get((ref, version))
+        if snapshot is None or _mark(self._storage, ref, snapshot.version) != snapshot.long_log:
             return None
-        return None if version is None and _commit(self._storage, ref, found.version + 1) is not None else found
+        return None if version is None and _commit(self._storage, ref, snapshot.version + 1) is not None else snapshot
 
-    def keep(self, snapshot: Snapshot, asked: int | None, list_files: ListFiles) -> Snapshot:
-        """The snapshot; where its log is long it is marked, lists its files by ``list_files``, and is kept."""
+    def keep(self, snapshot: Snapshot, requested: int | None, list_files: ListFiles) -> Snapshot:
+        """Return the snapshot; if its log is long, mark it and cache it.
+
+        Args:
+            requested: Version that the caller requested; None: the newest.
+            list_files: Function that lists the files of a cached snapshot.
+        """
         version, location = snapshot.version, snapshot.ref.location
         if version < LONG or version - last_checkpoint(self._storage, location) < LONG:
             return snapshot
@@ -67,7 +80,7 @@ class LongLogs:
         marked = replace(snapshot, long_log=mark, list_files=list_files)
         if len(self._kept) >= _KEPT:
             self._kept.clear()
-        self._kept[snapshot.ref, asked] = marked
+        self._kept[snapshot.ref, requested] = marked
         return marked
 
 

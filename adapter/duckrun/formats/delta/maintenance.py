@@ -1,4 +1,4 @@
-"""What is done to a table as a whole with no engine: checkpoint, clean the log, drop, rename, convert a folder of Parquet."""
+"""Table maintenance without an engine: checkpoint, log cleanup, drop, rename, convert Parquet."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from obstore.exceptions import BaseError as ObstoreError
 from duckrun.errors import CommitConflict, DuckrunError, InvalidConfig, StorageError, UnsupportedFeature
 from duckrun.formats.commits import CommitTaken
 from duckrun.formats.delta import types
-from duckrun.formats.delta.data_paths import decoded
 from duckrun.formats.delta.definition import fields_of
 from duckrun.formats.delta.log import LOG, commit_properties, has_landed, new_txn_id
 from duckrun.formats.delta.log_cleanup import clean
@@ -29,6 +28,7 @@ from duckrun.formats.delta.long_logs import last_checkpoint
 from duckrun.storage.locks import lock_path, table_lock
 from duckrun.storage.trouble import said, storage_error
 from duckrun.values.data_files import is_absolute
+from duckrun.values.data_paths import decoded
 from duckrun.values.names import DROPPED
 from duckrun.values.rows import AppTransaction
 from duckrun.values.snapshot import Snapshot, TableRef
@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 
 _PARTITION = "="
 _INTERVAL = 10
-"""Commits between two checkpoints where the table does not say (Delta's own default)."""
+"""Default number of commits between checkpoints, as in Delta."""
 
 
 def checkpoint(form: DeltaFormat, snapshot: Snapshot) -> None:
@@ -52,9 +52,13 @@ def checkpoint(form: DeltaFormat, snapshot: Snapshot) -> None:
 def checkpoint_if_due(
     form: DeltaFormat, before: Snapshot | None, now: Snapshot | None, ref: TableRef, version: int
 ) -> None:
-    """Write a checkpoint of a version that was just committed, which is ``now`` if that is known, where the table's interval asks for one and the engine that
-    committed wrote none, or others left a long log without, and clean the log where the table does not forbid it. The commit
-    stands without: a failure is logged.
+    """Write a checkpoint of a version that was just committed, if one is due.
+
+    It is due at the table's interval unless the engine wrote one, or after a long log. Then the log
+    is cleaned up unless the table forbids it. A failure is logged, since the commit stands.
+
+    Args:
+        now: Snapshot of the version, if known.
     """
     if before is None:
         return
@@ -67,29 +71,30 @@ def checkpoint_if_due(
             table = form.handle(ref, version) if now is None else form.handle_of(now)
             _run(now or before, "checkpoint", table.create_checkpoint)
             if before.properties.get("delta.enableExpiredLogCleanup", "true").lower() == "true":
-                clean(form, now or before, table)  # as Spark and deltalake do after a checkpoint of theirs
+                clean(form, now or before, table)  # Spark and deltalake do so after a checkpoint, too
     except (DuckrunError, DeltaError, ObstoreError, OSError, ValueError) as error:
         log.warning("table %s: version %s is committed, but has no checkpoint: %s", ref, version, error)
 
 
 def changes_partitions(before: Snapshot, after: Snapshot) -> bool:
-    """True if a table had partition columns, and has others or of other types now."""
+    """True if a table had partition columns that now differ in name or type."""
     columns = [(name, before.schema.field(name).type) for name in before.partition_columns]
     return bool(columns) and columns != [(name, after.schema.field(name).type) for name in after.partition_columns]
 
 
 def checkpoint_partitions(form: DeltaFormat, snapshot: Snapshot) -> None:
-    """Write a checkpoint of a version whose partition columns are not those of older commits.
+    """Write a checkpoint of a version whose partition columns differ from older commits.
 
-    Delta Kernel, and so DuckDB, reads the partition values of removed files too, in the types that the table has now: without a
-    checkpoint it fails at a value of the old type. The commit stands: a failure is logged.
+    A failure is logged, since the commit stands.
     """
+    # Delta Kernel, and so DuckDB, also reads the partition values of removed files in the table's
+    # new types. Without a checkpoint it fails at a value of the old type.
     try:
         checkpoint(form, snapshot)
     except (DuckrunError, DeltaError, ObstoreError, OSError) as error:
         log.warning(
-            "table %s: version %s changed the partition columns, and its checkpoint could not be written: %s. DuckDB cannot read the table "
-            "until it has one: session.table('%s').checkpoint().",
+            "table %s: version %s changed the partition columns, and its checkpoint could not be written: %s. DuckDB "
+            "cannot read the table until it has one: session.table('%s').checkpoint().",
             snapshot.ref,
             snapshot.version,
             error,
@@ -98,11 +103,13 @@ def checkpoint_partitions(form: DeltaFormat, snapshot: Snapshot) -> None:
 
 
 def forget_lost_checkpoint(form: DeltaFormat, ref: TableRef) -> bool:
-    """True once the log's hint at a checkpoint is gone that is not there, so that the table is read from the rest of its log:
-    Delta Kernel, and so both deltalake and DuckDB, believes the hint. False where the checkpoint is there.
+    """Remove the log's hint at a checkpoint that is missing; False if the checkpoint exists.
 
-    The hint is optional, and whoever writes the next checkpoint writes it anew. (Delta protocol, Last Checkpoint File.)
+    The table is then read from the rest of its log. The hint is optional, and the writer of the
+    next checkpoint replaces it.
+    (Delta protocol, Last Checkpoint File.)
     """
+    # Delta Kernel, and so deltalake and DuckDB, trusts the hint.
     version = last_checkpoint(form.storage, ref.location)
     present = [key for key in form.storage.keys(ref.location, LOG) if f"{version:020d}.checkpoint" in key["path"]]
     if version < 0 or any(key["size"] for key in present):
@@ -110,8 +117,9 @@ def forget_lost_checkpoint(form: DeltaFormat, ref: TableRef) -> bool:
     hint = f"{LOG}/_last_checkpoint"
     if form.read_only:
         raise StorageError(
-            f"Table {ref} at {ref.location}: {hint} names a checkpoint of version {version}, which is not there. The table can be read "
-            "without the file, which this read-only lake may not remove: remove it, or open the table once in a lake that may be written."
+            f"Table {ref} at {ref.location}: {hint} names a checkpoint of version {version}, which is not there. The "
+            "table can be read without the file, which this read-only lake may not remove: remove it, or open the "
+            "table once in a lake that may be written."
         )
     log.warning(
         "table %s: the checkpoint of version %s is not there; it is read from the rest of its log", ref, version
@@ -124,12 +132,10 @@ def forget_lost_checkpoint(form: DeltaFormat, ref: TableRef) -> bool:
 
 
 def drop(form: DeltaFormat, ref: TableRef) -> None:
-    """Remove a table's folder. A reader sees the whole table or none; a table that is not there is fine.
-
-    On a local path the folder leaves its name in one rename, then it is removed; so are the remains of drops that were killed in
-    between.
-    """
+    """Remove a table's folder; a missing table is fine. Readers see the whole table or none."""
     if form.storage.is_local:
+        # One rename takes the folder out of sight before its removal. Later drops also remove the
+        # remains of drops that were killed in between.
         folder = Path(ref.location)
         if folder.is_dir():
             with table_lock(ref, True), suppress(FileNotFoundError):
@@ -140,14 +146,20 @@ def drop(form: DeltaFormat, ref: TableRef) -> None:
     store = form.storage.store_at(ref.location)
     paths = [key["path"] for key in form.storage.keys(ref.location)]
     log = [path for path in paths if path.startswith(f"{LOG}/")]
+    # Without the log there is no table, so it goes first.
     for batch in (log, [path for path in paths if not path.startswith(f"{LOG}/")]):
         if batch:
             obstore.delete(store, batch)
 
 
 def rename(form: DeltaFormat, ref: TableRef, new: TableRef) -> None:
-    """Move a table's folder to that of a new name, in one rename under the locks of both. Raises UnsupportedFeature on an object store,
-    and for a table whose log names files of its own folder by their whole path; InvalidConfig where the new folder holds something.
+    """Rename a table's folder, in one rename under the locks of both names.
+
+    Raises:
+        UnsupportedFeature: The lake is in an object store, or the log has absolute paths of the
+            table's own files.
+        InvalidConfig: The new folder is not empty.
+        StorageError: The rename fails.
     """
     instead = f"CREATE TABLE {new} AS SELECT * FROM {ref}, then DROP TABLE {ref}; its history ends with it."
     if not form.storage.is_local:
@@ -156,10 +168,11 @@ def rename(form: DeltaFormat, ref: TableRef, new: TableRef) -> None:
         )
     folder, other = Path(ref.location), Path(new.location)
     with ExitStack() as locks:
+        # A fixed order, so that two renames cannot deadlock.
         for each in sorted((ref, new), key=lambda each: str(lock_path(each))):
             locks.enter_context(table_lock(each, True))
         snapshot = form.snapshot(ref)
-        own = next(
+        absolute = next(
             (
                 file.path
                 for file in snapshot.files()
@@ -167,9 +180,9 @@ def rename(form: DeltaFormat, ref: TableRef, new: TableRef) -> None:
             ),
             None,
         )
-        if own is not None:
+        if absolute is not None:
             raise UnsupportedFeature(
-                f"{ref} cannot be renamed to {new}: its log names {own} by its whole path. {instead}"
+                f"{ref} cannot be renamed to {new}: its log names {absolute} by its whole path. {instead}"
             )
         if other.is_dir() and any(other.iterdir()):
             raise InvalidConfig(
@@ -183,7 +196,7 @@ def rename(form: DeltaFormat, ref: TableRef, new: TableRef) -> None:
 
 
 def cleanup_log(form: DeltaFormat, snapshot: Snapshot) -> tuple[str, ...]:
-    """Remove entries of the log that are older than its retention and covered by a checkpoint. Returns their paths."""
+    """Remove log files that have expired and that a checkpoint covers; return their paths."""
     before = _log(form, snapshot.ref)
     _run(snapshot, "cleanup_log", partial(clean, form, snapshot, form.handle(snapshot.ref, snapshot.version)))
     return tuple(sorted(before - _log(form, snapshot.ref)))
@@ -204,10 +217,12 @@ def _run(snapshot: Snapshot, mode: str, work: Any) -> None:
 def convert(
     form: DeltaFormat, ref: TableRef, spec: ConvertSpec, note: dict[str, Any], app: AppTransaction | None
 ) -> None:
-    """Make a table, at version 0, of a folder's Parquet files; they stay as they are.
+    """Create a table, at version 0, from a folder's Parquet files, which stay unchanged.
 
-    Raises CommitConflict where there is a table, StorageError for a folder with other files or none, InvalidConfig for
-    partitions that are not those of its folders.
+    Raises:
+        CommitConflict: There is a table already.
+        StorageError: The folder has other files, or no Parquet file.
+        InvalidConfig: The folders have other partitions.
     """
     if form.exists(ref):
         raise CommitConflict(f"{ref.location} is a Delta table already, {ref}; there is nothing to convert.")
@@ -229,7 +244,8 @@ def convert(
             partition_by=Schema.from_json(json.dumps({"type": "struct", "fields": partitions})) if partitions else None,
             partition_strategy="hive" if partitions else None,
             storage_options=form.storage.delta_options(),
-            # Parquet's bounds leave NaN out, and readers that skip files by them would lose the rows with it.
+            # Parquet bounds leave out NaN. Readers that skip files by them would lose rows with
+            # NaN.
             collect_stats=not _has_floats(schema),
             commit_properties=commit_properties(app, note, txn_id),
         )
@@ -242,30 +258,31 @@ def convert(
 
 
 def _parquet_files(form: DeltaFormat, ref: TableRef) -> list[str]:
-    """The folder's Parquet files, the smallest first."""
+    """Return the folder's Parquet files, the smallest first."""
     keys = sorted(form.storage.keys(ref.location), key=lambda key: key["size"])
     paths = [key["path"] for key in keys]
     hidden = [p for p in paths if any(part.startswith(("_", ".")) for part in p.split("/"))]
     other = [p for p in paths if p not in hidden and not p.endswith(".parquet")]
     if other:
         raise StorageError(
-            f"{ref.location} cannot become table {ref}: it holds {len(other)} files that are not Parquet, such as {other[0]}. Nothing "
-            "was written; move them."
+            f"{ref.location} cannot become table {ref}: it holds {len(other)} files that are not Parquet, such as "
+            f"{other[0]}. Nothing was written; move them."
         )
-    found = [p for p in paths if p not in hidden]
-    if not found:
+    visible = [p for p in paths if p not in hidden]
+    if not visible:
         raise StorageError(f"{ref.location} cannot become table {ref}: there is no Parquet file in it.")
-    return found
+    return visible
 
 
-def _check_partitions(ref: TableRef, paths: list[str], asked: list[str]) -> None:
+def _check_partitions(ref: TableRef, paths: list[str], expected: list[str]) -> None:
     for path in paths:
         folders = path.split("/")[:-1]
         names = [folder.partition(_PARTITION)[0] for folder in folders]
-        if names != asked or any(_PARTITION not in folder for folder in folders):
+        if names != expected or any(_PARTITION not in folder for folder in folders):
             raise InvalidConfig(
-                f"{ref.location} cannot become table {ref}: the file {path} lies in {'/'.join(folders) or 'no folder'}, and "
-                f"partition_by says {', '.join(asked) or 'no partitions'}. Name every name=value level, with its type."
+                f"{ref.location} cannot become table {ref}: the file {path} lies in "
+                f"{'/'.join(folders) or 'no folder'}, and partition_by says {', '.join(expected) or 'no partitions'}. "
+                "Name every name=value level, with its type."
             )
 
 

@@ -1,4 +1,4 @@
-"""Column mapping: the names and numbers that a table's columns have in its files.
+"""Column mapping: physical names and ids of a table's columns.
 
 Source: Delta protocol, Column Mapping.
 """
@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from duckrun.errors import InvalidConfig, UnsupportedFeature
-from duckrun.formats.delta.types import DeltaType
+from duckrun.formats import nested
+from duckrun.formats.delta.types import TYPES, DeltaType
+from duckrun.formats.nested import Field
 from duckrun.values.stored import StoredColumn
 
 if TYPE_CHECKING:
@@ -26,20 +28,20 @@ _LIST, _MAP = ("element",), ("key", "value")
 
 
 def is_mapped(properties: Mapping[str, str]) -> bool:
-    """True if the files of a table know columns by names or numbers of their own."""
+    """True if the files of a table have physical names or ids for columns."""
     return properties.get(MODE, "none").lower() != "none"
 
 
 def stored_columns(schema: pa.Schema) -> tuple[StoredColumn, ...]:
-    """The columns of a mapped table as its files have them; none where files and table say the same."""
+    """Return the physical columns of a mapped table; none if no column is mapped."""
     if not any(PHYSICAL.encode() in (field.metadata or {}) for field in schema):
         return ()
     return tuple(map(_stored, schema))
 
 
 def _stored(field: pa.Field) -> StoredColumn:
-    said = field.metadata or {}
-    number = said.get(ID.encode())
+    metadata = field.metadata or {}
+    number = metadata.get(ID.encode())
     kind, parts = _parts(field.type)
     return StoredColumn(field.name, physical(field), None if number is None else int(number), parts, kind)
 
@@ -48,8 +50,8 @@ def _parts(kind: pa.DataType) -> tuple[str, tuple[StoredColumn, ...]]:
     if pa.types.is_struct(kind):
         return "struct", tuple(map(_stored, kind))
     if pa.types.is_map(kind):
-        held = zip(_MAP, (kind.key_type, kind.item_type), strict=True)
-        return "map", tuple(_inner(name, each) for name, each in held)
+        sides = zip(_MAP, (kind.key_type, kind.item_type), strict=True)
+        return "map", tuple(_inner(name, each) for name, each in sides)
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         return "list", (_inner(_LIST[0], kind.value_type),)
     return "", ()
@@ -61,37 +63,46 @@ def _inner(name: str, kind: pa.DataType) -> StoredColumn:
 
 
 def physical(field: pa.Field) -> str:
-    """The name of a column in the files."""
-    return (field.metadata or {}).get(PHYSICAL.encode(), field.name.encode()).decode()
+    """Return the physical name of a column."""
+    name: bytes = (field.metadata or {}).get(PHYSICAL.encode(), field.name.encode())
+    return name.decode()
 
 
 def physical_of(field: Mapping[str, Any]) -> str:
-    """The name in the files of a column, or of a field, as the log's schema has it."""
+    """Return the physical name of a column or field of the log's schema."""
     return str(field["metadata"].get(PHYSICAL, field["name"]))
 
 
 def turned_on(before: DeltaDefinition, mode: str) -> DeltaDefinition:
-    """A definition that maps its columns from now on: those that it has keep their names in the files. Raises InvalidConfig for the
-    mode ``id``, which files written before have no numbers for, UnsupportedFeature for one that takes the mapping away.
+    """Return a definition that maps its columns from now on.
+
+    The present columns keep their names as physical names.
+
+    Raises:
+        InvalidConfig: The mode is ``id``, which present files have no column ids for.
+        UnsupportedFeature: The table is mapped already, in another mode.
     """
     now = before.properties.get(MODE, "none").lower()
     if mode == now:
         return before
     if now != "none":
         raise UnsupportedFeature(
-            f"{MODE} is {now} and cannot become {mode}: the names of the table are not those of its files. Write the table anew "
-            "(CREATE OR REPLACE TABLE … AS SELECT), or run this with engine: spark"
+            f"{MODE} is {now} and cannot become {mode}: the names of the table are not those of its files. Write the "
+            "table anew (CREATE OR REPLACE TABLE … AS SELECT), or run this with engine: spark"
         )
     if mode == "id":
         raise InvalidConfig(
-            f"{MODE} cannot become id on a table that exists: its files have no numbers of columns (Delta protocol, Column "
-            "Mapping). Use name, or make the table with it"
+            f"{MODE} cannot become id on a table that exists: its files have no numbers of columns (Delta protocol, "
+            "Column Mapping). Use name, or make the table with it"
         )
     return assigned(replace(before, properties={**before.properties, MODE: mode}), named=lambda name: name)
 
 
 def assigned(now: DeltaDefinition, named: Callable[[str], str] | None = None) -> DeltaDefinition:
-    """A definition in which every column of a mapped table has a name and a number of its own; the same where none lacks them."""
+    """Return a definition with a physical name and an id for each column of a mapped table.
+
+    It is the same object if none lacks them.
+    """
     if not is_mapped(now.properties):
         return now
     new_name = named or (lambda name: f"col-{uuid.uuid4()}")
@@ -99,12 +110,12 @@ def assigned(now: DeltaDefinition, named: Callable[[str], str] | None = None) ->
 
     def of_field(field: dict[str, Any]) -> dict[str, Any]:
         nonlocal highest
-        said = dict(field["metadata"])
-        if ID not in said:
+        metadata = dict(field["metadata"])
+        if ID not in metadata:
             highest += 1
-            said[ID] = highest
-        said.setdefault(PHYSICAL, new_name(field["name"]))
-        return {**field, "metadata": said, "type": _each_field(field["type"], of_field)}
+            metadata[ID] = highest
+        metadata.setdefault(PHYSICAL, new_name(field["name"]))
+        return {**field, "metadata": metadata, "type": nested.with_each_field(TYPES, field["type"], of_field)}
 
     fields = tuple(map(of_field, now.fields))
     properties = {**now.properties, MAX_ID: str(highest)}
@@ -116,7 +127,7 @@ def assigned(now: DeltaDefinition, named: Callable[[str], str] | None = None) ->
 
 
 def carried(now: DeltaDefinition, before: DeltaDefinition) -> DeltaDefinition:
-    """A definition whose columns have the names and numbers of those of the same name and type in another one."""
+    """Return a definition with the physical names and ids of another one, by name and type."""
     if not is_mapped(now.properties):
         return now if not is_mapped(before.properties) else _without(now)
     old = {field["name"].lower(): field for field in before.fields}
@@ -132,8 +143,8 @@ def _without(now: DeltaDefinition) -> DeltaDefinition:
 def _like(field: dict[str, Any], old: Mapping[str, Any] | None) -> dict[str, Any]:
     if old is None or ID not in old["metadata"] or not _same_shape(field["type"], old["type"]):
         return field
-    said = {**field["metadata"], **{key: old["metadata"][key] for key in (ID, PHYSICAL)}}
-    return {**field, "metadata": said, "type": _type_like(field["type"], old["type"])}
+    metadata = {**field["metadata"], **{key: old["metadata"][key] for key in (ID, PHYSICAL)}}
+    return {**field, "metadata": metadata, "type": _type_like(field["type"], old["type"])}
 
 
 def _same_shape(kind: DeltaType, old: DeltaType) -> bool:
@@ -141,38 +152,17 @@ def _same_shape(kind: DeltaType, old: DeltaType) -> bool:
 
 
 def _type_like(kind: DeltaType, old: DeltaType) -> DeltaType:
-    if isinstance(kind, str) or isinstance(old, str) or kind["type"] != old["type"]:
-        return kind
-    if kind["type"] == "struct":
-        known = {field["name"].lower(): field for field in old["fields"]}
-        return {**kind, "fields": [_like(field, known.get(field["name"].lower())) for field in kind["fields"]]}
-    return {
-        **kind,
-        **{key: _type_like(kind[key], old[key]) for key in ("elementType", "keyType", "valueType") if key in kind},
-    }
+    def pair(part: Field, before: Field) -> Field:
+        if "metadata" in part:
+            return _like(part, before)
+        return {**part, "type": _type_like(part["type"], before["type"])}
 
-
-def _each_field(kind: DeltaType, change: Callable[[dict[str, Any]], dict[str, Any]]) -> DeltaType:
-    if isinstance(kind, str):
-        return kind
-    if kind["type"] == "struct":
-        return {**kind, "fields": [change(field) for field in kind["fields"]]}
-    return {
-        **kind,
-        **{key: _each_field(kind[key], change) for key in ("elementType", "keyType", "valueType") if key in kind},
-    }
+    carried_kind: DeltaType = nested.paired(TYPES, kind, old, pair)
+    return carried_kind
 
 
 def _numbers(fields: Iterable[Mapping[str, Any]]) -> Iterable[int]:
     for field in fields:
-        if ID in field["metadata"]:
-            yield int(field["metadata"][ID])
-        yield from _numbers(_fields_in(field["type"]))
-
-
-def _fields_in(kind: DeltaType) -> list[dict[str, Any]]:
-    if isinstance(kind, str):
-        return []
-    if kind["type"] == "struct":
-        return list(kind["fields"])
-    return [field for key in ("elementType", "keyType", "valueType") if key in kind for field in _fields_in(kind[key])]
+        for each in (field, *nested.fields_in(TYPES, field["type"])):
+            if ID in each["metadata"]:
+                yield int(each["metadata"][ID])

@@ -1,7 +1,8 @@
-"""The newest version that is known of each table, brought forward by the commits since and not read anew.
+"""Cache of the newest known version of each table, advanced commit by commit.
 
-A log is opened once. From then on a version is the one before it, less the files that its commit removed and with those that it added,
-as long as the commit holds nothing but plain actions (Delta protocol, Action Reconciliation); else the log is opened again.
+A log is opened once. A later version follows from the cached one: minus the files that its commit
+removed, plus those that it added (Delta protocol, Action Reconciliation). This works while commits
+contain only plain actions; otherwise the log is opened again.
 """
 
 from __future__ import annotations
@@ -29,33 +30,39 @@ if TYPE_CHECKING:
     from duckrun.formats.delta.definition import DeltaDefinition
     from duckrun.formats.delta.protocol import Protocol
 
+# With this property, transactions expire by time and not by commits.
 _NOT_PLAIN = ("delta.setTransactionRetentionDuration",)
 _KEPT = 64
 _KEPT_OPEN = 4
 _COMMIT = re.compile(r"/(\d{20})\.json$")
 _FARTHEST = 100
-"""Commits after which a log is opened all the same: readers treat a table with as many since its checkpoint in another way."""
+"""Commits after which a log is opened again.
+
+Readers treat a table with that many commits since its checkpoint in another way.
+"""
 
 
 @dataclass
 class Known:
-    """What is known of one version beside its Snapshot. ``mark`` tells its commit from any other of its number, ``under`` that of the
-    version before, which this one was put on; ``opened_at`` is the version at which the log was opened. ``apps`` are the versions that applications have committed, None for one that has none.
-    ``listing`` are the files of some version and the commits since, None where nobody has asked for files.
-    """
+    """State of one version that its Snapshot does not contain."""
 
     mark: str
+    """Identity of the version's commit, among all commits with that number."""
     opened_at: int
+    """Version at which the log was opened."""
     under: str | None = None
+    """Mark of the version before, if this one was derived from it."""
     apps: Mapping[str, int | None] = field(default_factory=dict)
+    """Versions that applications have committed; None for an application without one."""
     listing: tuple[LoggedFiles, tuple[CommitActions, ...]] | None = None
+    """Files of some version and the commits since; None if they were never requested."""
     definition: DeltaDefinition | None = None
     protocol: Protocol | None = None
     domains: Mapping[str, str] | None = None
-    """What the log says under names of systems; None where nobody has asked."""
+    """Configurations of domains; None if they were never requested."""
 
     def files(self, read: Callable[[], LoggedFiles]) -> LoggedFiles:
-        """The files, by ``read`` where they do not follow from what is known."""
+        """Return the files; call ``read`` if they do not follow from the known listing."""
         files = None if self.listing is None else self.listing[0].after(self.listing[1])
         if files is None:
             files = read()
@@ -63,27 +70,34 @@ class Known:
         return files
 
     def after(self, mark: str, actions: CommitActions) -> Known:
-        """What is known once one more commit is there."""
+        """Return the state after one more commit."""
         apps = {**self.apps, **{app.app_id: app.version for app in actions.transactions}}
         listing = None if self.listing is None else (self.listing[0], (*self.listing[1], actions))
-        said = {each["domain"]: each["configuration"] for each in actions.domains}
-        domains = None if self.domains is None else {**self.domains, **said}
+        changed = {each["domain"]: each["configuration"] for each in actions.domains}
+        domains = None if self.domains is None else {**self.domains, **changed}
         return replace(self, mark=mark, under=self.mark, apps=apps, listing=listing, domains=domains)
 
 
 @dataclass(frozen=True)
 class Opened:
-    """What the format holds of a snapshot: what is ``known`` of its version, and for the one write that begins from it (None: it is to
-    be read) a handle of its log, at this version or an older one, which nobody else has. ``wrote`` is the commit that was put on it.
-    """
+    """State that the format attaches to a snapshot."""
 
     known: Known | None
+    """Known state of the version; None if the version was opened on its own."""
     own: list[DeltaTable] | None = None
+    """Exclusive handle of the log for the one write that starts here; None for a read.
+
+    The handle is at this version or an older one.
+    """
     wrote: list[tuple[bytes, str]] = field(default_factory=list)
+    """Commit that was written on top of the snapshot, with its mark."""
 
 
 class Newest:
-    """The newest known versions of one format's tables. Safe across threads: a handle is given to one write at a time."""
+    """Newest known versions of one format's tables.
+
+    Safe across threads: a handle serves one write at a time.
+    """
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
@@ -92,87 +106,95 @@ class Newest:
         self._looked: tuple[tuple[str, int, str], DeltaTable] | None = None
 
     def opened(self, snapshot: Snapshot, handle: DeltaTable, *, to_write: bool) -> Snapshot:
-        """A newest version that was just opened, kept if commits to come can be applied to it. The handle is the write's, or that of
-        the next one.
+        """Cache a newest version that was just opened, if later commits can be applied to it.
+
+        The handle goes to this write, or is cached for the next one.
         """
         mark = self._mark(snapshot.ref, snapshot.version) if _is_plain(snapshot) else None
         if mark is None:
             return replace(snapshot, opened=Opened(None, [handle])) if to_write else snapshot
         known = Known(mark, snapshot.version)
-        kept = replace(snapshot, opened=Opened(known))
-        self.keep(kept, [] if to_write else [handle])
-        return replace(snapshot, opened=Opened(known, [handle])) if to_write else kept
+        cached = replace(snapshot, opened=Opened(known))
+        self.keep(cached, [] if to_write else [handle])
+        return replace(snapshot, opened=Opened(known, [handle])) if to_write else cached
 
     def find(self, ref: TableRef, *, to_write: bool = False) -> Snapshot | None:
-        """The newest version of a table; None where that takes an opening of the log."""
+        """Return the newest version of a table; None if the log has to be opened."""
         with self._lock:
             before, _ = self._kept.get(ref.location, (None, []))
         if before is None:
             return None
-        found = self._forward(before)
+        newest = self._forward(before)
         with self._lock:
-            now, own = self._kept.get(ref.location, (None, []))
-            if now is before and found is None:
+            now, handles = self._kept.get(ref.location, (None, []))
+            if now is before and newest is None:
                 del self._kept[ref.location]
-            elif now is before and found is not None:
-                self._kept[ref.location] = (found, own)
-            given = [own.pop()] if own and to_write and now is before else []
-        if found is None:
+            elif now is before and newest is not None:
+                self._kept[ref.location] = (newest, handles)
+            handle = [handles.pop()] if handles and to_write and now is before else []
+        if newest is None:
             return None
-        return replace(found, ref=ref, opened=Opened(found.opened.known, given if to_write else None))
+        return replace(newest, ref=ref, opened=Opened(newest.opened.known, handle if to_write else None))
 
     def at(self, ref: TableRef, version: int) -> Snapshot | None:
-        """A version by its number, where it is the newest that is known."""
+        """Return a version by its number, if it is the newest known one."""
         with self._lock:
-            kept, _ = self._kept.get(ref.location, (None, []))
-        if kept is None or kept.version != version:
+            cached, _ = self._kept.get(ref.location, (None, []))
+        if cached is None or cached.version != version:
             return None
-        found = self._forward(kept, version)
-        return None if found is None else replace(found, ref=ref)
+        newest = self._forward(cached, version)
+        return None if newest is None else replace(newest, ref=ref)
 
-    def look(self, snapshot: Snapshot, known: Known, anew: Callable[[], DeltaTable]) -> DeltaTable:
-        """A handle of a version to look at, which nobody moves: the last one again, that of the next write, or a new one."""
+    def look(self, snapshot: Snapshot, known: Known, open_log: Callable[[], DeltaTable]) -> DeltaTable:
+        """Return a shared handle of a version for reading, which nobody may advance.
+
+        It is the last such handle, the cached one for the next write, or a new one.
+        """
         key = (snapshot.ref.location, snapshot.version, known.mark)
         with self._lock:
             if self._looked is not None and self._looked[0] == key:
                 return self._looked[1]
-            kept, own = self._kept.get(snapshot.ref.location, (None, []))
-            same = kept is not None and kept.opened.known.mark == known.mark
-            held = own.pop() if same and own else None
-        handle = moved(held, snapshot.version) or anew()
+            cached, handles = self._kept.get(snapshot.ref.location, (None, []))
+            same = cached is not None and cached.opened.known.mark == known.mark
+            spare = handles.pop() if same and handles else None
+        handle = moved(spare, snapshot.version) or open_log()
         self._looked = (key, handle)
         return handle
 
-    def keep(self, snapshot: Snapshot, own: Sequence[DeltaTable] = ()) -> None:
-        """Keep a version as the newest one. Of the handles only the last few stay: each holds the list of the table's files."""
+    def keep(self, snapshot: Snapshot, spare: Sequence[DeltaTable] = ()) -> None:
+        """Cache a version as the newest one."""
         with self._lock:
             if len(self._kept) >= _KEPT:
                 self._kept.clear()
             self._kept.pop(snapshot.ref.location, None)
-            self._kept[snapshot.ref.location] = (snapshot, list(own))
-            held = [handles for _, handles in self._kept.values() if handles]
-            for handles in held[:-_KEPT_OPEN]:
+            self._kept[snapshot.ref.location] = (snapshot, list(spare))
+            # Only the last few handles stay, since each holds the list of the table's files.
+            cached = [handles for _, handles in self._kept.values() if handles]
+            for handles in cached[:-_KEPT_OPEN]:
                 handles.clear()
 
     def committed(self, before: Snapshot, version: int) -> Snapshot | None:
-        """The version that a write just made, beginning from another one; it has the handle that the write had."""
+        """Return the version that a write made on top of ``before``, with the write's handle."""
         try:
-            found = self._forward(before, version)
+            newest = self._forward(before, version)
         except DuckrunError:  # the commit stands all the same
-            found = None
-        if found is None:
+            newest = None
+        if newest is None:
             return None
-        own = before.opened.own or []
-        return replace(found, opened=Opened(found.opened.known, [own.pop()] if own else []))
+        handles = before.opened.own or []
+        return replace(newest, opened=Opened(newest.opened.known, [handles.pop()] if handles else []))
 
     def wrote(self, before: Snapshot | None, body: bytes, written: Written) -> None:
-        """Remember the commit that was put on a snapshot, so that nobody reads it in the log."""
+        """Remember a commit that was written on a snapshot, to save reading it from the log."""
         mark = _hash(body) if self._storage.is_local else written.e_tag
         if before is not None and isinstance(before.opened, Opened) and mark is not None:
             before.opened.wrote[:] = [(body, mark)]
 
     def has(self, snapshot: Snapshot) -> bool:
-        """True if the log is known to have a snapshot's commit still; False also where nothing is known of it."""
+        """True if the log is known to still have the snapshot's commit.
+
+        False also if nothing is known about the snapshot.
+        """
         known = known_of(snapshot)
         return known is not None and self._has(
             snapshot.ref, snapshot.version, known, self._present(snapshot.ref, snapshot.version, known)
@@ -181,8 +203,12 @@ class Newest:
     # -- from one version to the next
 
     def since(self, before: Snapshot) -> list[tuple[CommitActions, Snapshot]] | None:
-        """The commits after a version, each with the snapshot that it made; None where the log has to be opened. The last snapshot has
-        the handle of the write that began from ``before``.
+        """Return the commits after a version, each with the snapshot that it made.
+
+        The last snapshot gets the handle of the write that started from ``before``.
+
+        Returns:
+            None if the log has to be opened.
         """
         steps = self._steps(before, None)
         if steps:
@@ -192,30 +218,34 @@ class Newest:
         return steps
 
     def _bring_forward(self, snapshot: Snapshot) -> None:
-        """Go on from a version that the log was just read up to, so that nobody reads those commits again."""
+        """Advance the cached version to one that the log was just read up to."""
         with self._lock:
-            newest, own = self._kept.get(snapshot.ref.location, (None, []))
+            newest, handles = self._kept.get(snapshot.ref.location, (None, []))
             if newest is not None and newest.version < snapshot.version:
-                self._kept[snapshot.ref.location] = (snapshot, own)
+                self._kept[snapshot.ref.location] = (snapshot, handles)
 
     def _forward(self, before: Snapshot, version: int | None = None) -> Snapshot | None:
-        """A snapshot at a later version (None: the newest), if it follows from the commits since."""
+        """Return the snapshot of ``version`` or the newest, derived from the commits since."""
         steps = self._steps(before, version)
         if steps is None:
             return None
         return steps[-1][1] if steps else replace(before, opened=Opened(before.opened.known))
 
     def _steps(self, before: Snapshot, version: int | None) -> list[tuple[CommitActions, Snapshot]] | None:
-        """The commits after a version up to another one (None: the newest), each with its snapshot; None where they do not tell all of it."""
+        """Return the commits up to ``version`` or the newest, each with its snapshot.
+
+        Returns:
+            None if plain commits do not tell the whole state.
+        """
         if not isinstance(before.opened, Opened) or before.opened.known is None:
             return None
         known = before.opened.known
         wrote = before.opened.wrote if version == before.version + 1 else []
-        found = wrote or self._since(before.ref, before.version, known, version)
-        if found is None:
+        commits = wrote or self._since(before.ref, before.version, known, version)
+        if commits is None:
             return None
         steps = []
-        for number, (body, mark) in enumerate(found, before.version + 1):
+        for number, (body, mark) in enumerate(commits, before.version + 1):
             try:
                 actions = parse_commit(number, body)
             except (ValueError, KeyError, TypeError, AttributeError):
@@ -227,53 +257,58 @@ class Newest:
         return steps
 
     def _since(self, ref: TableRef, before: int, known: Known, version: int | None) -> list[tuple[bytes, str]] | None:
-        """The commits after a version, up to another one or all, each with its mark; None where the log has not, or no longer, what is
-        known to be in it, or not all up to that version.
+        """Return the commits after a version, up to ``version`` or all, each with its mark.
+
+        Returns:
+            None if the log lacks a known commit, or a commit up to ``version``.
         """
         present = self._present(ref, before, known)
         if not self._has(ref, before, known, present):
             return None
-        found: list[tuple[bytes, str]] = []
-        while version is None or before + len(found) < version:
-            number = before + 1 + len(found)
+        commits: list[tuple[bytes, str]] = []
+        while version is None or before + len(commits) < version:
+            number = before + 1 + len(commits)
             mark = None if present is None else present.get(number)
             if present is not None and mark is None:
                 break
             body = self._storage.read_at(ref.location, entry(number))
             if body is None:
                 break
-            found.append((body, mark or _hash(body)))
-        return found if version is None or before + len(found) == version else None
+            commits.append((body, mark or _hash(body)))
+        return commits if version is None or before + len(commits) == version else None
 
     def _present(self, ref: TableRef, version: int, known: Known) -> Mapping[int, str] | None:
-        """The commits of an object store that tell whether a version is the one that is known, and those after it."""
+        """Return the marks of a version's commit and of those after it; None on a local disk."""
         return None if self._storage.is_local else self._listed(ref, version - (known.under is not None))
 
     def _has(self, ref: TableRef, version: int, known: Known, present: Mapping[int, str] | None) -> bool:
-        """True if the log has what is known to be in it."""
+        """True if the log still has the commits that are known."""
         if known.mark != self._mark(ref, version, present):
             return False
         return known.under is None or known.under == self._mark(ref, version - 1, present)
 
     def _mark(self, ref: TableRef, version: int, present: Mapping[int, str] | None = None) -> str | None:
-        """What tells the commit of a version from any other: another table may have come to the place, with as many versions."""
+        """Return the identity of a version's commit; None if the log lacks it.
+
+        Another table with as many versions may have taken the same location.
+        """
         if not self._storage.is_local:
             return (self._listed(ref, version) if present is None else present).get(version)
         body = self._storage.read_at(ref.location, entry(version))
         return None if body is None else _hash(body)
 
     def _listed(self, ref: TableRef, version: int) -> dict[int, str]:
-        """The commits from a version on, each with its entity tag, by one listing."""
-        found = {}
+        """Return the entity tags of the commits from a version on, by one listing."""
+        tags = {}
         for key in self._storage.keys(ref.location, LOG, after=entry(version).removesuffix(".json")):
             name = _COMMIT.search(key["path"])
             if name and key["e_tag"]:
-                found[int(name[1])] = str(key["e_tag"])
-        return found
+                tags[int(name[1])] = str(key["e_tag"])
+        return tags
 
 
 def moved(handle: DeltaTable | None, version: int) -> DeltaTable | None:
-    """A handle that is nobody else's, moved forward to a version; None where it cannot be."""
+    """Return an exclusive handle advanced to a version; None if that is not possible."""
     if handle is not None and handle.version() < version:
         with suppress(DeltaError):
             handle.update_incremental()
@@ -290,5 +325,5 @@ def _hash(body: bytes) -> str:
 
 
 def known_of(snapshot: Snapshot) -> Known | None:
-    """What is known beside a snapshot; None where it was opened for itself."""
+    """Return the known state of a snapshot; None if it was opened on its own."""
     return snapshot.opened.known if isinstance(snapshot.opened, Opened) else None

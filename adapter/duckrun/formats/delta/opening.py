@@ -1,4 +1,4 @@
-"""A table opened by deltalake, with errors that say which table, and what to do."""
+"""Opening of tables by deltalake, with errors that name the table and a remedy."""
 
 from __future__ import annotations
 
@@ -21,14 +21,21 @@ if TYPE_CHECKING:
 
 
 def opened(form: DeltaFormat, ref: TableRef, version: int | None = None) -> DeltaTable:
-    """A handle of a table at a version, or of its newest. Raises TableNotFound, VersionNotReadable, UnsupportedFeature, StorageError."""
+    """Return a handle of a table at a version, or at its newest.
+
+    Raises:
+        TableNotFound: There is no table.
+        VersionNotReadable: The log lacks the version.
+        UnsupportedFeature: The table has a feature that cannot be read.
+        StorageError: The storage fails, or a log file is damaged.
+    """
     try:
         return _opened(form, ref, version)
     except TableNotFoundError:
         if version is not None and form.exists(ref):
             raise _unreadable(form, ref, version) from None
         raise TableNotFound(_why_no_table(form, ref)) from None
-    except BaseException as error:
+    except BaseException as error:  # a panic of delta_rs is no Exception
         if not (isinstance(error, DeltaError | OSError | ValueError) or panicked(error)):
             raise
         if version is not None:
@@ -37,16 +44,17 @@ def opened(form: DeltaFormat, ref: TableRef, version: int | None = None) -> Delt
                 raise _unreadable(form, ref, version) from error
         if (feature := refused_feature(str(error))) is not None:
             raise UnsupportedFeature(
-                f"Table {ref} at {ref.location} has the {feature}, which neither engine of this release can read: nothing "
-                "was read or written. Read it with the engine that made it, or let that one take the feature out "
-                "(ALTER TABLE … DROP FEATURE …)."
+                f"Table {ref} at {ref.location} has the {feature}, which neither engine of this release can read: "
+                "nothing was read or written. Read it with the engine that made it, or let that one take the feature "
+                "out (ALTER TABLE … DROP FEATURE …)."
             ) from error
-        told, what = form.storage.redacted(error), f"Cannot open table {ref} at {ref.location}"
+        # The original error may contain credentials, so it is not chained.
+        redacted, what = form.storage.redacted(error), f"Cannot open table {ref} at {ref.location}"
         if form.storage.is_local and Path(ref.location).is_file():
             raise StorageError(f"{what}: that is a file, and not the folder of a table.") from None
-        raise storage_error(told, what) or StorageError(
-            f"{what}: {said(told)}. Nothing was read or written. If a file of its log is missing or damaged, put it back from a copy; "
-            "else check that the location and the storage_options are right."
+        raise storage_error(redacted, what) or StorageError(
+            f"{what}: {said(redacted)}. Nothing was read or written. If a file of its log is missing or damaged, put "
+            "it back from a copy; else check that the location and the storage_options are right."
         ) from None
 
 

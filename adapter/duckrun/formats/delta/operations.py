@@ -1,7 +1,8 @@
-"""What a commit says of itself: its operation with parameters, and metrics, by the names of Delta's own tools.
+"""Description of a commit in its log entry: operation, parameters, and metrics.
 
-History, DESCRIBE HISTORY and whoever watches a table know operations by these words; all values are texts, lists and
-conditions as JSON. Source: Delta protocol, Commit Provenance Information; the names are those of delta-spark.
+History, DESCRIBE HISTORY and monitoring know operations by these names. All values are text; lists
+and conditions are JSON.
+Source: Delta protocol, Commit Provenance Information; the names are those of delta-spark.
 """
 
 from __future__ import annotations
@@ -41,14 +42,14 @@ from duckrun.values.tables import (
 
 @dataclass(frozen=True)
 class Operation:
-    """``WRITE``, ``MERGE``, ``DELETE`` …, and what was asked."""
+    """Operation of a commit (``WRITE``, ``MERGE``, ``DELETE`` …) and its parameters."""
 
     name: str
     parameters: Mapping[str, str] = field(default_factory=dict)
 
 
 def operation_of(new: NewCommit, snapshot: Snapshot | None) -> Operation:
-    """What the log says that a commit did."""
+    """Return the operation of a commit for its log entry."""
     match new.spec:
         case None:
             return Operation("SET TBLPROPERTIES")
@@ -74,30 +75,30 @@ def listed(values: Sequence[str]) -> str:
 
 
 def _write(mode: str, partition_by: Sequence[str], predicate: str | None = None) -> Operation:
-    """Whole rows, added (``Append``) or in place of others (``Overwrite``)."""
+    """Return the operation of rows that are appended, or that replace others (``Overwrite``)."""
     parameters = {"mode": mode, "partitionBy": listed(partition_by)}
     return Operation("WRITE", parameters if predicate is None else {**parameters, "predicate": predicate})
 
 
 def _created(definition: TableDefinition, name: str) -> Operation:
-    """A table made by a statement or with its first rows."""
+    """Return the operation of a table created by a statement or with its first rows."""
     parameters = {
         "isManaged": "false",
         "partitionBy": listed(definition.partition_columns),
         "properties": json.dumps(dict(definition.properties), ensure_ascii=False),
     }
-    said = {} if definition.description is None else {"description": definition.description}
-    return Operation(name, {**parameters, **said})
+    described = {} if definition.description is None else {"description": definition.description}
+    return Operation(name, {**parameters, **described})
 
 
 def _changed(spec: RowSpec, partition_by: Sequence[str]) -> Operation:
-    """The operation of a spec on a table that is there."""
+    """Return the operation of a spec on an existing table."""
     match spec:
         case WriteSpec():
             mode = "Append" if spec.mode in ("append", "safeappend") else "Overwrite"
             if spec.mode == "replace" and spec.predicate is None:
-                found = _write(mode, partition_by)
-                return Operation(found.name, {**found.parameters, "isDynamicPartitionOverwrite": "true"})
+                write = _write(mode, partition_by)
+                return Operation(write.name, {**write.parameters, "isDynamicPartitionOverwrite": "true"})
             return _write(mode, partition_by, spec.predicate)
         case MergeSpec():
             return _merge(spec)
@@ -123,20 +124,20 @@ def _merge(spec: MergeSpec) -> Operation:
     clauses: dict[str, list[dict[str, str]]] = {"matched": [], "not_matched": [], "not_matched_by_source": []}
     for clause in spec.clauses:
         kind, _, action = clause.kind.rpartition("_")
-        said = (
+        described = (
             {"actionType": action}
             if clause.condition is None
             else {"predicate": clause.condition, "actionType": action}
         )
-        clauses[kind].append(said)
+        clauses[kind].append(described)
     on = _keys(spec.keys, spec.compared) + ([f"({spec.on})"] if spec.on else [])
     return _merged(" AND ".join(on), *clauses.values())
 
 
 def _merged(on: str, *clauses: Sequence[Mapping[str, str]]) -> Operation:
     names = ("matchedPredicates", "notMatchedPredicates", "notMatchedBySourcePredicates")
-    said = {name: json.dumps(found, ensure_ascii=False) for name, found in zip(names, clauses, strict=True)}
-    return Operation("MERGE", {"predicate": json.dumps([on], ensure_ascii=False), **said})
+    predicates = {name: json.dumps(clause, ensure_ascii=False) for name, clause in zip(names, clauses, strict=True)}
+    return Operation("MERGE", {"predicate": json.dumps([on], ensure_ascii=False), **predicates})
 
 
 def restore(version: int) -> Operation:
@@ -162,7 +163,7 @@ def metrics(
     returns: Sequence[Mapping[str, Any]] = (),
     marks: Sequence[Marked] = (),
 ) -> dict[str, str]:
-    """What an operation did, by the names that Delta's own tools give it; what is not known is left out."""
+    """Return the metrics of an operation by Delta's own names, without unknown ones."""
     inserted, updated, deleted = rows
     written, before = counted_rows(adds), counted_rows(removes)
     copied = None
@@ -171,41 +172,42 @@ def metrics(
     added, removed = len(adds), len(removes)
     added_bytes, removed_bytes = sum(f.size for f in adds), sum(f.size for f in removes)
     files: dict[str, int | None] = {
-        "numAddedFiles": added, "numRemovedFiles": removed, "numAddedBytes": added_bytes, "numRemovedBytes": removed_bytes,
+        "numAddedFiles": added, "numRemovedFiles": removed,
+        "numAddedBytes": added_bytes, "numRemovedBytes": removed_bytes,
     }  # fmt: skip
-    found: dict[str, int | None]
+    figures: dict[str, int | None]
     if operation == "MERGE":
-        found = {
+        figures = {
             "numTargetRowsInserted": inserted, "numTargetRowsUpdated": updated, "numTargetRowsDeleted": deleted,
             "numTargetRowsCopied": copied or 0, "numOutputRows": written,
             "numTargetFilesAdded": added, "numTargetFilesRemoved": removed,
             "numTargetBytesAdded": added_bytes, "numTargetBytesRemoved": removed_bytes,
         }  # fmt: skip
     elif operation == "UPDATE":
-        found = {"numUpdatedRows": updated, "numCopiedRows": copied or 0, **files}
+        figures = {"numUpdatedRows": updated, "numCopiedRows": copied or 0, **files}
     elif operation == "DELETE":
-        found = {"numDeletedRows": before if deleted is None else deleted, "numCopiedRows": copied or 0, **files}
+        figures = {"numDeletedRows": before if deleted is None else deleted, "numCopiedRows": copied or 0, **files}
     elif operation in ("OPTIMIZE", "REORG"):
-        found = files
+        figures = files
     elif operation == "RESTORE":
-        found = {
+        figures = {
             "numRestoredFiles": len(returns), "restoredFilesSize": sum(add["size"] for add in returns),
             "numRemovedFiles": removed, "removedFilesSize": removed_bytes,
         }  # fmt: skip
     elif not adds and not removes:
-        found = {}
+        figures = {}
     else:
-        found = {"numFiles": added, "numOutputRows": written, "numOutputBytes": added_bytes}
+        figures = {"numFiles": added, "numOutputRows": written, "numOutputBytes": added_bytes}
         if removes:
-            found |= {
+            figures |= {
                 "numRemovedFiles": removed, "numRemovedBytes": removed_bytes,
                 "numCopiedRows": copied, "numDeletedRows": deleted,
             }  # fmt: skip
     if marks:
         target = "Target" if operation == "MERGE" else ""
         again = sum(mark.file.deletion_vector for mark in marks)
-        found |= {
+        figures |= {
             f"num{target}DeletionVectorsAdded": len(marks) - again, f"num{target}DeletionVectorsUpdated": again,
             f"num{target}DeletionVectorsRemoved": sum(file.deletion_vector for file in removes),
         }  # fmt: skip
-    return {name: str(value) for name, value in found.items() if value is not None}
+    return {name: str(value) for name, value in figures.items() if value is not None}

@@ -1,4 +1,4 @@
-"""The table properties that a commit of ours sets: their names, their values, and the features that they need.
+"""Table properties that Duckrun sets: names, values, and required table features.
 
 Source: Delta protocol, Table Features; Delta documentation, Table properties reference.
 """
@@ -18,7 +18,10 @@ from duckrun.values.tables import SORT_BY, sort_order
 
 CHECK = "delta.constraints."
 GIVEN = "duckrun.constraints"
-"""The table property that says, as JSON, which constraints a write gave the table: another one may give others."""
+"""Table property with the names of constraints that a write set, as JSON.
+
+The next such write may replace these constraints.
+"""
 VECTORS = "delta.enableDeletionVectors"
 WIDENING, TYPE_CHANGES = "delta.enableTypeWidening", "delta.typeChanges"
 FEATURES_OF: dict[str, frozenset[str]] = {
@@ -29,7 +32,7 @@ FEATURES_OF: dict[str, frozenset[str]] = {
     in_commit.ENABLED: frozenset({in_commit.FEATURE}),
     WIDENING: frozenset({"typeWidening"}),
 }
-"""Property that is true or false -> the features that it needs."""
+"""Boolean property -> required table features."""
 WORDS_OF = {
     "delta.enableChangeDataFeed": "the change data feed",
     VECTORS: "deletion vectors",
@@ -38,18 +41,24 @@ WORDS_OF = {
     WIDENING: "type widening",
     mapping.MODE: "column mapping",
 }
-"""Property -> the feature that it turns on, in words."""
+"""Property -> the feature that it enables, for messages."""
 CHECKPOINTS = "delta.checkpointPolicy"
 _SPECIAL = {
     mapping.MODE: r"none|name|id",
     CHECKPOINTS: r"classic|v2",
     **dict.fromkeys((row_tracking.ENABLED, in_commit.ENABLED, WIDENING), r"true|false"),
 }
-"""Those that say how files and commits are written: in Spark's own statements Spark gives them to a table."""
+"""Properties that define how files and commits are written.
+
+In Spark's own statements, Spark sets them.
+"""
 _KEPT = frozenset(
     {mapping.MAX_ID, row_tracking.ROW_ID, row_tracking.ROW_COMMIT, in_commit.VERSION, in_commit.TIMESTAMP}
 )
-"""Those that say what a table's commits did: wrong ones give columns one number, or rows one id."""
+"""Properties that record results of commits.
+
+Wrong ones would give two columns one id, or two rows.
+"""
 PLAIN = {
     **dict.fromkeys(FEATURES_OF, r"true|false"),
     **_SPECIAL,
@@ -67,12 +76,15 @@ PLAIN = {
     "delta.deletedFileRetentionDuration": r"interval .+",
     "delta.setTransactionRetentionDuration": r"interval .+",
 }
-"""Delta's properties that a commit of ours may set, and their values; any other may ask for more than metadata."""
+"""Delta properties that Duckrun may set, with a pattern of their values.
+
+Any other may require more than metadata.
+"""
 _NAMES = {name.lower(): name for name in (*PLAIN, *_KEPT, *VERSIONS, *(FEATURE + name for name in WRITTEN))}
 
 
 def canonical(name: str) -> str:
-    """The name of a property as Delta spells it; Spark takes Delta's own names in any letter case.
+    """Return Delta's spelling of a property name. Spark ignores the case of Delta's names.
 
     >>> canonical("DELTA.appendonly"), canonical("Delta.New"), canonical("Owner")
     ('delta.appendOnly', 'delta.New', 'Owner')
@@ -87,9 +99,10 @@ def canonical(name: str) -> str:
 
 
 def with_canonical_names(properties: Mapping[str, Any]) -> dict[str, Any]:
-    """Properties under the names that Delta has for them.
+    """Return properties under Delta's spelling of their names.
 
-    Raises InvalidConfig for one that is named twice with two values, and for versions that Delta does not have.
+    Raises:
+        InvalidConfig: One property has two values under two spellings.
     """
     named: dict[str, Any] = {}
     for name, value in properties.items():
@@ -102,11 +115,20 @@ def with_canonical_names(properties: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def checks_of(properties: Mapping[str, str]) -> dict[str, str]:
-    """The CHECK constraints among table properties: name -> Spark SQL. Source: Delta protocol, CHECK Constraints."""
+    """Return the CHECK constraints among table properties: name -> Spark SQL.
+
+    Source: Delta protocol, CHECK Constraints.
+    """
     return {key.removeprefix(CHECK): text for key, text in properties.items() if key.startswith(CHECK)}
 
 
 def property_value(name: str, value: Any) -> str:
+    """Return the text of a property's value.
+
+    Raises:
+        InvalidConfig: The value is invalid, or the property must not be set by hand.
+        UnsupportedFeature: The property may require more than metadata.
+    """
     text = str(value).lower() if isinstance(value, bool) else str(value)
     if name.startswith(CHECK):
         raise InvalidConfig(f"{name} is a constraint: add it as one, so that the rows are checked.")
@@ -131,7 +153,11 @@ def property_value(name: str, value: Any) -> str:
 
 
 def special_properties(properties: Mapping[str, str]) -> dict[str, str]:
-    """Those that ask for more of a table than metadata. Raises InvalidConfig for protocol versions that Delta does not have."""
+    """Return the properties that require more than metadata.
+
+    Raises:
+        InvalidConfig: A protocol version does not exist.
+    """
     versions_in(properties)
     metadata = PLAIN.keys() - _SPECIAL.keys()
     return {

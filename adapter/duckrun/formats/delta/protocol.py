@@ -1,4 +1,4 @@
-"""The ``protocol`` action of a table: which features its readers and writers must know.
+"""The ``protocol`` action of a table: features that its readers and writers must know.
 
 Source: Delta protocol, Protocol Evolution, Table Features.
 """
@@ -22,7 +22,10 @@ _LEGACY: dict[int, set[str]] = {
     6: {"identityColumns"},
 }
 _LISTED = {"columnMapping", "identityColumns"}
-"""Features that a table lists by name: the version that stands for one of them stands for generated columns and more besides."""
+"""Features that a table always lists by name.
+
+A legacy writer version for one of them would also imply generated columns and more.
+"""
 _READ_TOO = {
     "timestampNtz",
     "deletionVectors",
@@ -32,41 +35,47 @@ _READ_TOO = {
     "typeWidening",
     "variantType",
 }
-"""The features that readers must know too."""
+"""Features that readers must know, too."""
 _GENERATED, _IDENTITY = b"delta.generationExpression", b"delta.identity.start"
 
 FEATURE = "delta.feature."
 VERSIONS = ("delta.minReaderVersion", "delta.minWriterVersion")
 WRITTEN = frozenset({
-    "appendOnly", "invariants", "checkConstraints", "timestampNtz", "changeDataFeed", "deletionVectors", "columnMapping",
-    "inCommitTimestamp", "v2Checkpoint", "vacuumProtocolCheck", "rowTracking", "domainMetadata",
+    "appendOnly", "invariants", "checkConstraints", "timestampNtz", "changeDataFeed", "deletionVectors",
+    "columnMapping", "inCommitTimestamp", "v2Checkpoint", "vacuumProtocolCheck", "rowTracking", "domainMetadata",
     "generatedColumns", "identityColumns", "allowColumnDefaults", "typeWidening", "clustering", "variantType",
 })  # fmt: skip
-"""The features of a table that a write of ours keeps."""
+"""Table features that Duckrun's writes preserve."""
 PREVIEWS = frozenset({"typeWidening-preview", "variantType-preview"})
-"""Two of these under the names that they had at first, which a write keeps too: the table gets no other name beside, and no new table gets these."""
+"""Old names of two of these features, which writes preserve, too.
+
+A table with an old name gets no new name beside it, and no new table gets an old name.
+"""
 OF_ROWS = frozenset({
     "appendOnly", "invariants", "checkConstraints", "timestampNtz", "changeDataFeed", "deletionVectors",
     "inCommitTimestamp", "v2Checkpoint", "vacuumProtocolCheck",
 })  # fmt: skip
-"""Those with which the files of a table are rows in columns and no more."""
+"""Features that leave the files of a table as rows in columns and no more."""
 BY_DELTALAKE = frozenset({
-    "appendOnly", "invariants", "checkConstraints", "timestampNtz", "changeDataFeed", "columnMapping", "deletionVectors",
+    "appendOnly", "invariants", "checkConstraints", "timestampNtz", "changeDataFeed", "columnMapping",
+    "deletionVectors",
 })  # fmt: skip
-"""Those that deltalake keeps as well."""
+"""Features that deltalake preserves as well."""
 
 
 def asked_of(properties: Mapping[str, str]) -> tuple[frozenset[str], tuple[int, int], dict[str, str]]:
-    """The features and the versions of readers and writers that properties ask for, and the other properties.
+    """Return the features and protocol versions that properties request, and the other properties.
 
-    Raises UnsupportedFeature for a feature that our writes would not keep, InvalidConfig for versions that Delta does not have.
+    Raises:
+        UnsupportedFeature: Duckrun's writes would not preserve a feature.
+        InvalidConfig: A protocol version or a feature's value does not exist.
     """
     rest = {key: value for key, value in properties.items() if not key.startswith(FEATURE) and key not in VERSIONS}
     features = frozenset(key.removeprefix(FEATURE) for key in properties if key.startswith(FEATURE))
     if unknown := sorted(features - WRITTEN):
         raise UnsupportedFeature(
-            f"the table feature {', '.join(unknown)} ({FEATURE}{unknown[0]}) is none that the duckdb engine writes, which are "
-            f"{', '.join(sorted(WRITTEN))}. Run this with engine: spark"
+            f"the table feature {', '.join(unknown)} ({FEATURE}{unknown[0]}) is none that the duckdb engine writes, "
+            f"which are {', '.join(sorted(WRITTEN))}. Run this with engine: spark"
         )
     for name in features:
         if str(properties[FEATURE + name]).lower() not in ("supported", "enabled"):
@@ -78,21 +87,25 @@ def asked_of(properties: Mapping[str, str]) -> tuple[frozenset[str], tuple[int, 
 
 
 def versions_in(properties: Mapping[str, Any]) -> tuple[int, int]:
-    """The versions of readers and writers that properties name, else 1. Raises InvalidConfig for those that Delta does not have.
+    """Return the protocol versions of readers and writers in properties; 1 if not given.
 
     Source: Delta protocol, Protocol Evolution.
+
+    Raises:
+        InvalidConfig: A version does not exist.
     """
     texts = [str(properties.get(key, 1)).strip() for key in VERSIONS]
     reader, writer = (int(text) if re.fullmatch(r"[0-9]{1,9}", text) else 0 for text in texts)
     if not 1 <= reader <= 3 or not 1 <= writer <= 7 or (reader == 3 and writer < 7):
         named = ", ".join(f"{key} = {properties[key]}" for key in VERSIONS if key in properties)
         raise InvalidConfig(
-            f"{named}: readers have the versions 1 to 3, writers 1 to 7, and version 3 of readers goes with 7 of writers: name both"
+            f"{named}: readers have the versions 1 to 3, writers 1 to 7, and version 3 of readers goes with 7 of "
+            "writers: name both"
         )
     return reader, writer
 
 
-# What Delta Kernel, by which every snapshot is opened, says of a table that it cannot read.
+# Messages of Delta Kernel, which opens every snapshot, about tables that it cannot read.
 _REFUSALS = (
     (re.compile(r"Feature '([^']+)' is not supported"), "table feature {}"),
     (re.compile(r"(catalog)-managed table"), "table feature catalogManaged"),
@@ -101,29 +114,32 @@ _REFUSALS = (
 
 
 def refused_feature(error: str) -> str | None:
-    """The feature for which a table was not opened, in words; None where the error is another.
+    """Return the feature that prevented a table from being opened; None for another error.
 
     >>> refused_feature("Kernel error: Unsupported: Feature 'geospatial' is not supported")
     'table feature geospatial'
     """
     for pattern, words in _REFUSALS:
-        if found := pattern.search(error):
-            return words.format(found[1])
+        if match := pattern.search(error):
+            return words.format(match[1])
     return f"table feature of this error ({error.rstrip('.')})" if "feature" in error.lower() else None
 
 
 def unlisted(schema: pa.Schema, properties: Mapping[str, str]) -> set[str]:
-    """The writer features that a table uses by what its columns and properties say. A protocol before version 7 lists none."""
+    """Return the writer features that a table's columns and properties imply.
+
+    A protocol before version 7 lists none.
+    """
     keys = {key for column in schema for key in column.metadata or {}}
-    found = {"columnMapping"} if properties.get("delta.columnMapping.mode", "none") != "none" else set()
-    found |= {"generatedColumns"} if _GENERATED in keys else set()
-    found |= {"identityColumns"} if _IDENTITY in keys else set()
-    return found | ({"invariants of columns"} if b"delta.invariants" in keys else set())
+    features = {"columnMapping"} if properties.get("delta.columnMapping.mode", "none") != "none" else set()
+    features |= {"generatedColumns"} if _GENERATED in keys else set()
+    features |= {"identityColumns"} if _IDENTITY in keys else set()
+    return features | ({"invariants of columns"} if b"delta.invariants" in keys else set())
 
 
 @dataclass(frozen=True)
 class Protocol:
-    """The ``protocol`` action of a table, as a value."""
+    """The ``protocol`` action of a table as a value."""
 
     reader: int = 1
     writer: int = 2
@@ -131,13 +147,16 @@ class Protocol:
     writer_features: frozenset[str] = frozenset()
 
     def present(self) -> set[str]:
-        """The writer features that hold, those that an older version stands for included."""
+        """Return the active writer features, including those that a legacy version implies."""
         if self.writer >= 7:
             return set(self.writer_features)
         return {name for version, names in _LEGACY.items() if version <= self.writer for name in names}
 
     def supporting(self, features: set[str]) -> Protocol:
-        """This protocol with some features: the same object where it has them, a legacy version where one will do."""
+        """Return this protocol with more features.
+
+        It is the same object if it has them, and a legacy version if one suffices.
+        """
         present = self.present()
         missing = {name for name in features - present if f"{name}-preview" not in present}
         if not missing:
@@ -147,7 +166,7 @@ class Protocol:
             return replace(self, writer=max(level[name] for name in missing))
         writer_features = present | missing
         read = writer_features & _READ_TOO
-        # A reader of version 2 knows column mapping and nothing else.
+        # A reader of version 2 only knows column mapping.
         reader = max(self.reader, 3 if read - {"columnMapping"} else 2 if read else 1)
         return Protocol(
             reader,
@@ -157,7 +176,10 @@ class Protocol:
         )
 
     def at_least(self, reader: int, writer: int) -> Protocol:
-        """This protocol with versions that are no lower; from 3 and 7 on it lists the features that the old ones stood for."""
+        """Return this protocol with versions that are no lower.
+
+        From versions 3 and 7 on, it lists the features that the legacy versions implied.
+        """
         reader, writer = max(reader, self.reader), max(writer, self.writer)
         if (reader, writer) == (self.reader, self.writer):
             return self
@@ -168,9 +190,9 @@ class Protocol:
         return Protocol(reader, writer, readers if reader == 3 else frozenset(), features)
 
     def action(self) -> dict[str, Any]:
-        found: dict[str, Any] = {"minReaderVersion": self.reader, "minWriterVersion": self.writer}
+        protocol: dict[str, Any] = {"minReaderVersion": self.reader, "minWriterVersion": self.writer}
         if self.reader >= 3:
-            found["readerFeatures"] = sorted(self.reader_features)
+            protocol["readerFeatures"] = sorted(self.reader_features)
         if self.writer >= 7:
-            found["writerFeatures"] = sorted(self.writer_features)
-        return found
+            protocol["writerFeatures"] = sorted(self.writer_features)
+        return protocol

@@ -1,7 +1,8 @@
-"""Commits that landed in another table's log: theirs was dropped and created again while they were written.
+"""Commits that landed in another table's log.
 
-A writer puts its entry at a place, and not into a table: the log there takes any entry of a number that it lacks. So each commit looks
-afterwards whether the log still is the one that it began from, and takes out an entry that landed elsewhere.
+Their table was dropped and created again during the write. An entry is written to a path, not to a
+table, and that log accepts any entry with a number that it lacks. So each commit checks afterwards
+that the log is still the one it started from. It removes an entry that landed elsewhere.
 """
 
 from __future__ import annotations
@@ -21,16 +22,16 @@ if TYPE_CHECKING:
 
 
 def check_landed(form: DeltaFormat, snapshot: Snapshot | None, version: int | None, commit_id: str) -> None:
-    """Raise CommitConflict for a commit that was made while its table was dropped, after taking it out of the log that it landed in.
+    """Raise CommitConflict if a commit's table was dropped meanwhile, after removing the entry.
 
     Args:
-        form: The tables' format.
-        snapshot: The table that the commit began from; None of a new one.
-        version: The commit's version; None if no commit was seen after the snapshot's.
-        commit_id: Tells the commit from those of others: its ``txnId``, or the token in its note.
+        form: Format of the table.
+        snapshot: Version that the commit started from; None for a new table.
+        version: Version of the commit; None if no commit was seen after the snapshot's.
+        commit_id: Identity of the commit: its ``txnId``, or the token in its note.
 
     Raises:
-        CommitConflict: The message says what is left of the commit.
+        CommitConflict: The message tells what is left of the commit.
     """
     if snapshot is None or form.newest.has(snapshot):
         return
@@ -47,8 +48,8 @@ def check_landed(form: DeltaFormat, snapshot: Snapshot | None, version: int | No
             form.storage.remove_files(ref.location, [entry(version)])
         left = "Nothing of it is left"
     raise CommitConflict(
-        f"Table {ref} was dropped while this write from its version {snapshot.version} ran, and what is there now is another table or "
-        f"none. {left}. Run it again."
+        f"Table {ref} was dropped while this write from its version {snapshot.version} ran, and what is there now is "
+        f"another table or none. {left}. Run it again."
     )
 
 
@@ -56,8 +57,8 @@ def _is_another_table(snapshot: Snapshot) -> bool:
     pin = snapshot.pin
     assert pin is not None, "tables of this format have versions of their own"
     try:
-        with suppress(VersionNotReadable):  # cleaned up
-            # Not the newest version: a commit may have brought the old table's definition, and its id with it.
+        with suppress(VersionNotReadable):  # the log was cleaned up
+            # Not the newest version: a commit may have brought the old definition, with its id.
             return pin.find(pin.version, None).table_id != pin.table_id
         pin.check("")
     except (VersionNotReadable, TableNotFound):
@@ -66,7 +67,7 @@ def _is_another_table(snapshot: Snapshot) -> bool:
 
 
 def _follows(form: DeltaFormat, ref: TableRef, version: int) -> bool:
-    """True if an entry stands behind another one, or behind a checkpoint."""
+    """True if an entry follows another one, or a checkpoint."""
     names = {key["path"] for key in form.storage.keys(ref.location, LOG)}
     return entry(version - 1) in names or newest_whole(names, version - 1, version)[0] >= 0
 
@@ -76,7 +77,7 @@ def _is(actions: CommitActions, commit_id: str) -> bool:
 
 
 def _landed(form: DeltaFormat, ref: TableRef, version: int | None, commit_id: str) -> int | None:
-    """The version at which the commit is in the log that is there now; None where it is not."""
+    """Return the version of the commit in the current log; None if it is not there."""
     if version is None:
         newest = form.latest_version(ref)
         log = () if newest is None else form.actions_back(ref, newest)
@@ -86,7 +87,7 @@ def _landed(form: DeltaFormat, ref: TableRef, version: int | None, commit_id: st
 
 
 def _taken_back(form: DeltaFormat, ref: TableRef, version: int) -> str:
-    """Make the table what it was before a version, if that is its newest. What has become of the version."""
+    """Roll back a version if it is the newest; return a sentence about the result."""
     before = version - 1
     try:
         now = form.snapshot(ref)
@@ -98,4 +99,7 @@ def _taken_back(form: DeltaFormat, ref: TableRef, version: int) -> str:
         why = f"version {now.version} stands on it"
     except (DuckrunError, CommitTaken) as error:
         why = str(error)
-    return f"It landed in the new table as version {version}, and is not taken back: {why}. Restore version {before} to take it out"
+    return (
+        f"It landed in the new table as version {version}, and is not taken back: {why}. "
+        f"Restore version {before} to take it out"
+    )

@@ -1,5 +1,6 @@
-"""An older version made the newest again by a commit of ours: deltalake's spells paths in another way, and knows fewer features.
+"""Restore of an older version by a commit of Duckrun.
 
+deltalake's restore spells paths differently and knows fewer features.
 Source: Delta protocol, Add File and Remove File.
 """
 
@@ -14,9 +15,9 @@ from duckrun.formats.commits import NewCommit
 from duckrun.formats.delta import computed, mapping
 from duckrun.formats.delta.adds import adds_of
 from duckrun.formats.delta.commit import write_commit
-from duckrun.formats.delta.data_paths import spelled
 from duckrun.formats.delta.operations import restore as operation
 from duckrun.values.data_files import is_absolute, place
+from duckrun.values.data_paths import spelled
 from duckrun.values.rows import AppTransaction, ScanFile
 from duckrun.values.snapshot import Snapshot
 from duckrun.values.tables import RestoreSpec
@@ -27,11 +28,17 @@ if TYPE_CHECKING:
 
 
 def restore(form: DeltaFormat, now: Snapshot, version: int, note: dict[str, Any], app: AppTransaction | None) -> int:
-    """The version committed. Raises VersionNotReadable where a file is gone, UnsupportedFeature, CommitTaken."""
+    """Restore a version and return the new one.
+
+    Raises:
+        VersionNotReadable: A file of the version is gone.
+        UnsupportedFeature: The log lacks an action, or the table has an unknown feature.
+        CommitTaken: Another commit took the version.
+    """
     then = form.snapshot(now.ref, version)
-    held, wanted = named(form, now), named(form, then)
-    removes = [file for key, file in held.items() if key not in wanted]
-    missing = [file for key, file in wanted.items() if key not in held]
+    current, wanted = named(form, now), named(form, then)
+    removes = [file for key, file in current.items() if key not in wanted]
+    missing = [file for key, file in wanted.items() if key not in current]
     _refuse_gone(form, now, then, missing)
     added = adds_of(form, then, {spelled(file) for file in missing})
     spec = RestoreSpec(then.version)
@@ -43,7 +50,7 @@ def restore(form: DeltaFormat, now: Snapshot, version: int, note: dict[str, Any]
 
 
 def _with_marks(then: DeltaDefinition, now: DeltaDefinition) -> DeltaDefinition:
-    """A definition in which the highest number that a column ever had does not go back."""
+    """Return a definition whose highest column id does not go back."""
     numbers = [int(each.properties[mapping.MAX_ID]) for each in (then, now) if mapping.MAX_ID in each.properties]
     if not then.is_mapped or not numbers:
         return then
@@ -51,7 +58,7 @@ def _with_marks(then: DeltaDefinition, now: DeltaDefinition) -> DeltaDefinition:
 
 
 def named(form: DeltaFormat, snapshot: Snapshot) -> dict[tuple[str, str], ScanFile]:
-    """The files of a version by what tells them apart: the path as it is spelled, and the deletion vector."""
+    """Return the files of a version by identity: path in the log, and deletion vector."""
     files = snapshot.files()
     vectors = adds_of(form, snapshot, {spelled(file) for file in files if file.deletion_vector})
     return {(spelled(f), str(vectors.get(spelled(f), {}).get("deletionVector"))): f for f in files}
@@ -61,8 +68,8 @@ def _refuse_gone(form: DeltaFormat, now: Snapshot, then: Snapshot, files: list[S
     here = {key["path"] for key in form.storage.keys(now.ref.location)}
     for file in files:
         there = Path(place(now.ref, file)).is_file() if is_absolute(file.path) else file.path in here
-        if not there and "://" not in file.path:
+        if not there and "://" not in file.path:  # files in other stores are not checked
             raise VersionNotReadable(
-                f"Cannot restore table {now.ref} to version {then.version}: its file {file.path} is gone. Files that vacuum removed "
-                "cannot come back; choose a newer version."
+                f"Cannot restore table {now.ref} to version {then.version}: its file {file.path} is gone. Files that "
+                "vacuum removed cannot come back; choose a newer version."
             )

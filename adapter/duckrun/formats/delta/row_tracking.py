@@ -1,8 +1,8 @@
-"""Row tracking: a number of its own for each row, which stays with the row when it moves to another file, and the version at which it
-came or changed.
+"""Row tracking: each row has an id, and the version at which it was added or changed.
 
-Each file has a base number: a row's is that plus its place in the file, unless a column of the file says otherwise. The table's mark
-is the highest number that was ever given. Source: Delta protocol, Row Tracking.
+The id stays when the row moves to another file. Each file has a base row id. A row's id is that
+plus its position in the file, unless a column of the file has it. The table's high-water mark is
+the highest id ever assigned. Source: Delta protocol, Row Tracking.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 from duckrun.errors import StorageError, UnsupportedFeature
 from duckrun.formats.delta.adds import adds_of
-from duckrun.formats.delta.data_paths import decoded, spelled
 from duckrun.formats.delta.dataset import filesystem, footer
 from duckrun.formats.delta.domains import FEATURE as DOMAINS, action_of, domains_of
 from duckrun.formats.delta.log import ROW_TRACKING
 from duckrun.values.data_files import is_absolute
+from duckrun.values.data_paths import decoded, spelled
 from duckrun.values.rows import ScanFile
 from duckrun.values.snapshot import Snapshot, TableRef
 
@@ -35,16 +35,16 @@ FEATURE = "rowTracking"
 FEATURES = frozenset({FEATURE, DOMAINS})
 _MARK = "rowIdHighWaterMark"
 _AT_ONCE = 16
-"""Files that are opened at a time."""
+"""Number of files that are opened at the same time."""
 
 
 def is_tracked(properties: Mapping[str, str]) -> bool:
-    """True if the rows of a table keep their numbers."""
+    """True if a table tracks its rows."""
     return properties.get(ENABLED, "").lower() == "true"
 
 
 def assigned(now: DeltaDefinition) -> DeltaDefinition:
-    """A definition in which a table that tracks its rows has names for the columns of its files that say their numbers."""
+    """Return a definition with names for the columns of row ids, if the table tracks its rows."""
     if not is_tracked(now.properties) or (ROW_ID in now.properties and ROW_COMMIT in now.properties):
         return now
     names = {ROW_ID: f"_row-id-col-{uuid.uuid4()}", ROW_COMMIT: f"_row-commit-version-col-{uuid.uuid4()}"}
@@ -52,7 +52,10 @@ def assigned(now: DeltaDefinition) -> DeltaDefinition:
 
 
 def row_id_columns(snapshot: Snapshot) -> tuple[str, str] | None:
-    """See Format. Source: Delta protocol, Row Tracking (Materialized Row IDs, Materialized Row Commit Versions)."""
+    """See Format.
+
+    Source: Delta protocol, Row Tracking (Materialized Row IDs, Materialized Row Commit Versions).
+    """
     if not is_tracked(snapshot.properties):
         return None
     return (
@@ -62,30 +65,35 @@ def row_id_columns(snapshot: Snapshot) -> tuple[str, str] | None:
 
 
 def first_ids(form: DeltaFormat, snapshot: Snapshot, files: Sequence[ScanFile]) -> list[tuple[int, int]]:
-    """See Format. Raises StorageError for a file that has none, which is against the protocol."""
+    """See Format.
+
+    Raises:
+        StorageError: A file has no base row id, which violates the protocol.
+    """
     adds = adds_of(form, snapshot, {spelled(file) for file in files})
-    found = []
+    ids = []
     for file in files:
         add = adds[spelled(file)]
         if add.get("baseRowId") is None or add.get("defaultRowCommitVersion") is None:
             raise StorageError(
-                f"Table {snapshot.ref} tracks its rows, and its log has no baseRowId of the file {file.path}, with which every file "
-                "of such a table is added (Delta protocol, Row Tracking). Nothing was written. Take the writer to account that added it."
+                f"Table {snapshot.ref} tracks its rows, and its log has no baseRowId of the file {file.path}, with "
+                "which every file of such a table is added (Delta protocol, Row Tracking). Nothing was written. Take "
+                "the writer to account that added it."
             )
-        found.append((int(add["baseRowId"]), int(add["defaultRowCommitVersion"])))
-    return found
+        ids.append((int(add["baseRowId"]), int(add["defaultRowCommitVersion"])))
+    return ids
 
 
 class Numbering:
-    """Numbers for the rows of the files that one commit adds, above all that the table has given."""
+    """Row ids for the files that one commit adds, above all assigned ids."""
 
     def __init__(self, form: DeltaFormat, snapshot: Snapshot | None, version: int) -> None:
         self._version = version
-        said = {} if snapshot is None else domains_of(form, snapshot)
-        self._before = self._mark = int(json.loads(said.get(ROW_TRACKING, "{}")).get(_MARK, -1))
+        domains = {} if snapshot is None else domains_of(form, snapshot)
+        self._before = self._mark = int(json.loads(domains.get(ROW_TRACKING, "{}")).get(_MARK, -1))
 
     def of(self, add: Mapping[str, Any]) -> dict[str, Any]:
-        """An action that adds a file, with the first number of its rows where it has none yet."""
+        """Return the add of a file with a base row id, if it has none yet."""
         if add.get("baseRowId") is not None:
             self._mark = max(self._mark, int(add["baseRowId"]) + _rows_of(add) - 1)
             return {"defaultRowCommitVersion": self._version, **add}
@@ -94,7 +102,7 @@ class Numbering:
         return {**add, "baseRowId": first, "defaultRowCommitVersion": self._version}
 
     def action(self) -> list[dict[str, Any]]:
-        """The action that moves the table's mark; none where it stays."""
+        """Return the action of the new high-water mark; none if it is unchanged."""
         return [] if self._mark == self._before else [action_of(ROW_TRACKING, {_MARK: self._mark})]
 
 
@@ -103,10 +111,14 @@ def _rows_of(add: Mapping[str, Any]) -> int:
 
 
 def counted(form: DeltaFormat, ref: TableRef, adds: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Files that a commit adds, each with its count of rows, after which the numbers of the next one begin: where the log does not have
-    it, as of files that Spark wrote without statistics, the file's own footer has.
+    """Return added files with their numbers of rows, which determine the next base row id.
 
-    Raises UnsupportedFeature for such a file that lies outside of the table's folder, StorageError for one that cannot be opened.
+    If the log lacks a number, as for files that Spark wrote without statistics, it is read from the
+    file's footer.
+
+    Raises:
+        UnsupportedFeature: Such a file lies outside the table's folder.
+        StorageError: Such a file cannot be opened.
     """
     waiting = [add for add in adds if "numRecords" not in json.loads(add.get("stats") or "{}")]
     if not waiting:
@@ -117,8 +129,8 @@ def counted(form: DeltaFormat, ref: TableRef, adds: Sequence[dict[str, Any]]) ->
     def count(file: ScanFile) -> int:
         if is_absolute(file.path):
             raise UnsupportedFeature(
-                f"Table {ref} cannot give its rows ids: the log does not say how many rows the file {file.path} has, which lies elsewhere. "
-                "Nothing was written. Write the table anew first (OPTIMIZE)."
+                f"Table {ref} cannot give its rows ids: the log does not say how many rows the file {file.path} has, "
+                "which lies elsewhere. Nothing was written. Write the table anew first (OPTIMIZE)."
             )
         return int(footer(opened, ref, file).num_rows)
 
@@ -138,6 +150,7 @@ def counted(form: DeltaFormat, ref: TableRef, adds: Sequence[dict[str, Any]]) ->
 
 
 def unnumbered(form: DeltaFormat, snapshot: Snapshot, gone: Iterable[ScanFile]) -> list[dict[str, Any]]:
-    """The actions that added the live files of a table, those that go aside, which have no numbers yet: the table begins to track."""
+    """Return the adds of the live files, except ``gone``, that have no base row id yet."""
+    # The table starts to track its rows with this commit.
     left = {spelled(file) for file in snapshot.files()} - {spelled(file) for file in gone}
     return [add for add in adds_of(form, snapshot, left).values() if add.get("baseRowId") is None]

@@ -1,4 +1,7 @@
-"""The SQL by which DuckDB reads a table at a version: the one place that knows what delta_scan() gets wrong, and what is right instead."""
+"""SQL that DuckDB runs to read a table at a version.
+
+This is the only module that knows the defects of delta_scan() and their workarounds.
+"""
 
 from __future__ import annotations
 
@@ -27,16 +30,19 @@ from duckrun.values.snapshot import Snapshot
 _NUMBER = "file_row_number"
 _FILENAME = "filename"
 _FEW = 200
-"""Files of a table with partitions that are read by their names."""
+"""Maximum number of files of a partitioned table that are read by name."""
 _WIDENED = b"delta.typeChanges"
 _PLAIN = (
-    pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_boolean, pa.types.is_string, pa.types.is_binary,
-    pa.types.is_date, pa.types.is_timestamp, pa.types.is_null,
+    pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_boolean, pa.types.is_string,
+    pa.types.is_binary, pa.types.is_date, pa.types.is_timestamp, pa.types.is_null,
 )  # fmt: skip
 _MOST_DELETED = 1_000_000
-"""Rows that vectors delete of the files that are read by their names: their numbers stand in the text, seven letters each."""
+"""Maximum number of deleted rows in files that are read by name.
+
+The row numbers are part of the SQL text, seven characters each.
+"""
 Deleted = Callable[[Snapshot, Sequence[ScanFile]], Mapping[str, Any]]
-"""The rows that are deleted of some files with vectors, by the paths of these."""
+"""Function that returns the deleted rows of files with deletion vectors, by file path."""
 _SPARKS = re.compile(r"(?:^|/)part-\d{5}-[0-9a-f-]{36}[^/]*\.parquet\Z|" + OURS.pattern)
 
 
@@ -51,10 +57,9 @@ def scan_sql(
     also: Sequence[str] = (),
     deleted: Deleted | None = None,
 ) -> str:
-    """See Format.scan_sql(). With ``row`` the table has no column that is called file_row_number.
-
-    The text is in brackets since delta_scan() by itself offers a column ``rowid``, and a query that reads it ends the instance.
-    """
+    """See Format.scan_sql(). With ``row``, the table has no column named file_row_number."""
+    # The SQL stands in brackets, since bare delta_scan() offers a column ``rowid``. A query that
+    # reads that column crashes the instance.
     schema, legacy, rounded = snapshot.stored_schema, snapshot.legacy(), snapshot.rounded()
     moved = bool(snapshot.partition_columns) and is_mapped(schema)
     place = file
@@ -69,8 +74,9 @@ def scan_sql(
     alone = some is not None and not named and are_plain(snapshot, some, marked=by_vectors, by_any=bool(void))
     if void and not alone:
         raise UnsupportedFeature(
-            f"Table {snapshot.ref}: column {', '.join(void)} is VOID, Spark's type of nothing but NULL, and DuckDB reads such a table only where its "
-            "other columns are of simple types. Run this with engine: spark, or drop the column there (ALTER TABLE … DROP COLUMN)."
+            f"Table {snapshot.ref}: column {', '.join(void)} is VOID, Spark's type of nothing but NULL, and DuckDB "
+            "reads such a table only where its other columns are of simple types. Run this with engine: spark, or "
+            "drop the column there (ALTER TABLE … DROP COLUMN)."
         )
     source = None
     if alone and some is not None:
@@ -90,7 +96,8 @@ def scan_sql(
         source = (
             f"delta_scan({quote_literal(url_of(snapshot.ref.location))}, version => {int(snapshot.version)}{options})"
         )
-    if numbered and not alone:  # the number is no part of *
+    if numbered and not alone:
+        # ``*`` does not include the row number.
         source = f"(SELECT *, {_NUMBER} FROM {source})"
     if files is not None and not alone:
         inside = ", ".join(quote_literal(place_in(snapshot.ref, f)) for f in files) or "NULL"
@@ -112,13 +119,19 @@ def scan_sql(
 
 
 def are_plain(snapshot: Snapshot, files: Sequence[ScanFile], *, marked: bool = True, by_any: bool = False) -> bool:
-    """True if plain read_parquet() gives the rows of some files as the table has them, those aside that vectors delete (``marked``: not
-    too many; else none; ``by_any``: of files of writers that are not known, too, where no moments are in them). delta_scan() opens every file of a version, also where a filter names the few that are asked for.
+    """True if plain read_parquet() returns the table's rows of these files, before deletions.
+
+    delta_scan() opens every file of a version, even if a filter names only a few of them.
+
+    Args:
+        marked: Allow files with deletion vectors, up to a number of deleted rows.
+        by_any: Allow files of unknown writers, if the table has no zoned timestamps.
     """
     schema = snapshot.stored_schema
     stored = [field for field in schema if field.name not in snapshot.partition_columns]
     kinds = [field.type for field in stored]
-    instants = any(pa.types.is_timestamp(kind) and kind.tz is not None for kind in kinds)  # INT96, of older writers
+    # Older writers store zoned timestamps as INT96.
+    instants = any(pa.types.is_timestamp(kind) and kind.tz is not None for kind in kinds)
     writers = OURS if instants else _SPARKS
     return (
         (
@@ -136,30 +149,34 @@ def are_plain(snapshot: Snapshot, files: Sequence[ScanFile], *, marked: bool = T
 
 
 def _in_parts(snapshot: Snapshot) -> Sequence[ScanFile] | None:
-    """The files of a table with partitions; None where these are so many that to ask each for its columns costs more than delta_scan()."""
+    """Return the files of a partitioned table; None if there are too many to read by name."""
     files = snapshot.files()
+    # To name the columns of each file then costs more than delta_scan().
     return files if len(files) <= _FEW else None
 
 
 def _is_free(snapshot: Snapshot) -> bool:
-    """True if no column of the files has the name by which DuckDB calls the file of a row."""
+    """True if no stored column has the name that DuckDB gives to a row's file."""
     return _FILENAME not in {physical(f).lower() for f in snapshot.stored_schema}
 
 
 def _read_parts(snapshot: Snapshot, files: Sequence[ScanFile], place: str) -> str:
-    """The rows of plain files of a table with partitions, in its columns, with the place of each. A filter on partitions is asked before
-    files are opened: so the values lie right on the scan, where DuckDB calls the file by its own name, and the columns are as the log
-    has them.
-    """
+    """Return SQL of the rows of plain files of a partitioned table, with the file of each row."""
+    # DuckDB evaluates a filter on partitions before it opens files. So the values stand directly on
+    # the scan, under DuckDB's own name of the file column. The columns are the log's.
     schema, parts = snapshot.stored_schema, snapshot.partition_columns
-    said = [(quote_literal(physical(f)), quote_literal(sql_type(f.type))) for f in schema if f.name not in parts]
-    columns = ", ".join(f"{name}: {{name: {name}, type: {kind}, default_value: NULL}}" for name, kind in said)
+    columns_of_files = [
+        (quote_literal(physical(f)), quote_literal(sql_type(f.type))) for f in schema if f.name not in parts
+    ]
+    columns = ", ".join(
+        f"{name}: {{name: {name}, type: {kind}, default_value: NULL}}" for name, kind in columns_of_files
+    )
     options = f"schema => MAP {{{columns}}}, hive_partitioning => false, filename => true"
     read = _parquet([literally(place_in(snapshot.ref, f)) for f in files], options)
-    own = [f"{quote_identifier(physical(f))} AS {quote_identifier(f.name)}" for f in schema]
+    selected = [f"{quote_identifier(physical(f))} AS {quote_identifier(f.name)}" for f in schema]
     named = {c: quote_identifier(physical(schema.field(c))) for c in parts}
     valued = _valued(read, snapshot, files, _FILENAME, named)
-    return f"(SELECT {', '.join(own)}, {_FILENAME} AS {quote_identifier(place)} FROM ({valued}))"
+    return f"(SELECT {', '.join(selected)}, {_FILENAME} AS {quote_identifier(place)} FROM ({valued}))"
 
 
 def _read(
@@ -171,8 +188,12 @@ def _read(
     numbered: bool,
     also: Sequence[str],
 ) -> str:
-    """The rows of plain files, in the table's columns, with the place of each; those that no file has, and the partitions, are NULL.
-    ``deleted`` are the rows that are none of the table's any more, by the file's path.
+    """Return SQL of the rows of plain files in the table's columns, with the file of each row.
+
+    Columns that no file has are NULL, and so are the partition columns.
+
+    Args:
+        deleted: Rows to leave out, by file path.
     """
     columns = [f"CAST(NULL AS {sql_type(f.type)}) AS {quote_identifier(physical(f))}" for f in snapshot.stored_schema]
     columns.append(f"CAST(NULL AS VARCHAR) AS {quote_identifier(place)}")
@@ -191,21 +212,21 @@ def _read(
             if f.path in deleted
         )
         rows = f"SELECT place, unnest(from_json(rows, '[\"BIGINT\"]')) AS row FROM (VALUES {gone}) AS said(place, rows)"
-        kept = "*" if numbered else f"* EXCLUDE ({_NUMBER})"
+        columns_of_marked = "*" if numbered else f"* EXCLUDE ({_NUMBER})"
         reads.append(
-            f"SELECT {kept} FROM {_parquet(marked, f'{options}, {_NUMBER} => true')} AS held ANTI JOIN ({rows}) AS gone "
-            f"ON held.{quote_identifier(place)} = gone.place AND held.{_NUMBER} = gone.row"
+            f"SELECT {columns_of_marked} FROM {_parquet(marked, f'{options}, {_NUMBER} => true')} AS held ANTI JOIN "
+            f"({rows}) AS gone ON held.{quote_identifier(place)} = gone.place AND held.{_NUMBER} = gone.row"
         )
-    own = [
+    selected = [
         f"CAST({quote_identifier(physical(f))} AS {sql_type(f.type)}) AS {quote_identifier(f.name)}"
         for f in snapshot.stored_schema
     ]
-    own += [
+    selected += [
         quote_identifier(place),
         *([_NUMBER] * numbered),
         *map(quote_identifier, also),
     ]
-    return f"(SELECT {', '.join(own)} FROM ({' UNION ALL BY NAME '.join(reads)}))"
+    return f"(SELECT {', '.join(selected)} FROM ({' UNION ALL BY NAME '.join(reads)}))"
 
 
 def _parquet(places: Sequence[str], options: str) -> str:
@@ -213,12 +234,12 @@ def _parquet(places: Sequence[str], options: str) -> str:
 
 
 def is_mapped(schema: pa.Schema) -> bool:
-    """True if a column has another name in the files than in the table."""
+    """True if a column has another physical name."""
     return any(physical(field) != field.name for field in schema)
 
 
 def _is_dotted(field: pa.Field) -> bool:
-    """True if a dot is in the name of a column or of a field in it."""
+    """True if the name of a column, or of a field in it, contains a dot."""
     return "." in field.name or holds(field.type, _has_dots)
 
 
@@ -227,27 +248,26 @@ def _has_dots(kind: pa.DataType) -> bool:
 
 
 def _padded(field: pa.Field) -> str | None:
-    """A column of CHAR(n) as Spark reads it; None for any other."""
+    """Return a CHAR(n) column as Spark reads it; None for any other column."""
     value = padded(quote_identifier(field.name), field)
     return None if value is None else f"{value} AS {quote_identifier(field.name)}"
 
 
 def _unseen(name: str) -> str:
-    """A column as the result of an expression that DuckDB does not see through.
+    """Return a column as the result of an expression that DuckDB does not optimize through.
 
-    So no filter and no join asks the log's bounds: where they are rounded, files that hold what is looked for would be left out,
-    and a name with a dot is taken for a field of a struct that is not there.
+    No filter or join then uses the log's bounds of the column.
     """
+    # If the bounds are rounded, DuckDB would skip files with matching rows. It takes a name with a
+    # dot for a field of a struct that does not exist.
     column = quote_identifier(name)
     return f"CASE WHEN {column} IS NULL THEN NULL ELSE {column} END AS {column}"
 
 
 def _with_partitions(source: str, snapshot: Snapshot, files: Sequence[ScanFile], place: str) -> str:
-    """Rows with the partition values of their files.
-
-    delta_scan() looks by the names of the table for where they go among columns that have those of the files: it gives NULL, or
-    the value of another column. https://github.com/duckdb/duckdb-delta/issues/343
-    """
+    """Return SQL of rows with the partition values of their files."""
+    # delta_scan() looks up partition columns by logical names among physical columns. It returns
+    # NULL, or the value of another column. https://github.com/duckdb/duckdb-delta/issues/343
     named = {c: quote_identifier(c) for c in snapshot.partition_columns}
     return f"({_valued(source, snapshot, files, place, named, there=True)})"
 
@@ -261,7 +281,11 @@ def _valued(
     *,
     there: bool = False,
 ) -> str:
-    """SELECT of rows with the partition values of their files, in columns that are ``named`` so."""
+    """Return SQL that adds the partition values of the files.
+
+    Args:
+        named: Name in the SQL of each partition column.
+    """
     kinds = {c: sql_type(snapshot.stored_schema.field(c).type) for c in named}
     values = {
         place_in(snapshot.ref, f): [partition_literal(f.partition_values.get(c), kind) for c, kind in kinds.items()]
@@ -274,7 +298,7 @@ def _valued(
 
 
 def _with_more(source: str, snapshot: Snapshot, files: Sequence[ScanFile], place: str, names: Sequence[str]) -> str:
-    """Numbered rows with more columns of their files, which are none of the table's."""
+    """Return SQL that adds columns of the files which the table lacks to numbered rows."""
     key = quote_identifier(fresh_name(_FILENAME, names))
     columns = ", ".join(f"CAST(NULL AS BIGINT) AS {quote_identifier(name)}" for name in names)
     places = [literally(place_in(snapshot.ref, f)) for f in files]
@@ -288,16 +312,15 @@ def _with_more(source: str, snapshot: Snapshot, files: Sequence[ScanFile], place
 
 
 def _with_lists(source: str, snapshot: Snapshot, files: Sequence[ScanFile], place: str) -> str:
-    """Rows with the lists of their files.
-
-    delta_scan() expects the names by which Parquet lays out a list today: of older layouts it gives lists of NULLs, or ends
-    the instance. read_parquet() knows them.
-    """
+    """Return SQL that takes the lists of the rows from read_parquet()."""
+    # delta_scan() expects today's Parquet layout of lists. For older layouts it returns lists of
+    # NULLs or crashes the instance. read_parquet() knows the older layouts.
     schema, legacy = snapshot.stored_schema, sorted(snapshot.legacy())
     if is_mapped(schema) or any(_is_unclear(schema.field(c).type) for c in legacy):
         raise UnsupportedFeature(
-            f"Table {snapshot.ref} has lists in the layout of older Parquet writers (column {', '.join(legacy)}), and column mapping, moments "
-            "or structs of one field with them, which DuckDB cannot read. Read it with engine: spark, or write it anew there."
+            f"Table {snapshot.ref} has lists in the layout of older Parquet writers (column {', '.join(legacy)}), and "
+            "column mapping, moments or structs of one field with them, which DuckDB cannot read. Read it with "
+            "engine: spark, or write it anew there."
         )
     if not files:
         return source
@@ -307,13 +330,16 @@ def _with_lists(source: str, snapshot: Snapshot, files: Sequence[ScanFile], plac
         f"read_parquet([{places}], union_by_name => true, hive_partitioning => false, {_NUMBER} => true, "
         f"filename => {quote_literal(key)}) AS found"
     )
-    found = {c: f"CAST(found.{quote_identifier(c)} AS {sql_type(schema.field(c).type)})" for c in legacy}
+    lists = {c: f"CAST(found.{quote_identifier(c)} AS {sql_type(schema.field(c).type)})" for c in legacy}
     on = f"found.{quote_identifier(key)}"
-    return _joined(source, snapshot, found, read, place, on, f" AND here.{_NUMBER} = found.{_NUMBER}")
+    return _joined(source, snapshot, lists, read, place, on, f" AND here.{_NUMBER} = found.{_NUMBER}")
 
 
 def _is_unclear(kind: pa.DataType, *, in_map: bool = False) -> bool:
-    """True if read_parquet() may take values of an old layout for something else: a moment's zone, a struct for its one field."""
+    """True if read_parquet() may misread values in a layout of older writers.
+
+    It may ignore the zone of a timestamp, or take a struct for its only field.
+    """
     if pa.types.is_timestamp(kind):
         return kind.tz is not None
     if not pa.types.is_nested(kind):
@@ -327,7 +353,10 @@ def _is_unclear(kind: pa.DataType, *, in_map: bool = False) -> bool:
 def _joined(
     source: str, snapshot: Snapshot, columns: dict[str, str], other: str, place: str, key: str, more: str = ""
 ) -> str:
-    """Rows with some columns from elsewhere, by the file of each. A row whose file is not there is an error, not a NULL."""
+    """Return SQL of rows with some columns replaced from ``other``, matched by file.
+
+    A row whose file is missing there raises an error instead of becoming NULL.
+    """
     here = f"here.{quote_identifier(place)}"
     lost = raising(
         StorageError,

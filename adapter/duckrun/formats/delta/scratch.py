@@ -1,6 +1,7 @@
-"""A Delta table inside the folder of another, which an engine fills, and whose files one commit makes the other's.
+"""Delta table inside the folder of another, invisible to readers.
 
-Readers do not know of it. Delta enforces its definition there and computes statistics.
+An engine fills it, and one commit adopts its files. Delta enforces the definition there and
+computes statistics.
 """
 
 from __future__ import annotations
@@ -16,21 +17,22 @@ from duckrun.errors import CommitUnknown
 from duckrun.formats.commits import NewCommit
 from duckrun.formats.definitions import TableDefinition
 from duckrun.formats.delta.commit import write_commit
-from duckrun.formats.delta.data_paths import decoded
 from duckrun.formats.delta.definition import DeltaDefinition
 from duckrun.formats.delta.log import COPY
 from duckrun.formats.delta.operations import Operation
+from duckrun.values.data_paths import decoded
 from duckrun.values.rows import StagedFile
 from duckrun.values.snapshot import TableRef
 
 if TYPE_CHECKING:
     from duckrun.formats.delta.delta import DeltaFormat
 
+# The copy must have plain data files only, and the engine may replace its rows.
 _NOT_HERE = ("delta.enableDeletionVectors", "delta.enableChangeDataFeed", "delta.appendOnly")
 
 
 class Scratch:
-    """The copy. ``files()`` are what it holds now, as files of the table around it."""
+    """Scratch copy; see ScratchCopy. ``files()`` are its current files, in the owner's folder."""
 
     def __init__(self, form: DeltaFormat, owner: TableRef) -> None:
         self._form = form
@@ -39,18 +41,26 @@ class Scratch:
 
     def create(self, definition: DeltaDefinition) -> None:
         properties = {k: v for k, v in definition.properties.items() if k not in _NOT_HERE}
-        own = replace(definition, id=str(uuid.uuid4()), properties=properties)
-        write_commit(self._form, self.ref, None, NewCommit(None, own), {}, None, operation=Operation("CREATE TABLE"))
+        definition_of_copy = replace(definition, id=str(uuid.uuid4()), properties=properties)
+        write_commit(
+            self._form,
+            self.ref,
+            None,
+            NewCommit(None, definition_of_copy),
+            {},
+            None,
+            operation=Operation("CREATE TABLE"),
+        )
 
     def files(self) -> tuple[StagedFile, ...]:
-        found: dict[str, StagedFile] = {}
+        files: dict[str, StagedFile] = {}
         version = 0
         while (actions := self._form.actions(self.ref, version)) is not None:
             for remove in actions.removes:
-                found.pop(decoded(remove["path"]), None)
+                files.pop(decoded(remove["path"]), None)
             for add in actions.adds:
                 path = decoded(add["path"])
-                found[path] = StagedFile(
+                files[path] = StagedFile(
                     path=f"{self._folder}/{path}",
                     size=add["size"],
                     partition_values=add["partitionValues"],
@@ -58,28 +68,30 @@ class Scratch:
                     rows=json.loads(add.get("stats") or "{}").get("numRecords"),
                 )
             version += 1
-        return tuple(found.values())
+        return tuple(files.values())
 
     def remove(self, keep: tuple[StagedFile, ...] = ()) -> None:
-        """Remove the copy, but for the files that are the table's now."""
-        kept = {file.path.removeprefix(f"{self._folder}/") for file in keep}
+        """Remove the copy, except the files that now belong to the table."""
+        adopted = {file.path.removeprefix(f"{self._folder}/") for file in keep}
         paths = [key["path"] for key in self._form.storage.keys(self.ref.location)]
-        self._form.storage.remove_below(self.ref.location, [path for path in paths if path not in kept])
+        self._form.storage.remove_below(self.ref.location, [path for path in paths if path not in adopted])
 
 
 @contextmanager
 def scratch(form: DeltaFormat, owner: TableRef, definition: TableDefinition) -> Iterator[Scratch]:
-    """A copy, empty and of some definition. Its files stay at the end of the block; all else of it goes, and everything if the block
-    raises, but for CommitUnknown.
+    """Open an empty scratch copy with some definition, for a block.
+
+    At the end its files stay and the rest is removed. After an error everything is removed, unless
+    it is CommitUnknown.
     """
     copy = Scratch(form, owner)
-    kept: tuple[StagedFile, ...] = ()
+    adopted: tuple[StagedFile, ...] = ()
     try:
         copy.create(cast(DeltaDefinition, definition))
         yield copy
-        kept = copy.files()
-    except CommitUnknown:  # the commit may be there, and name them
-        kept = copy.files()
+        adopted = copy.files()
+    except CommitUnknown:  # the commit may exist and name the files
+        adopted = copy.files()
         raise
     finally:
-        copy.remove(kept)
+        copy.remove(adopted)

@@ -1,7 +1,8 @@
-"""The ``stats`` of an add action, of the figures that a writer has of a file.
+"""The ``stats`` of an add action, from a writer's figures of a file.
 
-They are not the same thing: a Delta reader may skip a file by them, so a bound that is not a bound loses rows.
-Source: Delta protocol, Per-file Statistics; Spark orders NaN above every number, a writer's figures leave it out.
+They differ: a Delta reader may skip a file by its stats, so a wrong bound loses rows.
+Source: Delta protocol, Per-file Statistics. Spark orders NaN above every number; writers' figures
+leave NaN out.
 """
 
 from __future__ import annotations
@@ -29,31 +30,34 @@ _NAME = re.compile(r"\s*(`(?:[^`]|``)*`)?([^`.,]*)([.,]|$)")
 _STRING_PREFIX = 32
 _HIGHEST = "\U0010ffff"
 EXACT_DIGITS = 15
-"""A double holds every decimal of so many digits."""
+"""Number of digits up to which a double holds every decimal."""
 
 
 @dataclass(frozen=True)
 class Statistics:
-    """What a table wants known of its files. ``columns`` are those that its files have, in the table's order."""
+    """Statistics that a table requires of its files."""
 
     columns: Iterable[pa.Field]
+    """Columns of the files, in the table's order."""
     properties: Mapping[str, str]
     stored: Sequence[StoredColumn] = ()
-    """How the columns are called in the files, which is how the log calls them."""
+    """Physical columns; the log uses their names."""
 
     @cached_property
     def wanted(self) -> list[tuple[str, ...]]:
-        """The columns with statistics: those of ``delta.dataSkippingStatsColumns``, with all fields of a struct, else the first
-        32, or as many as ``delta.dataSkippingNumIndexedCols`` says (-1: all). A field in a struct counts as one, a list or a map
-        too.
+        """Paths of the columns with statistics.
+
+        They are those of ``delta.dataSkippingStatsColumns``, with all fields of a struct. Otherwise
+        they are the first 32 leaves, or as many as ``delta.dataSkippingNumIndexedCols`` says (-1:
+        all). A list or a map counts as one.
         """
-        found = [path for path, _ in leaves(self.columns)]
+        paths = [path for path, _ in leaves(self.columns)]
         named = self.properties.get(COLUMNS)
         if named is not None:
-            asked = set(map(_lower, names_in(named)))
-            return [path for path in found if any(_lower(path[: i + 1]) in asked for i in range(len(path)))]
+            listed = set(map(_lower, names_in(named)))
+            return [path for path in paths if any(_lower(path[: i + 1]) in listed for i in range(len(path)))]
         count = int(self.properties.get(COUNT, _COUNT))
-        return found if count < 0 else found[:count]
+        return paths if count < 0 else paths[:count]
 
     @cached_property
     def _in_files(self) -> dict[tuple[str, ...], tuple[str, ...]]:
@@ -64,16 +68,17 @@ class Statistics:
         return stored_names(self.stored)
 
     def partition_values(self, file: ScanFile) -> dict[str, str | None]:
-        """The partition values of a file as the log has them."""
+        """Return the partition values of a file under physical names."""
         return {self._names.get(column, column): value for column, value in file.partition_values.items()}
 
     @cached_property
     def _kinds(self) -> Callable[[str], dict[tuple[str, ...], pa.DataType]]:
-        """The columns of a file by its schema's text; most files of a commit have the same."""
+        """Function that returns a file's columns from its schema as text, cached."""
+        # Most files of a commit have the same schema.
         return cache(lambda text: dict(leaves(schema_from_text(text))))
 
     def of(self, file: StagedFile) -> str | None:
-        """The JSON for one file: as another Delta writer made it, else of the file's figures."""
+        """Return the statistics of one file as JSON; another Delta writer's are used unchanged."""
         if file.stats is not None or not file.schema:
             return file.stats
         low: dict[str, Any] = {}
@@ -84,21 +89,21 @@ class Statistics:
             kind, figures = kinds.get(path), file.figures.get(".".join(map(quote_identifier, path)))
             if kind is None or figures is None:
                 continue
-            held = self._in_files.get(path, path)
+            physical = self._in_files.get(path, path)
             if figures.nulls is not None:
-                _put(nulls, held, figures.nulls)
+                _put(nulls, physical, figures.nulls)
             if figures.low is not None and figures.high is not None and not figures.nan:
                 bounds = _bounds(kind, figures.low, figures.high)
                 if bounds is not None:
-                    _put(low, held, bounds[0])
+                    _put(low, physical, bounds[0])
                     if bounds[1] is not None:
-                        _put(high, held, bounds[1])
-        found = {"numRecords": file.rows, "minValues": low, "maxValues": high, "nullCount": nulls}
-        return json.dumps(found, ensure_ascii=False)
+                        _put(high, physical, bounds[1])
+        stats = {"numRecords": file.rows, "minValues": low, "maxValues": high, "nullCount": nulls}
+        return json.dumps(stats, ensure_ascii=False)
 
 
 def names_in(text: str) -> Iterator[tuple[str, ...]]:
-    """The columns in a list of them with commas, each the names on the way to it.
+    """Yield the column paths in a comma-separated list.
 
     >>> list(names_in("id, place.City, `a.b`.`c,``d`"))
     [('id',), ('place', 'City'), ('a.b', 'c,`d')]
@@ -114,7 +119,7 @@ def names_in(text: str) -> Iterator[tuple[str, ...]]:
 
 
 def names_after(text: str, column: Sequence[str], renamed: str | None) -> str:
-    """Such a list after a column, or a field of one, was renamed, or (None) dropped.
+    """Return a comma-separated list after a column or field was renamed, or dropped (None).
 
     >>> names_after("id, place.City, `a.b`", ["PLACE"], "at, home")
     'id,`at, home`.City,`a.b`'
@@ -139,23 +144,24 @@ def _lower(path: Iterable[str]) -> tuple[str, ...]:
 
 
 def _put(values: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
-    """Put a value of a field where the protocol has it: structs are objects."""
+    """Set the value of a field in nested objects, one per struct."""
     for name in path[:-1]:
         values = values.setdefault(name, {})
     values[path[-1]] = value
 
 
 def _bounds(kind: pa.DataType, low: str, high: str) -> tuple[Any, Any] | None:
-    """A lower and an upper bound as JSON values; None for an upper one, or both, where the type or the value has none that is safe."""
+    """Return bounds as JSON values; None for the upper one, or for both, if none is safe."""
     if pa.types.is_signed_integer(kind):
         return int(low), int(high)
     if pa.types.is_floating(kind):
-        # Parquet's rule for zeros, which readers that order -0.0 below 0.0 (delta-kernel) rely on: -0.0 as a lower bound,
-        # 0.0 as an upper one. https://github.com/apache/parquet-format/blob/master/src/main/thrift/parquet.thrift
+        # Parquet's rule for zeros: -0.0 as a lower bound, 0.0 as an upper one. Readers that order
+        # -0.0 below 0.0 (delta-kernel) rely on it.
+        # https://github.com/apache/parquet-format/blob/master/src/main/thrift/parquet.thrift
         bounds = float(low) or -0.0, float(high) or 0.0
         return bounds if all(math.isfinite(b) for b in bounds) else None
     if pa.types.is_decimal(kind):
-        # A JSON number is a double in most readers: no bound beyond what that holds.
+        # Most readers parse a JSON number as a double, so larger decimals get no bounds.
         return (float(low), float(high)) if kind.precision <= EXACT_DIGITS else None
     if pa.types.is_date(kind):
         return (low, high) if _plain_year(low) and _plain_year(high) else None
@@ -167,7 +173,11 @@ def _bounds(kind: pa.DataType, low: str, high: str) -> tuple[Any, Any] | None:
 
 
 def _raised(text: str) -> str | None:
-    """A short text that is not below another; None where what is cut off is above the highest character."""
+    """Return a short string that is not below ``text``.
+
+    Returns:
+        None if a part that is cut off is above the highest character.
+    """
     rest = text[_STRING_PREFIX:]
     if rest > _HIGHEST:
         return None
@@ -179,12 +189,15 @@ def _plain_year(text: str) -> bool:
 
 
 def _milliseconds(low: str, high: str, zone: str) -> tuple[str, str | None] | None:
-    """Statistics hold milliseconds: the lower bound is floored, the upper one raised; None for one after the year 9999."""
+    """Return bounds in milliseconds: the lower one rounded down, the upper one rounded up.
+
+    The upper one is None if it falls after the year 9999.
+    """
     try:
         first, last = (datetime.fromisoformat(text) for text in (low, high))
         if zone:
             first, last = (moment.astimezone(UTC).replace(tzinfo=None) for moment in (first, last))
-    except (ValueError, OverflowError):  # infinity, or a year that Python has no date for
+    except (ValueError, OverflowError):  # infinity, or a year that Python's date lacks
         return None
     floor = first.isoformat(timespec="milliseconds") + zone
     try:

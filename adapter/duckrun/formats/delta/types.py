@@ -1,20 +1,26 @@
-"""SQL types as Delta writes them in its log, and which of them can become which. (Delta protocol, Schema Serialization
-Format, Type Widening.)
+"""Column types as Delta writes them in its log, and the type changes that it allows.
+
+Source: Delta protocol, Schema Serialization Format, Type Widening.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature
+from duckrun.formats import nested
+from duckrun.formats.nested import Field
+from duckrun.sql import char_types
 
 DeltaType = str | dict[str, Any]
-"""A primitive's name, or the object of a struct, array or map."""
+"""Name of a primitive type, or the JSON object of a struct, array or map."""
 
 _T = exp.DataType.Type
+# Delta has no unsigned and no 128-bit integers: these map to the next wider type.
 _PRIMITIVES = {
     "boolean": (_T.BOOLEAN,),
     "byte": (_T.TINYINT,),
@@ -34,15 +40,58 @@ _PRIMITIVES = {
 }
 _DELTA = {kind: name for name, kinds in _PRIMITIVES.items() for kind in kinds}
 _INTEGERS = {"byte": 3, "short": 5, "integer": 10, "long": 20}
-"""Integer type -> the digits that a decimal needs to hold it (Delta protocol, Type Widening)."""
+"""Integer type -> digits that a decimal needs to hold it (Delta protocol, Type Widening)."""
 _DEFAULT_DECIMAL = {"spark": (10, 0)}
+_KEYS = {"array": ("list", {"element": "elementType"}), "map": ("map", {"key": "keyType", "value": "valueType"})}
+_LIMITED = ("char(", "varchar(")
+
+
+class DeltaTypes:
+    """Delta's types as trees of fields."""
+
+    def parts(self, kind: DeltaType) -> tuple[str, list[Field]]:
+        """See Types."""
+        if isinstance(kind, str):
+            return "", []
+        if kind["type"] == "struct":
+            return "struct", list(kind["fields"])
+        shape, keys = _KEYS[kind["type"]]
+        return shape, [{"name": name, "type": kind[key]} for name, key in keys.items()]
+
+    def rebuilt(self, kind: Any, parts: Sequence[Field]) -> DeltaType:
+        """See Types."""
+        if kind["type"] == "struct":
+            return {**kind, "fields": list(parts)}
+        _, keys = _KEYS[kind["type"]]
+        return {**kind, **{key: part["type"] for key, part in zip(keys.values(), parts, strict=True)}}
+
+    def spelled(self, kind: DeltaType) -> str:
+        """See Types."""
+        return spelled(kind)
+
+
+TYPES = DeltaTypes()
 
 
 def delta_type(text: str, dialect: str, column: str) -> DeltaType:
-    """The Delta type of an SQL type. Raises SchemaMismatch for one that Delta does not have, InvalidConfig for no type.
+    """Return the Delta type of an SQL type.
 
-    >>> delta_type("TIMESTAMP", "duckdb", "at"), delta_type("TIMESTAMP", "spark", "at"), delta_type("INT", "spark", "n")
-    ('timestamp_ntz', 'timestamp', 'integer')
+    >>> delta_type("TIMESTAMP", "duckdb", "at"), delta_type("TIMESTAMP", "spark", "at")
+    ('timestamp_ntz', 'timestamp')
+
+    Raises:
+        SchemaMismatch: Delta has no such type.
+        InvalidConfig: The text is no type.
+    """
+    return without_limits(limited_type(text, dialect, column))
+
+
+def limited_type(text: str, dialect: str, column: str) -> DeltaType:
+    """Return the Delta type of an SQL type, with ``char(n)`` and ``varchar(n)`` of Spark's SQL.
+
+    Raises:
+        SchemaMismatch: Delta has no such type.
+        InvalidConfig: The text is no type.
     """
     try:
         parsed = exp.DataType.build(text, dialect=dialect)
@@ -55,6 +104,7 @@ def _of(parsed: Any, dialect: str, column: str, text: str) -> DeltaType:
     kind = parsed.this if isinstance(parsed, exp.DataType) else None
     inner = parsed.expressions if isinstance(parsed, exp.DataType) else []
     if kind == _T.DECIMAL:
+        # DuckDB's DECIMAL without digits is DECIMAL(18,3).
         digits = [int(p.name) for p in inner] or list(_DEFAULT_DECIMAL.get(dialect, (18, 3)))
         precision, scale = (*digits, 0)[:2]
         if not 1 <= precision <= 38 or not 0 <= scale <= precision:
@@ -69,22 +119,25 @@ def _of(parsed: Any, dialect: str, column: str, text: str) -> DeltaType:
         for part in inner:
             if any(isinstance(c.kind, exp.NotNullColumnConstraint) for c in part.args.get("constraints") or ()):
                 raise UnsupportedFeature(
-                    f"column {column!r}: {part.name} inside {text} is NOT NULL, which only the column itself can be here"
+                    f"column {column!r}: {part.name} inside {text} is NOT NULL, which only the column itself can be "
+                    "here"
                 )
         fields = [field(part.name, _of(part.args["kind"], dialect, f"{column}.{part.name}", text)) for part in inner]
         return {"type": "struct", "fields": fields}
+    if kind in (_T.CHAR, _T.VARCHAR) and inner and dialect == "spark":
+        return f"{kind.name.lower()}({inner[0].name})"
     if kind in _DELTA:
         return _DELTA[kind]
     raise SchemaMismatch(f"column {column!r} has the type {text}, which Delta cannot store")
 
 
 def field(name: str, kind: DeltaType, nullable: bool = True, comment: str | None = None) -> dict[str, Any]:
-    """A column as the log's schema has it."""
+    """Return a column in the form of the log's schema."""
     return {"name": name, "type": kind, "nullable": nullable, "metadata": {"comment": comment} if comment else {}}
 
 
 def spelled(kind: DeltaType) -> str:
-    """A type for messages, in the words of Spark's SQL."""
+    """Return a type in Spark SQL, for messages."""
     if isinstance(kind, str):
         return {"integer": "int", "long": "bigint", "short": "smallint", "byte": "tinyint"}.get(kind, kind)
     if kind["type"] == "array":
@@ -99,55 +152,81 @@ def _name(name: str) -> str:
 
 
 def holds(kind: DeltaType, primitive: str) -> bool:
-    """True if a type is a primitive, or holds it inside."""
-    if isinstance(kind, str):
-        return kind == primitive
-    inner = [f["type"] for f in kind.get("fields", ())]
-    inner += [kind[key] for key in ("elementType", "keyType", "valueType") if key in kind]
-    return any(holds(part, primitive) for part in inner)
-
-
-def with_new_fields(old: DeltaType, new: DeltaType) -> DeltaType:
-    """A type with the fields that structs inside of another have besides, last; the type itself where there are none.
-
-    >>> spelled(with_new_fields(delta_type("STRUCT(a INT)", "duckdb", "s"), delta_type("STRUCT(b INT, A INT)", "duckdb", "s")))
-    'struct<a:int,b:int>'
-    """
-    if isinstance(old, str) or isinstance(new, str) or old["type"] != new["type"]:
-        return old
-    if old["type"] == "struct":
-        theirs = {f["name"].lower(): f for f in new["fields"]}
-        fields = []
-        for f in old["fields"]:
-            found = theirs.pop(f["name"].lower(), None)
-            fields.append(f if found is None else {**f, "type": with_new_fields(f["type"], found["type"])})
-        return {**old, "fields": [*fields, *(field(f["name"], f["type"]) for f in theirs.values())]}
-    inner = "elementType" if old["type"] == "array" else "valueType"
-    return {**old, inner: with_new_fields(old[inner], new[inner])}
+    """True if a type is a primitive, or contains it."""
+    return primitive in nested.inside(TYPES, kind)
 
 
 def is_required(kind: DeltaType) -> bool:
-    """True if some part of a type may not be NULL."""
-    if isinstance(kind, str):
-        return False
-    if kind["type"] == "struct":
-        return any(not f["nullable"] or is_required(f["type"]) for f in kind["fields"])
-    return is_required(kind["elementType" if kind["type"] == "array" else "valueType"])
+    """True if some field inside a type is NOT NULL."""
+    return any(not field["nullable"] for field in nested.fields_in(TYPES, kind))
 
 
 def required_as(new: DeltaType, old: DeltaType) -> DeltaType:
-    """A type whose parts may not be NULL where those of the same name in another type may not."""
-    if isinstance(new, str) or isinstance(old, str) or new["type"] != old["type"] or not is_required(old):
-        return new
-    if new["type"] == "struct":
-        before = {f["name"].lower(): f for f in old["fields"]}
-        fields = []
-        for f in new["fields"]:
-            same = before.get(f["name"].lower(), f)
-            fields.append({**f, "nullable": same["nullable"], "type": required_as(f["type"], same["type"])})
-        return {**new, "fields": fields}
-    inner = "elementType" if new["type"] == "array" else "valueType"
-    return {**new, inner: required_as(new[inner], old[inner])}
+    """Return a type with the NOT NULL fields of another type, matched by name."""
+
+    def pair(part: Field, before: Field) -> Field:
+        kind = required_as(part["type"], before["type"])
+        return (
+            {**part, "type": kind, "nullable": before["nullable"]} if "nullable" in before else {**part, "type": kind}
+        )
+
+    kind: DeltaType = nested.paired(TYPES, new, old, pair)
+    return kind
+
+
+# -- limits of strings. Spark records CHAR(n) and VARCHAR(n) in the metadata of the column, as the
+# SQL of the whole type (Spark's CharVarcharUtils).
+
+
+def without_limits(kind: DeltaType) -> DeltaType:
+    """Return a type with strings in place of ``char(n)`` and ``varchar(n)``."""
+    if isinstance(kind, str):
+        return "string" if kind.startswith(_LIMITED) else kind
+    inner = [{**part, "type": without_limits(part["type"])} for part in TYPES.parts(kind)[1]]
+    return TYPES.rebuilt(kind, inner)
+
+
+def with_limits(column: Mapping[str, Any]) -> Field:
+    """Return a column whose type, instead of its metadata, has the limits of strings.
+
+    >>> column = field("c", "string") | {"metadata": {char_types.TYPE: "varchar(3)"}}
+    >>> with_limits(column)
+    {'name': 'c', 'type': 'varchar(3)', 'nullable': True, 'metadata': {}}
+    """
+    metadata = {key: value for key, value in column["metadata"].items() if key != char_types.TYPE}
+    text = column["metadata"].get(char_types.TYPE)
+    if text is None:
+        # A field that Spark's ALTER added has its limits in its own metadata.
+        kind = nested.with_each_field(TYPES, column["type"], with_limits)
+    else:
+        kind = _limited_as(column["type"], limited_type(text, "spark", column["name"]))
+    return {**column, "type": kind, "metadata": metadata}
+
+
+def _limited_as(kind: DeltaType, limited: DeltaType) -> DeltaType:
+    if kind == "string" and isinstance(limited, str) and limited.startswith(_LIMITED):
+        return limited
+
+    def pair(part: Field, other: Field) -> Field:
+        return {**part, "type": _limited_as(part["type"], other["type"])}
+
+    both: DeltaType = nested.paired(TYPES, kind, limited, pair)
+    return both
+
+
+def stored(column: Mapping[str, Any]) -> Field:
+    """Return a column as the log stores it: the limits of its strings are in its metadata."""
+    kind = without_limits(column["type"])
+    if kind == column["type"]:
+        return dict(column)
+    return {
+        **column,
+        "type": kind,
+        "metadata": {**column["metadata"], char_types.TYPE: spelled(column["type"])},
+    }
+
+
+# -- wider types
 
 
 def _decimal(kind: DeltaType) -> tuple[int, int] | None:
@@ -158,13 +237,21 @@ def _decimal(kind: DeltaType) -> tuple[int, int] | None:
 
 
 def widens(old: DeltaType, new: DeltaType) -> bool:
-    """True if the new type holds every value of the old one, by the protocol's list of type changes.
+    """True if the new type holds every value of the old one, by the protocol's type changes.
 
     >>> widens("integer", "long"), widens("long", "integer"), widens("decimal(5,2)", "decimal(7,3)")
     (True, False, True)
     """
     if not isinstance(old, str) or not isinstance(new, str):
-        return False
+        # Only the limits of strings may change inside a type.
+        pairs = list(zip(nested.inside(TYPES, old), nested.inside(TYPES, new), strict=False))
+        texts = [(a, b) for a, b in pairs if isinstance(a, str) and isinstance(b, str) and a != b]
+        same = without_limits(old) == without_limits(new)
+        return same and bool(texts) and all(widens(a, b) for a, b in texts)
+    if old.startswith(_LIMITED):
+        return new == "string" or (
+            old.startswith("varchar") and new.startswith("varchar") and _length(new) > _length(old)
+        )
     wider = _decimal(new)
     if old in _INTEGERS:
         if wider is not None:
@@ -178,17 +265,23 @@ def widens(old: DeltaType, new: DeltaType) -> bool:
     return (old, new) in (("float", "double"), ("date", "timestamp_ntz"))
 
 
+def _length(kind: str) -> int:
+    return int(kind[kind.index("(") + 1 : -1])
+
+
 def is_integer(kind: str) -> bool:
-    """True for a whole number of any width."""
+    """True for an integer type."""
     return kind in _INTEGERS
 
 
 def widenings(kind: DeltaType) -> str:
-    """What a type can become, for messages."""
+    """Return the types that a type can become, for messages."""
     if isinstance(kind, str) and kind in _INTEGERS:
         names = [spelled(n) for n in _INTEGERS if _INTEGERS[n] > _INTEGERS[kind]]
         names += ["double"] if kind != "long" else []
         return ", ".join([*names, f"decimal({20 if kind == 'long' else 10},0) and wider"])
     if _decimal(kind) is not None:
         return "a decimal with as many digits or more on each side of the point"
+    if isinstance(kind, str) and kind.startswith(_LIMITED):
+        return "string" if kind.startswith("char") else "a longer varchar, or string"
     return {"float": "double", "date": "timestamp_ntz"}.get(str(kind), "nothing else")

@@ -1,7 +1,10 @@
-"""Files that no version within the retention needs, found and removed: of data, of deletion vectors, of changes, and strays.
+"""Removal of files that no version within the retention needs.
 
-deltalake's own vacuum takes the files of live vectors for strays, and refuses tables with features that it could not write.
-Source: Delta protocol, Vacuum Protocol Check, Add CDC File; delta-spark's VacuumCommand, which removes the same files.
+These are data files, deletion vectors, change feed files, and stray files. deltalake's own vacuum
+takes the files of live vectors for strays. It also refuses tables with features that it cannot
+write.
+Source: Delta protocol, Vacuum Protocol Check, Add CDC File; delta-spark's VacuumCommand, which
+removes the same files.
 """
 
 from __future__ import annotations
@@ -15,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 from duckrun.errors import InvalidConfig, UnsupportedFeature
 from duckrun.formats.delta.adds import adds_of, removes_since
-from duckrun.formats.delta.data_paths import decoded, spelled
 from duckrun.formats.delta.log import COPY, LOG
 from duckrun.formats.delta.protocol import WRITTEN
 from duckrun.formats.delta.vectors import vector_file
 from duckrun.values.data_files import is_absolute
+from duckrun.values.data_paths import decoded, spelled
 from duckrun.values.snapshot import Snapshot
 from duckrun.values.tables import VacuumSpec
 
@@ -40,27 +43,31 @@ _KNOWN = WRITTEN | {
     "materializePartitionColumns", "rowTracking", "typeWidening", "typeWidening-preview", "v2Checkpoint",
     "vacuumProtocolCheck", "variantShredding-preview", "variantType", "variantType-preview",
 }  # fmt: skip
-"""Features of which no file lies where adds, removes and vectors do not say."""
+"""Features whose files are all named by adds, removes and deletion vectors."""
 _CHANGES, _ICEBERG = "_change_data", "metadata"
 
 
 def vacuum(form: DeltaFormat, snapshot: Snapshot, spec: VacuumSpec) -> tuple[str, ...]:
-    """The paths of the files that no version within the retention needs: removed, or with ``dry_run`` listed.
+    """Remove files that no version within the retention needs, or list them with ``dry_run``.
 
-    A file goes once it was removed from the table, and last modified, longer ago than the retention: one that the log does not
-    name may be staged for a commit to come. What begins with an underscore or a dot stays, but for files of changes; so do tables
-    inside the folder. Raises InvalidConfig for a retention below the table's, UnsupportedFeature for a table with features whose
-    files are not known.
+    A file goes if it was removed from the table, and last modified, before the retention. Names
+    that start with an underscore or a dot stay, except change feed files. Tables inside the folder
+    stay, too.
+
+    Raises:
+        InvalidConfig: The retention is below the table's.
+        UnsupportedFeature: A feature may have unknown files.
     """
     refuse_unknown_files(snapshot)
     before = time.time() * 1000 - _retention(snapshot, spec)
-    snapshot = form.snapshot(snapshot.ref)  # later than the moment: what was committed in between is younger, or live
+    snapshot = form.snapshot(snapshot.ref)  # after ``before``: commits in between are young, or live
     keys = list(form.storage.keys(snapshot.ref.location))
     needed = _needed(form, snapshot, before)
     inner = _inner_tables(key["path"] for key in keys)
     gone = sorted(
         path
         for path, modified in ((key["path"], key["modified"]) for key in keys)
+        # A young file that the log does not name may be staged for a later commit.
         if modified * 1000 < before
         and path not in needed
         and not _is_hidden(path, snapshot.partition_columns)
@@ -72,22 +79,27 @@ def vacuum(form: DeltaFormat, snapshot: Snapshot, spec: VacuumSpec) -> tuple[str
 
 
 def refuse_unknown_files(snapshot: Snapshot) -> None:
-    """Raise UnsupportedFeature for a table whose features may have files that its adds, removes and vectors do not name."""
+    """Raise UnsupportedFeature if a table's features may have files that no action names."""
     unknown = sorted((snapshot.reader_features | snapshot.writer_features) - _KNOWN)
     if unknown:
         raise UnsupportedFeature(
-            f"vacuum of table {snapshot.ref}: it has the table feature {', '.join(unknown)}, of which this release does not know what "
-            "files belong to it. Nothing was removed. Run VACUUM with the engine that made the table."
+            f"vacuum of table {snapshot.ref}: it has the table feature {', '.join(unknown)}, of which this release "
+            "does not know what files belong to it. Nothing was removed. Run VACUUM with the engine that made the "
+            "table."
         )
 
 
 def milliseconds(interval: str) -> Fraction:
-    """How long an interval of a table property is, in milliseconds, in all spellings that Spark takes.
+    """Return the length of an interval in milliseconds, in any spelling that Spark accepts.
 
-    Raises ValueError for months and years, whose length varies, for less than nothing, and for anything else.
+    >>> float(milliseconds("interval 1 week 2 hours")), float(milliseconds("1.5 seconds"))
+    (612000000.0, 1500.0)
+    >>> float(milliseconds("INTERVAL 2 DAY -1 hour"))
+    169200000.0
 
-    >>> float(milliseconds("interval 1 week 2 hours")), float(milliseconds("1.5 seconds")), float(milliseconds("INTERVAL 2 DAY -1 hour"))
-    (612000000.0, 1500.0, 169200000.0)
+    Raises:
+        ValueError: The text is no interval, is negative, or has months or years, whose length
+            varies.
     """
     text = interval.strip()
     text = text[len("interval") :] if re.match(r"interval\s", text, re.IGNORECASE) else text
@@ -106,25 +118,28 @@ def milliseconds(interval: str) -> Fraction:
 
 
 def _retention(snapshot: Snapshot, spec: VacuumSpec) -> float:
-    """Milliseconds."""
-    said = snapshot.properties.get(_RETENTION, _DEFAULT)
+    """Return the retention in milliseconds."""
+    stated = snapshot.properties.get(_RETENTION, _DEFAULT)
     try:
-        own = milliseconds(said)
+        of_table = milliseconds(stated)
     except ValueError as error:
         raise InvalidConfig(
-            f"vacuum of table {snapshot.ref}: its property {_RETENTION} cannot be read: {error}. Nothing was removed; set it to one "
-            f"like '{_DEFAULT}'."
+            f"vacuum of table {snapshot.ref}: its property {_RETENTION} cannot be read: {error}. Nothing was removed; "
+            f"set it to one like '{_DEFAULT}'."
         ) from error
     if spec.retention_hours is None:
-        return float(own)
-    asked = Fraction(spec.retention_hours) * 3_600_000
-    if asked < 0 or (spec.enforce_retention and asked < own):
+        return float(of_table)
+    wanted = Fraction(spec.retention_hours) * 3_600_000
+    if wanted < 0 or (spec.enforce_retention and wanted < of_table):
         raise _below_retention(snapshot, spec)
-    return float(asked)
+    return float(wanted)
 
 
 def log_retention(snapshot: Snapshot) -> float:
-    """See Format; Delta's default where the property cannot be read. Source: delta-spark's DeltaConfigs (logRetentionDuration)."""
+    """See Format; Delta's default if the property cannot be read.
+
+    Source: delta-spark's DeltaConfigs (logRetentionDuration).
+    """
     try:
         return float(milliseconds(snapshot.properties.get(_LOG_RETENTION, _LOG_DEFAULT)))
     except ValueError:
@@ -132,24 +147,27 @@ def log_retention(snapshot: Snapshot) -> float:
 
 
 def _needed(form: DeltaFormat, snapshot: Snapshot, before: float) -> set[str]:
-    """The paths of data files and files of vectors, below the table's folder, that some version since a moment has."""
+    """Return paths of files that some version since a moment has, relative to the table's folder.
+
+    They include the files of deletion vectors.
+    """
     files = snapshot.files()
-    found = {path for file in files for path in _below(file.path)}
+    needed = {path for file in files for path in _below(file.path)}
     marked = {spelled(file) for file in files if file.deletion_vector}
     actions: list[Mapping[str, Any]] = list(adds_of(form, snapshot, marked).values())
     actions += removes_since(form, snapshot, before)
     for action in actions:
-        found.update(_below(decoded(action["path"])))
+        needed.update(_below(decoded(action["path"])))
         vector = vector_file(snapshot.ref, action["deletionVector"]) if action.get("deletionVector") else None
         if vector is not None:
-            found.update(_below(decoded(vector) if is_absolute(vector) else vector))
-    return found
+            needed.update(_below(decoded(vector) if is_absolute(vector) else vector))
+    return needed
 
 
 def _below(path: str) -> Iterator[str]:
-    """The places in the table's folder that a path of the log may mean: of a whole path each of its ends, since one folder has
-    many spellings (``s3a://``, ``file:/``, links).
-    """
+    """Yield the paths in the table's folder that a path of the log may mean."""
+    # Each end of an absolute path may be meant, since one folder has many spellings (``s3a://``,
+    # ``file:/``, links).
     if not is_absolute(path):
         yield posixpath.normpath(path)
         return
@@ -158,25 +176,25 @@ def _below(path: str) -> Iterator[str]:
 
 
 def _is_hidden(path: str, partition_columns: tuple[str, ...]) -> bool:
-    """True for what belongs to somebody else, as Spark's vacuum has it."""
+    """True for files that belong to others, by the rules of Spark's vacuum."""
     first, *_ = parts = path.split("/")
     if first.startswith(COPY):
         return False
     if first == _ICEBERG and len(parts) > 1:
         return True
-    own = (_CHANGES, "_delta_index", *(f"{column}=" for column in partition_columns))
-    return any(part.startswith(("_", ".")) and not part.startswith(own) for part in parts)
+    ours = (_CHANGES, "_delta_index", *(f"{column}=" for column in partition_columns))
+    return any(part.startswith(("_", ".")) and not part.startswith(ours) for part in parts)
 
 
 def _inner_tables(paths: Iterator[str]) -> tuple[str, ...]:
-    """The folders inside this one that are tables of their own, with a slash at the end."""
+    """Return the folders of tables inside this folder, with a slash at the end."""
     logs = (path.partition(f"/{LOG}/") for path in paths if not path.startswith((f"{LOG}/", COPY)))
-    return tuple({f"{folder}/" for folder, found, _ in logs if found})
+    return tuple({f"{folder}/" for folder, separator, _ in logs if separator})
 
 
 def _below_retention(snapshot: Snapshot, spec: VacuumSpec) -> InvalidConfig:
-    """The error about a vacuum that would remove files which the table still keeps."""
+    """Return the error for a vacuum that would remove files that the table retains."""
     return InvalidConfig(
-        f"vacuum of table {snapshot.ref}: {spec.retention_hours} hours are less than the table keeps. Readers of older versions "
-        "and writers at work need those files; enforce_retention=False removes them all the same."
+        f"vacuum of table {snapshot.ref}: {spec.retention_hours} hours are less than the table keeps. Readers of older "
+        "versions and writers at work need those files; enforce_retention=False removes them all the same."
     )

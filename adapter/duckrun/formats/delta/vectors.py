@@ -1,6 +1,7 @@
-"""Deletion vectors: the rows of a data file that are deleted, by their numbers in the file, counted from 0.
+"""Deletion vectors: deleted rows of a data file, by row number in the file, from 0.
 
-Source: Delta protocol, Deletion Vectors (Deletion Vector Descriptor Schema) and Deletion Vector Format.
+Source: Delta protocol, Deletion Vectors (Deletion Vector Descriptor Schema) and Deletion Vector
+Format.
 """
 
 from __future__ import annotations
@@ -37,16 +38,18 @@ _AT_ONCE = 16
 
 
 def read_vector(form: DeltaFormat, ref: TableRef, descriptor: Mapping[str, Any] | None) -> BitMap64:
-    """The rows that a descriptor deletes; none without one.
+    """Return the rows that a descriptor deletes; none for None.
 
-    Raises UnsupportedFeature for a kind of vector that the protocol does not know, StorageError for one that is gone or damaged.
+    Raises:
+        UnsupportedFeature: The protocol does not know the kind of vector.
+        StorageError: The vector is missing or damaged.
     """
     if descriptor is None:
         return BitMap64()
-    said, size = str(descriptor["pathOrInlineDv"]), int(descriptor["sizeInBytes"])
+    path, size = str(descriptor["pathOrInlineDv"]), int(descriptor["sizeInBytes"])
     where = vector_file(ref, descriptor)
     if where is None:
-        data, where = _decoded(said)[:size], "its log"
+        data, where = _decoded(path)[:size], "its log"
     else:
         data = _in_file(form, ref, where, int(descriptor.get("offset") or 0), size)
     if data[:4] != _MAGIC:
@@ -56,94 +59,107 @@ def read_vector(form: DeltaFormat, ref: TableRef, descriptor: Mapping[str, Any] 
     rows = BitMap64.deserialize(data[4:])
     if len(rows) != int(descriptor["cardinality"]):
         raise StorageError(
-            f"Table {ref}: the deletion vector in {where} deletes {len(rows)} rows, and the log says {descriptor['cardinality']}. "
-            "Nothing was written."
+            f"Table {ref}: the deletion vector in {where} deletes {len(rows)} rows, and the log says "
+            f"{descriptor['cardinality']}. Nothing was written."
         )
     return rows
 
 
 def deleted_of(form: DeltaFormat, snapshot: Snapshot, files: Sequence[ScanFile]) -> dict[str, BitMap64]:
-    """The rows that are deleted of some files with vectors, by the paths of these. Raises as read_vector() does."""
+    """Return the deleted rows of files with deletion vectors, by file path.
+
+    Raises like read_vector().
+    """
     adds = adds_of(form, snapshot, {file.spelled or file.path for file in files})
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        found = pool.map(
+        read = pool.map(
             lambda file: read_vector(form, snapshot.ref, adds[file.spelled or file.path].get("deletionVector")), files
         )
-        return {file.path: rows for file, rows in zip(files, found, strict=True)}
+        return {file.path: rows for file, rows in zip(files, read, strict=True)}
 
 
 def write_vectors(form: DeltaFormat, ref: TableRef, vectors: Sequence[BitMap64]) -> list[dict[str, Any]]:
-    """Descriptors of some vectors, in their order; they lie in one new file.
-
-    Small ones could stand in the log itself, but a vacuum by delta-spark 4.4.0 ends at such a table with a MatchError.
-    """
-    found: list[dict[str, Any]] = []
+    """Write deletion vectors to one new file; return their descriptors in the same order."""
+    # Small vectors could be inline in the log, but VACUUM of delta-spark 4.4.0 fails on such a
+    # table with a MatchError.
+    descriptors: list[dict[str, Any]] = []
     name = uuid.uuid4()
     body = bytearray(_VERSION)
     for rows in vectors:
         rows.run_optimize()
         data = _MAGIC + rows.serialize()
         place = {"storageType": "u", "pathOrInlineDv": _encoded(name.bytes), "offset": len(body)}
-        found.append({**place, "sizeInBytes": len(data), "cardinality": len(rows)})
+        descriptors.append({**place, "sizeInBytes": len(data), "cardinality": len(rows)})
         body += len(data).to_bytes(4, "big") + data + zlib.crc32(data).to_bytes(4, "big")
-    if found:
+    if descriptors:
         form.storage.put_new(ref.location, f"deletion_vector_{name}.bin", bytes(body))
-    return found
+    return descriptors
 
 
 def vector_file(ref: TableRef, descriptor: Mapping[str, Any]) -> str | None:
-    """The file that holds a vector, as a path below the table's folder or an absolute one; None for a vector in the log.
+    """Return the path of a vector's file, absolute or relative to the table's folder.
 
-    Raises UnsupportedFeature for a kind of vector that the protocol does not know.
+    Returns:
+        None if the vector is in the log.
+
+    Raises:
+        UnsupportedFeature: The protocol does not know the kind of vector.
     """
-    kind, said = descriptor["storageType"], str(descriptor["pathOrInlineDv"])
+    kind, path = descriptor["storageType"], str(descriptor["pathOrInlineDv"])
     if kind not in ("u", "i", "p"):
         raise UnsupportedFeature(
-            f"Table {ref} has a deletion vector of the kind {kind!r}, which is none of the protocol's (u, i, p). Nothing was written or "
-            "removed."
+            f"Table {ref} has a deletion vector of the kind {kind!r}, which is none of the protocol's (u, i, p). "
+            "Nothing was written or removed."
         )
-    return None if kind == "i" else _relative(said) if kind == "u" else said
+    return None if kind == "i" else _relative(path) if kind == "u" else path
 
 
 def marked_statistics(stats: str | None, rows: int | None) -> str:
-    """The statistics of a file once rows of it are deleted: bounds still hold, but no row need have them. ``rows`` are those of
-    the file where it has no others: a file with a vector tells how many there are.
+    """Return the statistics of a file after rows of it were deleted.
 
-    Source: Delta protocol, Per-file Statistics (numRecords, tightBounds).
+    Args:
+        rows: Number of rows, for a file without statistics: with a vector, the protocol requires
+            it.
     """
-    found = {"numRecords": rows} if stats is None else json.loads(stats)
-    return json.dumps({**found, "tightBounds": False}, ensure_ascii=False)
+    # The bounds still hold, but no row may be at them. Source: Delta protocol, Per-file Statistics
+    # (numRecords, tightBounds).
+    figures = {"numRecords": rows} if stats is None else json.loads(stats)
+    return json.dumps({**figures, "tightBounds": False}, ensure_ascii=False)
 
 
 def _in_file(form: DeltaFormat, ref: TableRef, path: str, offset: int, size: int) -> bytes:
-    """A vector out of a file: its size and its checksum stand around it, big-endian."""
+    """Return a vector from a file, after a check of its size and checksum."""
     location, name = ref.location, path
     if path.startswith("/") or ":/" in path:
         location, name = posixpath.split(
             unquote(path.removeprefix("file://")) if path.startswith("file:") else unquote(path)
         )
     try:
-        held = bytes(obstore.get_range(form.storage.store_at(location), name, start=offset, length=size + 8))
+        # The size is before the vector and the checksum after it, both big-endian.
+        raw = bytes(obstore.get_range(form.storage.store_at(location), name, start=offset, length=size + 8))
     except (FileNotFoundError, ObstoreError) as error:
         raise StorageError(
-            f"Table {ref}: its deletion vectors in {path} cannot be read ({error}), so that which of its rows are deleted is not known. "
-            "Nothing was written. Restore an older version, whose files are there."
+            f"Table {ref}: its deletion vectors in {path} cannot be read ({error}), so that which of its rows are "
+            "deleted is not known. Nothing was written. Restore an older version, whose files are there."
         ) from error
-    data = held[4 : 4 + size]
-    if int.from_bytes(held[:4], "big") != size or zlib.crc32(data) != int.from_bytes(held[4 + size : 8 + size], "big"):
+    data = raw[4 : 4 + size]
+    if int.from_bytes(raw[:4], "big") != size or zlib.crc32(data) != int.from_bytes(raw[4 + size : 8 + size], "big"):
         raise StorageError(
             f"Table {ref}: the deletion vector at byte {offset} of {path} is damaged. Nothing was written."
         )
     return data
 
 
-def _relative(said: str) -> str:
-    folder, name = said[:-_OF_A_UUID], uuid.UUID(bytes=_decoded(said[-_OF_A_UUID:]))
+def _relative(path: str) -> str:
+    folder, name = path[:-_OF_A_UUID], uuid.UUID(bytes=_decoded(path[-_OF_A_UUID:]))
     return posixpath.join(folder, f"deletion_vector_{name}.bin")
 
 
 def _encoded(data: bytes) -> str:
-    """Z85, which has five letters for four bytes. Source: https://rfc.zeromq.org/spec/32"""
+    """Return bytes in Z85: five characters for four bytes.
+
+    Source: https://rfc.zeromq.org/spec/32
+    """
     return base64.b85encode(data).translate(_TO_Z85).decode()
 
 

@@ -1,4 +1,4 @@
-"""Files that a DuckLake takes where they lie, and whose each file is."""
+"""Adoption of existing files by a DuckLake, and ownership of files."""
 
 from __future__ import annotations
 
@@ -17,31 +17,64 @@ if TYPE_CHECKING:
 
 
 def add_files(catalog: Catalog, work: Work, ref: TableRef, paths: Sequence[str], *, hive: bool) -> None:
-    """Make files rows of a table, within a transaction; ``hive``: their folders say the partitions. A column that a file does not have is NULL in its rows.
-    Raises SchemaMismatch for one with other columns, or other types.
+    """Add existing files to a table in place, within a transaction.
+
+    A column that a file lacks is NULL in its rows.
+
+    Args:
+        hive: Take partition values from the folder names.
+
+    Raises:
+        SchemaMismatch: A file has other columns or types.
     """
-    listed = ", ".join(quote_literal(path) for path in paths)
     try:
-        work.execute(
-            f"CALL ducklake_add_data_files({quote_literal(work.alias)}, {quote_literal(ref.name)}, [{listed}], schema => {quote_literal(ref.schema)}, "
-            f"hive_partitioning => {str(hive).lower()}, allow_missing => true)"
-        )
+        _add(work, ref, paths, hive=hive, allow_missing=True)
     except duckdb.Error as error:
         raise SchemaMismatch(
-            f"Table {ref}: {catalog.redacted(error).splitlines()[0].removeprefix('Invalid Input Error: ')}. Nothing was adopted."
+            f"Table {ref}: {catalog.redacted(error).splitlines()[0].removeprefix('Invalid Input Error: ')}. "
+            "Nothing was adopted."
         ) from error
-    work.began[ref] = None
     work.note(ref, {"mode": "adopt", "engine": "duckdb", "writer": "ducklake", "files": len(paths)})
     work.changed = True
 
 
+def add_written(catalog: Catalog, work: Work, ref: TableRef, paths: Sequence[str], *, hive: bool) -> None:
+    """Add files that were written for a table, within a transaction.
+
+    Raises:
+        SchemaMismatch: A file has other columns or types.
+    """
+    try:
+        _add(work, ref, paths, hive=hive, allow_missing=False)
+    except duckdb.InvalidInputException as error:
+        raise SchemaMismatch(catalog.redacted(error).splitlines()[0]) from error
+
+
+def _add(work: Work, ref: TableRef, paths: Sequence[str], *, hive: bool, allow_missing: bool) -> None:
+    work.execute(
+        f"CALL ducklake_add_data_files({quote_literal(work.alias)}, {quote_literal(ref.name)}, "
+        f"[{', '.join(map(quote_literal, paths))}], schema => {quote_literal(ref.schema)}, "
+        f"hive_partitioning => {str(hive).lower()}, allow_missing => {str(allow_missing).lower()})"
+    )
+    work.began[ref] = None
+
+
 def owners(catalog: Catalog, condition: str, values: Sequence[str]) -> dict[str, str]:
-    """The files of the lake, of any snapshot, for whose whole path a condition holds: path -> schema.name."""
+    """Return the lake's files, of any snapshot, whose path meets a condition: path -> schema.name.
+
+    Args:
+        condition: SQL over ``place``, the full path.
+    """
     meta = catalog.meta
-    place = f"CASE WHEN f.path_is_relative THEN {quote_literal(catalog.data_path)} || s.path || t.path || f.path ELSE f.path END"
-    found = catalog.ask(
-        f"SELECT place, any_value(owner) FROM (SELECT {place} AS place, s.schema_name || '.' || t.table_name AS owner FROM {meta('ducklake_data_file')} AS f "
-        f"JOIN {meta('ducklake_table')} AS t USING (table_id) JOIN {meta('ducklake_schema')} AS s USING (schema_id)) WHERE {condition} GROUP BY place",
+    place = (
+        f"CASE WHEN f.path_is_relative THEN {quote_literal(catalog.data_path)} || s.path || t.path || f.path "
+        "ELSE f.path END"
+    )
+    rows = catalog.ask(
+        f"SELECT place, any_value(owner) FROM (SELECT {place} AS place, s.schema_name || '.' || t.table_name AS "
+        f"owner FROM {meta('ducklake_data_file')} AS f "
+        f"JOIN {meta('ducklake_table')} AS t USING (table_id) JOIN {meta('ducklake_schema')} AS s USING (schema_id)) "
+        f"WHERE {condition} GROUP BY place",
         values,
     )
-    return dict(found)
+    return dict(rows)

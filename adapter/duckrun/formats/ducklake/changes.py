@@ -1,9 +1,12 @@
-"""What of a DuckLake table is to be read for the differences of its states: data files that differ between two snapshots, and no other.
+"""Read plans for differences of table states: only data files that differ between two snapshots.
 
-The rows are those that DuckLake reads at a snapshot, never its feed of changes, in which every row of a file that was written anew stands
-as updated. Data files and rows in the catalog that are the same at both ends of a step are left out, by what the catalog says of them.
-Source: the DuckLake specification 1.0, ducklake_data_file, ducklake_delete_file, Data Inlining; and what was measured of duckdb 1.5.5's
-extension: a file that holds rows of several snapshots (``partial_max``) has the snapshot of each row, as the column ``snapshot_id`` says.
+A plan reads rows as DuckLake returns them at a snapshot. DuckLake's change feed is not used: it
+reports every row of a rewritten file as updated. The catalog tells which data files and inlined
+rows are equal at both ends of a step; they are left out.
+
+Source: the DuckLake specification 1.0, ducklake_data_file, ducklake_delete_file, Data Inlining, and
+measurements of duckdb 1.5.5's extension. A file with rows of several snapshots (``partial_max``)
+has the snapshot of each row, in the column ``snapshot_id``.
 """
 
 from __future__ import annotations
@@ -30,16 +33,17 @@ _WRITTEN_ANEW = ("rewrite_delete",)
 
 @dataclass
 class _File:
-    """A data file, or rows that lie in the catalog. ``partial``: its rows came by several snapshots, up to that one. ``deletes`` are (begin,
-    partial) of the files that say which of its rows are deleted; ``gone`` the snapshots at which rows in the catalog, or marked there, went.
-    """
+    """Data file, or a table of inlined rows."""
 
     name: str
     begin: int
     end: int | None
     partial: int | None
+    """Last snapshot of the rows, if they belong to several snapshots."""
     deletes: list[tuple[int, int | None]] = field(default_factory=list)
+    """(begin, partial) of the delete files for its rows."""
     gone: list[int] = field(default_factory=list)
+    """Snapshots that deleted inlined rows, or added inlined deletes."""
 
     def is_there(self, version: int | None) -> bool:
         return version is not None and self.begin <= version and (self.end is None or self.end > version)
@@ -47,7 +51,7 @@ class _File:
 
 @dataclass(frozen=True)
 class _Wanted:
-    """Rows to read, at any of the places from ``low`` to ``high`` among the ends of the steps."""
+    """Rows to read at any one of the places from ``low`` to ``high`` (see ``_Plan``)."""
 
     low: int
     high: int
@@ -57,62 +61,70 @@ class _Wanted:
 def state_rows(
     form: DuckLakeFormat, steps: Sequence[Between], to: Snapshot, columns: Sequence[str]
 ) -> tuple[StateRows, ...]:
-    """What to read so that the rows of each step sum up to its difference, in the columns and types of ``to``."""
+    """Plan the reads whose signed rows add up to the difference of each step.
+
+    Args:
+        to: Snapshot that defines the names and types of the columns.
+    """
     if not steps:
         return ()
     state: TableState = to.own
     seen = form.states.newest()
     first = min(-1 if step.before is None else step.before for step in steps)
     last = max(step.after for step in steps)
-    said = _said(form, state, first, last)
-    pieces = [piece for step in steps for piece in _pieces(form, step, state, said)]
-    unclear = [_may_hide(piece, said) for piece in pieces]
+    changes = _said(form, state, first, last)
+    pieces = [piece for step in steps for piece in _pieces(form, step, state, changes)]
+    unclear = [_may_hide(piece, changes) for piece in pieces]
     plan = _Plan(pieces, unclear)
     wanted = [each for file in _files(form, state, first, last) for each in plan.of(file)]
     tree = Columns.of(form.catalog, state)
-    found = []
+    plans = []
     if plan.deleted:
         low, high = min(each.since or 0 for each in plan.deleted), max(each.until or 0 for each in plan.deleted)
-        found.append(StateRows(high, tree.converted(high, to, columns), tuple(plan.deleted), seen, deleted_since=low))
+        plans.append(StateRows(high, tree.converted(high, to, columns), tuple(plan.deleted), seen, deleted_since=low))
     for place, rows in _placed(wanted):
         at = plan.versions[place]
-        found.append(StateRows(at, tree.converted(at, to, columns), tuple(rows), seen))
-    return tuple(found)
+        plans.append(StateRows(at, tree.converted(at, to, columns), tuple(rows), seen))
+    return tuple(plans)
 
 
 def _said(form: DuckLakeFormat, state: TableState, after: int, to: int) -> dict[int, str | None]:
-    """What each snapshot of a range changed, if it deleted rows in the catalog or wrote files anew, or has expired (None)."""
+    """Map snapshots of a range to their changes, if they have inlined deletes or rewrote files.
+
+    Expired snapshots map to None.
+    """
     meta, within = form.catalog.meta, f"snapshot_id > {after} AND snapshot_id <= {to}"
     marks = "|".join((*_DELETED_IN_THE_CATALOG, *_WRITTEN_ANEW))
     changes = form.catalog.ask(
         f"SELECT snapshot_id, changes_made FROM {meta('ducklake_snapshot_changes')} WHERE {within} "
         f"AND regexp_matches(changes_made, '(^|,)({marks}):{state.id}(,|$)')"
     )
-    found: dict[int, str | None] = dict(changes)
+    changes_of: dict[int, str | None] = dict(changes)
     count, newest = form.catalog.ask(
         f"SELECT count(*), max(snapshot_id) FROM {meta('ducklake_snapshot')} WHERE {within}"
     )[0]
+    # Snapshot numbers have no gaps, except expired ones.
     if count < to - max(after, -1):
         there = {
             row[0] for row in form.catalog.ask(f"SELECT snapshot_id FROM {meta('ducklake_snapshot')} WHERE {within}")
         }
-        found |= {v: None for v in range(max(after + 1, state.begun), to + 1) if v not in there}
-    return found
+        changes_of |= {v: None for v in range(max(after + 1, state.begun), to + 1) if v not in there}
+    return changes_of
 
 
 def _pieces(
-    form: DuckLakeFormat, step: Between, state: TableState, said: Mapping[int, str | None]
+    form: DuckLakeFormat, step: Between, state: TableState, changes: Mapping[int, str | None]
 ) -> Iterator[Between]:
-    """A step without the snapshots within it that only wrote rows to other files, so that those need not be read."""
+    """Split a step around snapshots that only moved rows to other files, which need no read."""
     before = step.before
-    for version in sorted(said):
-        text = said[version]
+    for version in sorted(changes):
+        text = changes[version]
         if text is None or before is None or not before < version <= step.after:
             continue
         if (
             touches(text, state.id, _WRITTEN_ANEW)
             and _only_moves(text, state.id)
-            and said.get(version - 1, "") is not None
+            and changes.get(version - 1, "") is not None
         ):
             if before < version - 1:
                 yield Between(before, version - 1, step.number, step.timestamp)
@@ -125,21 +137,24 @@ def _only_moves(text: str, table_id: int) -> bool:
     return not touches(text, table_id, ROWS)
 
 
-def _may_hide(step: Between, said: Mapping[int, str | None]) -> bool:
-    """Whether rows were marked as deleted in the catalog, for all that is known. A file that holds such marks from later on says of none when
-    it was made, and yet is read by that.
+def _may_hide(step: Between, changes: Mapping[int, str | None]) -> bool:
+    """True if inlined deletes may exist within a step.
+
+    A flush moves such deletes to a delete file. The catalog may claim that this file has no
+    snapshot per position (duckdb 1.5.5), but DuckLake reads it by them.
     """
     low = -1 if step.before is None else step.before
     return any(
-        low < version <= step.after and (text is None or "inlined_delete" in text) for version, text in said.items()
+        low < version <= step.after and (text is None or "inlined_delete" in text) for version, text in changes.items()
     )
 
 
 def _files(form: DuckLakeFormat, state: TableState, after: int, to: int) -> Iterator[_File]:
-    """The files, and rows in the catalog, that may not be the same at all of the snapshots of a range."""
+    """Files and inlined rows that may differ between snapshots of a range."""
     meta, ask = form.catalog.meta, form.catalog.ask
     listed = ask(
-        f"SELECT data_file_id, path, path_is_relative, begin_snapshot, end_snapshot, partial_max FROM {meta('ducklake_data_file')} AS f "
+        "SELECT data_file_id, path, path_is_relative, begin_snapshot, end_snapshot, partial_max "
+        f"FROM {meta('ducklake_data_file')} AS f "
         f"WHERE table_id = {state.id} AND begin_snapshot <= {to} AND ((end_snapshot IS NULL) OR end_snapshot > {after})"
     )
     files = {row[0]: _File(row[1], *row[3:]) for row in listed}
@@ -147,7 +162,8 @@ def _files(form: DuckLakeFormat, state: TableState, after: int, to: int) -> Iter
     for number, path, relative, *_ in listed:
         files[number].name = f"{folder}{path}" if relative else path
     for number, begin, partial in ask(
-        f"SELECT data_file_id, begin_snapshot, partial_max FROM {meta('ducklake_delete_file')} WHERE table_id = {state.id} "
+        f"SELECT data_file_id, begin_snapshot, partial_max FROM {meta('ducklake_delete_file')} "
+        f"WHERE table_id = {state.id} "
         f"AND begin_snapshot <= {to} AND ((end_snapshot IS NULL) OR end_snapshot > {after})"
     ):
         if number in files:
@@ -155,7 +171,10 @@ def _files(form: DuckLakeFormat, state: TableState, after: int, to: int) -> Iter
     marked = f"ducklake_inlined_delete_{state.id}"
     for number, begin in _if_there(
         form,
-        f"SELECT DISTINCT file_id, begin_snapshot FROM {meta(marked)} WHERE begin_snapshot > {after} AND begin_snapshot <= {to}",
+        (
+            f"SELECT DISTINCT file_id, begin_snapshot FROM {meta(marked)} WHERE begin_snapshot > {after} "
+            f"AND begin_snapshot <= {to}"
+        ),
     ):
         if number in files:
             files[number].gone.append(begin)
@@ -172,7 +191,7 @@ def _files(form: DuckLakeFormat, state: TableState, after: int, to: int) -> Iter
 
 
 def _if_there(form: DuckLakeFormat, sql: str) -> list[tuple[Any, ...]]:
-    """The rows of a query of a table that DuckLake makes when it is first needed."""
+    """Query a table that DuckLake creates on first use; empty if it does not exist."""
     try:
         return form.catalog.cursor().execute(sql).fetchall()
     except duckdb.CatalogException:
@@ -180,10 +199,11 @@ def _if_there(form: DuckLakeFormat, sql: str) -> list[tuple[Any, ...]]:
 
 
 def _folder(form: DuckLakeFormat, state: TableState) -> str:
-    """Where the data files of a table lie whose paths are relative."""
+    """Folder of the relative data file paths of a table."""
     meta = form.catalog.meta
     path, relative, above, above_relative = form.catalog.ask(
-        f"SELECT t.path, t.path_is_relative, s.path, s.path_is_relative FROM {meta('ducklake_table')} AS t JOIN {meta('ducklake_schema')} AS s USING (schema_id) "
+        f"SELECT t.path, t.path_is_relative, s.path, s.path_is_relative FROM {meta('ducklake_table')} AS t "
+        f"JOIN {meta('ducklake_schema')} AS s USING (schema_id) "
         f"WHERE t.table_id = {state.id} ORDER BY t.begin_snapshot DESC, s.begin_snapshot DESC LIMIT 1"
     )[0]
     if not relative:
@@ -192,7 +212,10 @@ def _folder(form: DuckLakeFormat, state: TableState) -> str:
 
 
 class _Plan:
-    """The ends of all steps as places: before the first step, behind it, before the second, and so on."""
+    """Ends of all steps, numbered as places.
+
+    Place 0 is before step 0, place 1 after it, place 2 before step 1, and so on.
+    """
 
     def __init__(self, steps: Sequence[Between], unclear: Sequence[bool]) -> None:
         self.steps = steps
@@ -200,10 +223,10 @@ class _Plan:
         self.versions = [-1 if end is None else end for step in steps for end in (step.before, step.after)]
         self._after = [step.after for step in steps]
         self.deleted: list[FileRows] = []
-        """The rows of files that went within a step, and were marked in the common way: DuckLake reads them alone."""
+        """Deleted rows that DuckLake can list: delete files recorded them within a step."""
 
     def of(self, file: _File) -> Iterator[_Wanted]:
-        """The rows of a file that count, with the places at which they can be read; those of ``deleted`` are put there."""
+        """Yield the rows of a file to read, with their possible places. Fills ``deleted``, too."""
         indexes = self._concerned(file)
         marked = {i for i in indexes if self._is_marked(file, i)}
         for i in indexes:
@@ -211,7 +234,7 @@ class _Plan:
             there, later = file.is_there(step.before), file.is_there(step.after)
             before, after = 2 * i, 2 * i + 1
             if later and file.partial is not None and i not in marked:
-                # None of its rows went within the step, so that those which came are all that differs.
+                # No row was deleted within the step, so only the added rows differ.
                 since = -1 if step.before is None else step.before
                 if file.partial > since:
                     yield self._wanted(file, marked, after, step, 1, since, step.after)
@@ -234,7 +257,7 @@ class _Plan:
         since: int | None,
         until: int | None,
     ) -> _Wanted:
-        """The same rows of a file are there at all places around one, as far as no row of it goes and the file is there."""
+        """Extend a read to all places around one with the same rows of the file."""
         changed = sorted(marked)
         step_of_place, is_after = divmod(place, 2)
         cut = bisect_right(changed, step_of_place) if is_after else bisect_left(changed, step_of_place)
@@ -251,27 +274,27 @@ class _Plan:
         return _Wanted(min(low, place), max(high, place), FileRows(file.name, step.number, weight, since, until))
 
     def _concerned(self, file: _File) -> list[int]:
-        """The steps at whose ends a file may not be the same."""
-        found = {self._step(file.begin)}
+        """Steps whose ends may have different rows of a file."""
+        numbers = {self._step(file.begin)}
         if file.end is not None:
-            found.add(self._step(file.end))
-        found.update(self._step(version) for version in file.gone)
+            numbers.add(self._step(file.end))
+        numbers.update(self._step(version) for version in file.gone)
         if file.partial is not None:
-            found.update(range(self._step(file.begin), self._step(file.partial) + 1))
+            numbers.update(range(self._step(file.begin), self._step(file.partial) + 1))
         for begin, partial in file.deletes:
-            found.add(self._step(begin))
+            numbers.add(self._step(begin))
             if partial is not None:
-                found.update(range(self._step(begin), self._step(partial) + 1))
+                numbers.update(range(self._step(begin), self._step(partial) + 1))
             elif self._unclear:
-                found.update(self._unclear)
-        return sorted(i for i in found if i < len(self.steps))
+                numbers.update(self._unclear)
+        return sorted(i for i in numbers if i < len(self.steps))
 
     def _step(self, version: int) -> int:
-        """The step within which a snapshot lies, or the first one after it."""
+        """The step that contains a snapshot, or the first one after it."""
         return bisect_left(self._after, version)
 
     def _is_marked(self, file: _File, i: int) -> bool:
-        """Whether rows of a file may have been deleted, within a step, that it had before."""
+        """True if a step may have deleted rows that the file had before the step."""
         step = self.steps[i]
         low = -1 if step.before is None else step.before
 
@@ -288,7 +311,10 @@ class _Plan:
         return False
 
     def _is_told(self, file: _File, i: int) -> bool:
-        """Whether DuckLake's list of deleted rows has those of a file and a step: not of rows that were ever in the catalog, or marked there."""
+        """True if DuckLake's list of deleted rows is complete for a file and a step.
+
+        It omits rows that were ever inlined, or that have inlined deletes.
+        """
         step = self.steps[i]
         by_files = any(
             begin <= step.after and partial is None and begin <= (step.before or 0) for begin, partial in file.deletes
@@ -297,7 +323,9 @@ class _Plan:
 
 
 def _placed(wanted: Iterable[_Wanted]) -> Iterator[tuple[int, list[FileRows]]]:
-    """The rows to read by the place at which each is read: as few places as there can be."""
+    """Group the reads by place, with as few places as possible."""
+    # Greedy cover of intervals: sorted by their ends, a new place starts only if the last one
+    # misses.
     rest = sorted(wanted, key=lambda each: each.high)
     place = -1
     rows: list[FileRows] = []

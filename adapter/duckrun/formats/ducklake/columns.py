@@ -1,6 +1,7 @@
-"""Columns of a DuckLake table over its snapshots: what was renamed is the same column, what came later has its default in older rows.
+"""Columns of a DuckLake table across snapshots.
 
-Source: the DuckLake specification 1.0, ducklake_column.
+A renamed column keeps its id. A later column has its default in older rows. Source: the DuckLake
+specification 1.0, ducklake_column.
 """
 
 from __future__ import annotations
@@ -22,45 +23,54 @@ from duckrun.values.snapshot import Snapshot
 
 @dataclass(frozen=True)
 class Column:
-    """A column, or a field of one, at a snapshot. ``kind`` is its type in the catalog's words, ``default`` the value of rows before it."""
+    """Column, or nested field, at a snapshot."""
 
     number: int
+    """Id of the column, which survives a rename."""
     name: str
     kind: str
+    """Type in the catalog's spelling."""
     default: str | None
+    """Value for rows that are older than the column."""
     fields: tuple[Column, ...]
     narrow: bool = False
-    """Whether what DuckLake knows of its values is not true (see TableState.column), as of a column, or a field of one, that has a wider type by now."""
+    """True if DuckLake's statistics for the column may be wrong (see ``TableState.column``).
+
+    That is so if the column, or a field of it, was widened later.
+    """
 
     @property
     def shape(self) -> tuple[Any, ...]:
-        """What two spellings of a column have in common where no value needs another form."""
+        """Value that is equal for two versions of a column whose values need no conversion."""
         return self.number, self.kind, tuple((field.name, field.shape) for field in self.fields)
 
 
 class Columns:
-    """The columns of one table at all snapshots that the catalog knows of."""
+    """Columns of one table at all snapshots in the catalog."""
 
     def __init__(self, rows: Sequence[tuple[Any, ...]]) -> None:
         self._rows = rows
 
     @classmethod
     def of(cls, catalog: Catalog, state: TableState) -> Self:
+        """Read the columns of a table from the catalog."""
         return cls(
             catalog.ask(
-                "SELECT column_id, column_name, column_type, initial_default, parent_column, begin_snapshot, end_snapshot, coalesce(untrue, false) "
-                f"FROM (FROM {catalog.meta('ducklake_column')} WHERE table_id = {state.id}) LEFT JOIN {bounds_sql(catalog, None, state.id)} "
+                "SELECT column_id, column_name, column_type, initial_default, parent_column, begin_snapshot, "
+                "end_snapshot, coalesce(untrue, false) "
+                f"FROM (FROM {catalog.meta('ducklake_column')} WHERE table_id = {state.id}) "
+                f"LEFT JOIN {bounds_sql(catalog, None, state.id)} "
                 "USING (table_id, column_id) ORDER BY column_order"
             )
         )
 
     @property
     def ever_named(self) -> set[str]:
-        """The names that columns of the table have, or had, in lower case."""
+        """Current and former names of the table's columns, in lower case."""
         return {str(row[1]).lower() for row in self._rows if row[4] is None}
 
     def at(self, snapshot: int) -> tuple[Column, ...]:
-        """The columns at a snapshot, in their order."""
+        """Return the columns at a snapshot, in order."""
         there = [row for row in self._rows if row[5] <= snapshot and (row[6] is None or row[6] > snapshot)]
         later = {(row[0], row[2]) for row in self._rows if row[5] > snapshot}
 
@@ -71,14 +81,14 @@ class Columns:
             for number, name, kind, default, above, *_, untrue in there:
                 if above == parent:
                     fields = tuple(below(number))
-                    own = untrue or kind == "float32" or widened(number, kind)
-                    narrow = own or any(each.narrow for each in fields)
+                    is_narrow = untrue or kind == "float32" or widened(number, kind)
+                    narrow = is_narrow or any(each.narrow for each in fields)
                     yield Column(int(number), name, kind, default, fields, narrow)
 
         return tuple(below(None))
 
     def converted(self, snapshot: int, to: Snapshot, names: Sequence[str]) -> Mapping[str, str]:
-        """Columns of ``to`` as SQL over those that the table has at another snapshot."""
+        """Return columns of ``to`` as SQL over the table's columns at another snapshot."""
         state: TableState = to.own
         new = {column.name: column for column in self.at(state.at if state.at >= 0 else state.version)}
         old = {column.number: column for column in self.at(snapshot)}
@@ -87,26 +97,29 @@ class Columns:
 
 
 def by_name(then: TableState, to: Snapshot, names: Sequence[str], version: int) -> Mapping[str, str]:
-    """Columns of ``to`` as SQL over those of another table, which had its name then. Raises SchemaMismatch for a type that does not widen to that of
-    now.
+    """Return columns of ``to`` as SQL over another table, which had the same name at ``version``.
+
+    Raises:
+        SchemaMismatch: A type of that table does not widen to the current one.
     """
     kinds = {field["name"]: field for field in to.own.definition.fields}
     there = {name.lower(): name for name in then.definition.names}
-    found = {}
+    converted = {}
     for name in names:
         kind, old = kinds[name]["type"], there.get(name.lower())
         if old is None:
             default = kinds[name].get("default")
-            found[name] = f"CAST({'NULL' if default is None else default} AS {kind})"
+            converted[name] = f"CAST({'NULL' if default is None else default} AS {kind})"
             continue
         was = then.definition.sql_types[old]
         if was != kind and not widens(was, kind):
             raise SchemaMismatch(
-                f"changes of table {to.ref}: the column {name} was {was} at version {version} and is {kind} at version {to.version}, so that its values cannot be "
+                f"changes of table {to.ref}: the column {name} was {was} at version {version} and is {kind} at "
+                f"version {to.version}, so that its values cannot be "
                 "compared. Begin at a later version, or leave it out by columns=."
             )
-        found[name] = then.column(old) if was == kind else f"CAST({hide(quote_identifier(old))} AS {kind})"
-    return found
+        converted[name] = then.column(old) if was == kind else f"CAST({hide(quote_identifier(old))} AS {kind})"
+    return converted
 
 
 def _value(old: Column | None, new: Column, kind: str) -> str:
@@ -119,16 +132,17 @@ def _value(old: Column | None, new: Column, kind: str) -> str:
 
 
 def _default(column: Column, kind: Any) -> str:
-    """What a column has in rows that are older."""
+    """SQL for a column's value in rows that are older than the column."""
     return f"CAST({'NULL' if column.default is None else quote_literal(column.default)} AS {kind})"
 
 
 def _converted(value: str, old: Column, new: Column, kind: Any, depth: int = 0) -> str:
-    """A value of a column as it was, in the form that the column has now."""
+    """Convert an old value of a column to the column's current form."""
     if old.shape == new.shape:
         return value
     name = f"e{depth}"
     if kind.id == "struct":
+        # Fields match by id, since they may have been renamed.
         there = {field.number: field for field in old.fields}
         inner = dict(kind.children)
         fields = []

@@ -1,4 +1,4 @@
-"""How a DuckLake is changed: one transaction of DuckDB's for each commit, or for several tables at once."""
+"""Commits to a DuckLake: one DuckDB transaction per commit, or one for several tables."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ import duckdb
 from duckrun.errors import CommitConflict, InvalidConfig, StorageError, UnsupportedFeature
 from duckrun.formats.commits import Behind, CommitTaken, NewCommit
 from duckrun.formats.ducklake import ahead
-from duckrun.formats.ducklake.alteration import altered
 from duckrun.formats.ducklake.answers import NotCommitted
 from duckrun.formats.ducklake.bounds import mend
 from duckrun.formats.ducklake.catalog import APPLIED, Catalog
 from duckrun.formats.ducklake.ddl import changed_sql, created_sql, one_part, requires_added
 from duckrun.formats.ducklake.definition import DuckLakeDefinition, options_of
 from duckrun.formats.ducklake.folders import remove_half_written
+from duckrun.formats.ducklake.rules import altered
 from duckrun.formats.ducklake.state import States
 from duckrun.formats.ducklake.work import Work, taken
 from duckrun.sql.names import quote_identifier, quote_literal, with_values
@@ -31,27 +31,32 @@ from duckrun.values.snapshot import Snapshot, TableRef
 from duckrun.values.tables import AlterSpec, CreateSpec
 
 ATTEMPTS = 12
-"""How often a change begins again where other programs commit meanwhile."""
+"""Number of attempts for a change while other programs commit."""
 
 log = logging.getLogger(__name__)
 
 
 class Commits:
-    """Transactions of one lake, and the commits that they are. A part of DuckLakeFormat."""
+    """Part of DuckLakeFormat that opens transactions and commits."""
 
     storage: Storage
     catalog: Catalog
     states: States
     together: Work | None
-    """The transaction over several tables that is open, if any."""
+    """The open multi-table transaction, if any."""
     _prepared: bool
 
     # -- commits
 
     @contextmanager
     def transaction(self, cursor: duckdb.DuckDBPyConnection, snapshot: Snapshot | None) -> Iterator[Work]:
-        """A transaction of DuckDB's on a cursor, in which a write happens that begins from a snapshot; nothing of it is there if the block
-        raises. Raises CommitTaken where another program has committed since that was read.
+        """Open a DuckDB transaction on a cursor for a write that starts from a snapshot.
+
+        It is rolled back if the block raises.
+
+        Raises:
+            Behind: Another program has committed since the snapshot was read.
+            CommitTaken: Another program commits meanwhile.
         """
         with self._transaction(cursor, 0 if snapshot is None else snapshot.own.epoch) as work:
             if snapshot is not None and work is not self.together and work.base != snapshot.own.at:
@@ -68,7 +73,8 @@ class Commits:
                 self.together.failure = self.together.failure or error
                 remove_half_written(self.catalog, error)
                 other = taken(error, self.catalog)
-                if isinstance(other, CommitTaken):  # to begin again is the caller's, with all of the transaction
+                # Only the caller can retry, with the whole transaction.
+                if isinstance(other, CommitTaken):
                     raise CommitConflict(
                         f"The transaction of lake {self.storage.root} cannot go on: {other} Run all of it again."
                     ) from error
@@ -95,17 +101,25 @@ class Commits:
     def together_on(
         self, cursor: duckdb.DuckDBPyConnection, database: str | None = None, *, lazily: bool = False
     ) -> Iterator[Work]:
-        """One transaction over several tables, on one cursor, on which all that the lake is asked meanwhile has to run. Meanwhile the lake is
-        attached under a name of its own, or as the ``database`` that is given. ``lazily`` takes the lock of writers at the first write, so that a
-        transaction which only reads blocks nobody. Raises InvalidConfig where one is open already.
+        """Open a transaction over several tables on one cursor.
+
+        All requests to the lake run on this cursor until the block ends.
+
+        Args:
+            database: Name of the attachment for the transaction; None chooses one.
+            lazily: Take the writers' lock at the first write. A transaction that only reads then
+                blocks nobody.
+
+        Raises:
+            InvalidConfig: A transaction is already open.
         """
         if self.together is not None:
             raise InvalidConfig(
                 f"A transaction of lake {self.storage.root} is open already; commit it, or roll it back, first."
             )
-        with ExitStack() as held:
+        with ExitStack() as stack:
             if not lazily:
-                held.enter_context(self.catalog.locked())
+                stack.enter_context(self.catalog.locked())
             self.catalog.ensure(0, create=True)
             if not lazily:
                 self._prepare()
@@ -116,7 +130,7 @@ class Commits:
             alias = self.catalog.attach_for(cursor, name, database)
             work = Work(self.catalog, cursor, name, alias)
             if lazily:
-                work.lock = lambda: self._lock_late(work, held)
+                work.lock = lambda: self._lock_late(work, stack)
             try:
                 with self.catalog.errors("transaction"):
                     self.together = work.begin()
@@ -126,7 +140,8 @@ class Commits:
                     work.made = work.commit()
                 except NotCommitted as error:
                     raise StorageError(
-                        f"The transaction of lake {self.storage.root} was not committed: {error}. Nothing of this was written; run all of it again."
+                        f"The transaction of lake {self.storage.root} was not committed: {error}. "
+                        "Nothing of this was written; run all of it again."
                     ) from None
                 self._afterwards(work)
             finally:
@@ -135,17 +150,22 @@ class Commits:
                 self.catalog.detach(cursor, alias, spoiled=work.redefined)
                 self.states.forget()
 
-    def _lock_late(self, work: Work, held: ExitStack) -> None:
-        """Take the lock of writers for a transaction that has begun without. Raises CommitConflict if others have committed since, unless nothing was
-        read yet: then it begins again.
+    def _lock_late(self, work: Work, stack: ExitStack) -> None:
+        """Take the writers' lock for a transaction that started without it.
+
+        If others have committed since, restart the transaction.
+
+        Raises:
+            CommitConflict: Others have committed, and the transaction has read already.
         """
-        held.enter_context(self.catalog.locked())
+        stack.enter_context(self.catalog.locked())
         work.lock = None
         if self.states.newest() == work.base:
             return
         if work.has_read:
             raise CommitConflict(
-                f"Another program committed to lake {self.storage.root} since this transaction began, and it has read the lake as it was before. Nothing of it "
+                f"Another program committed to lake {self.storage.root} since this transaction began, and it has "
+                "read the lake as it was before. Nothing of it "
                 "was written; run all of it again."
             )
         work.rollback()
@@ -153,40 +173,43 @@ class Commits:
             work.begin()
 
     def _is_prepared(self) -> bool:
-        """True if that table is there."""
+        """True if the table of application transactions exists."""
         if not self._prepared:
-            found = self.catalog.cursor().execute(
+            result = self.catalog.cursor().execute(
                 with_values(
                     "SELECT 1 FROM duckdb_tables() WHERE database_name = ? AND schema_name = ? AND table_name = ?",
                     [self.catalog.alias(), *APPLIED.split(".")],
                 )
             )
-            self._prepared = found.fetchone() is not None
+            self._prepared = result.fetchone() is not None
         return self._prepared
 
     def _prepare(self) -> None:
-        """Make, once, the table that says which application transactions were committed."""
+        """Create the table of application transactions, once."""
         cursor, alias = self.catalog.cursor(create=True), quote_identifier(self.catalog.alias())
         schema, table = APPLIED.split(".")
         if not self._is_prepared():
-            # The rows of this table are few and small: they lie in the catalog, and no file is made for each commit. Where they lie has to be
-            # made with this table: once rows of it were read, DuckLake takes what the lake was when this table was made for what it was when that
-            # was, so that a table of the same snapshot as that is not there at its first version (duckdb 1.5.5).
-            shared = self.catalog.address.kind == "duckdb"  # what was attached of such a file stays
+            # The few small rows of this table are inlined, which saves a file per commit. Their
+            # inlined table must be created together with this table. Otherwise a read of its rows
+            # makes DuckLake confuse the lake at the two creations. A user table from the later
+            # snapshot is then missing at its first version (duckdb 1.5.5).
+            shared = self.catalog.address.kind == "duckdb"  # A DuckDB file stays attached.
             name = self.catalog.alias() if shared else self.catalog.attach_inlining(cursor, 1000)
             with self.catalog.errors("prepare"):
                 try:
                     cursor.execute("BEGIN TRANSACTION")
                     cursor.execute(f"CREATE SCHEMA IF NOT EXISTS {quote_identifier(name, schema)}")
                     cursor.execute(
-                        f"CREATE TABLE {quote_identifier(name, schema, table)} (name VARCHAR, app_id VARCHAR, version BIGINT, snapshot BIGINT, note VARCHAR)"
+                        f"CREATE TABLE {quote_identifier(name, schema, table)} (name VARCHAR, app_id VARCHAR, "
+                        "version BIGINT, snapshot BIGINT, note VARCHAR)"
                     )
                     cursor.execute("COMMIT")
                 finally:
                     if not shared:
                         self.catalog.detach(cursor, name)
                 cursor.execute(
-                    f"CALL {alias}.set_option('data_inlining_row_limit', 1000, schema => '{schema}', table_name => '{table}')"
+                    f"CALL {alias}.set_option('data_inlining_row_limit', 1000, schema => '{schema}', table_name => "
+                    f"'{table}')"
                 )
                 if shared:
                     cursor.execute(f"INSERT INTO {alias}.{APPLIED} VALUES ('', '', 0, 0, '{{}}')")
@@ -195,14 +218,23 @@ class Commits:
     def define(
         self, work: Work, ref: TableRef, snapshot: Snapshot | None, new: NewCommit, *, emptied: bool | None = None
     ) -> None:
-        """Make the table, or what it is apart from its rows, as a commit says: before rows are written in the same transaction.
-        ``emptied`` says whether the rows of a table that is the same one afterwards are gone by then; NOT NULL follows then.
+        """Create or change the table as a commit describes. Rows follow in the same transaction.
+
+        Args:
+            emptied: Passed by a restore only: True if all rows are already deleted. NOT NULL is
+                then set after the commit.
+
+        Raises:
+            UnsupportedFeature: DuckLake would damage rows of the transaction.
+            InvalidConfig: DuckLake rejects the definition.
         """
-        made = new.definition
+        definition = new.definition
         if (ref.schema, ref.name) in work.widened and not isinstance(new.spec, AlterSpec):
             raise UnsupportedFeature(
-                f"Table {ref}: the type of a column was widened in this transaction, behind which DuckLake loses sight of the column's least and greatest "
-                "value where rows follow, and DuckDB then reads wrong ones: widen it in a transaction before. Nothing was written."
+                f"Table {ref}: the type of a column was widened in this transaction, behind which DuckLake loses "
+                "sight of the column's least and greatest "
+                "value where rows follow, and DuckDB then reads wrong ones: widen it in a transaction before. "
+                "Nothing was written."
             )
         if (ref.schema, ref.name) in work.grown and not isinstance(new.spec, AlterSpec):
             raise UnsupportedFeature(_grown(ref))
@@ -213,45 +245,46 @@ class Commits:
             )
         if snapshot is not None and snapshot.own.inlined:
             ahead.keep_out_of_older_rows(self, work, ref, snapshot.own.id)
-        if made is None or work.is_defined(ref):
+        if definition is None or work.is_defined(ref):
             return
-        assert isinstance(made, DuckLakeDefinition), "a definition of this format"
-        ahead.refuse_system_columns(self, ref, None if snapshot is None else snapshot.own.id, made.names)
+        assert isinstance(definition, DuckLakeDefinition), "a definition of this format"
+        ahead.refuse_system_columns(self, ref, None if snapshot is None else snapshot.own.id, definition.names)
         before = None if snapshot is None else snapshot.own.definition
         if snapshot is not None and not isinstance(new.spec, AlterSpec) and not emptied and not _empties(new):
-            ahead.widen_first(self, work, ref, snapshot, made)
+            ahead.widen_first(self, work, ref, snapshot, definition)
         work.redefined = True
         if snapshot is not None and snapshot.own.inlined and not new.anew:
             work.altered[ref] = snapshot.own.id
         table = work.table(ref)
         statements: list[str] = []
         empty = _empties(new) if emptied is None else emptied
-        # DuckLake sets NOT NULL on no column that was added, so that a table which asks it of one is made anew.
-        requires = before is not None and empty and emptied is None and requires_added(before, made)
-        # Rows that are inserted behind RESET PARTITIONED BY, in its transaction, end DuckDB with an error of its own (1.5.5).
-        parted = before is not None and bool(before.partition_by) and not made.partition_by
+        # DuckLake never sets NOT NULL on an added column, so such a table is recreated.
+        requires = before is not None and empty and emptied is None and requires_added(before, definition)
+        # An INSERT after RESET PARTITIONED BY in one transaction ends in an error of DuckDB
+        # (1.5.5).
+        parted = before is not None and bool(before.partition_by) and not definition.partition_by
         anew = new.anew or requires or (parted and empty and emptied is None)
-        if before is not None and (ref.schema, ref.name) in work.filled and not {*made.names} <= {*before.names}:
+        if before is not None and (ref.schema, ref.name) in work.filled and not {*definition.names} <= {*before.names}:
             if not isinstance(new.spec, AlterSpec) and not empty:
                 raise UnsupportedFeature(_grown(ref))
             work.grown.add((ref.schema, ref.name))
         if before is None or anew:
             work.forget(ref)
             work.new.add((ref.schema, ref.name))
-            if before is None:  # a view of that name gives way
+            if before is None:  # The table replaces a view of its name.
                 statements += [f"CREATE SCHEMA IF NOT EXISTS {quote_identifier(work.alias, ref.schema)}"]
                 statements += [f"DROP VIEW IF EXISTS {table}"]
             statements += [f"DROP TABLE {table}"] if before is not None else []
-            statements += list(created_sql(table, made))
+            statements += list(created_sql(table, definition))
             old: Mapping[str, str] = {}
         else:
             begins, steps = before, tuple[str, ...]()
             if isinstance(new.spec, AlterSpec):
                 alteration = altered(before, new.spec)
                 begins, steps = alteration.reached or before, alteration.steps
-            statements += list(changed_sql(table, begins, made, steps, empty=empty))
-            if parted and emptied is not None:  # of a restore: its rows lie in one part, until the commit is made
-                statements += [f"ALTER TABLE {table} SET PARTITIONED BY ({one_part(ref, made).sql})"]
+            statements += list(changed_sql(table, begins, definition, steps, empty=empty))
+            if parted and emptied is not None:  # A restore uses one partition until the commit.
+                statements += [f"ALTER TABLE {table} SET PARTITIONED BY ({one_part(ref, definition).sql})"]
                 work.later.append((ref, f"ALTER TABLE {table} RESET PARTITIONED BY"))
             old = before.properties
             if statements and snapshot is not None and snapshot.own.id >= 0:
@@ -271,9 +304,13 @@ class Commits:
             except duckdb.Error as error:
                 if statement.endswith(" SET NOT NULL") and " stats " in str(error) and isinstance(new.spec, AlterSpec):
                     raise InvalidConfig(
-                        f"table {ref}: DuckLake sets NOT NULL on columns that the table was made with, once rows of it were committed "
-                        f"({self.catalog.redacted(error).splitlines()[0]}). Make the table with NOT NULL, by CREATE OR REPLACE TABLE. Nothing was written."
+                        f"table {ref}: DuckLake sets NOT NULL on columns that the table was made with, once rows of "
+                        "it were committed "
+                        f"({self.catalog.redacted(error).splitlines()[0]}). Make the table with NOT NULL, by CREATE "
+                        "OR REPLACE TABLE. Nothing was written."
                     ) from error
+                # DuckLake rejects SET NOT NULL after changes in one transaction: run it after the
+                # commit.
                 if statement.endswith(" SET NOT NULL") and "transaction-local changes" in str(error):
                     work.later.append((ref, statement))
                     work.failure = None if work.failure is error else work.failure
@@ -282,7 +319,7 @@ class Commits:
                     f"table {ref} cannot be so: {self.catalog.redacted(error).splitlines()[0]} Nothing was written."
                 ) from error
             work.changed = True
-        for option, value in options_of(old, made.properties).items():
+        for option, value in options_of(old, definition.properties).items():
             work.options.append((ref, option, value))
         work.now_defined(ref)
 
@@ -325,29 +362,35 @@ class Commits:
         if work is self.together:
             work.remember(ref, snapshot, new)
             return work.base + 1
-        made = work.commit()
+        committed_version = work.commit()
         self._afterwards(work)
-        if made is not None and snapshot is not None and made == work.base + 1 and not work.redefined:
-            self.states.advance(ref, work.base, made)
-        if made is None:
+        if (
+            committed_version is not None
+            and snapshot is not None
+            and committed_version == work.base + 1
+            and not work.redefined
+        ):
+            self.states.advance(ref, work.base, committed_version)
+        if committed_version is None:
             assert snapshot is not None, "a table that is made is a change"
             return snapshot.version
-        return made
+        return committed_version
 
     def _afterwards(self, work: Work) -> None:
-        """What DuckLake does not take within the transaction that is committed: bounds, options of tables, and NOT NULL of a table with changes."""
+        """Apply what DuckLake rejects in a transaction: bounds, table options, late NOT NULL."""
         for ref in work.began:
             number = self.states.number(ref)
-            if number is None:  # dropped again in the same transaction
+            if number is None:  # The same transaction dropped it again.
                 continue
             try:
                 lost = mend(self.catalog, number)
-            except StorageError as error:  # the commit is made, and this library reads without bounds
+            except StorageError as error:
+                # The commit is made, and this library reads without bounds.
                 lost = True
                 log.warning("lake %s: bounds of columns of table %s stay lost: %s", self.storage.root, ref, error)
             if lost:
                 self.states.doubt(number)
-        for ref, number in work.altered.items():  # other programs' writes need it too
+        for ref, number in work.altered.items():  # Writes of other programs need it too.
             ahead.keep_out_of_older_rows(self, work, ref, number)
         for where, option, value in work.options:
             self.set_option(where, option, value)
@@ -360,10 +403,11 @@ class Commits:
             self.states.forget()
 
     def set_option(self, ref: TableRef, option: str, value: str) -> None:
-        """One of DuckLake's options of a table; it makes no snapshot."""
+        """Set one of DuckLake's options of a table. This makes no snapshot."""
         with self.catalog.errors(f"table {ref}"):
             self.catalog.cursor().execute(
-                f"CALL {quote_identifier(self.catalog.alias())}.set_option({quote_literal(option)}, {quote_literal(value)}, "
+                f"CALL {quote_identifier(self.catalog.alias())}.set_option({quote_literal(option)}, "
+                f"{quote_literal(value)}, "
                 f"schema => {quote_literal(ref.schema)}, table_name => {quote_literal(ref.name)})"
             )
         self.states.forget()
@@ -371,8 +415,12 @@ class Commits:
     # -- changes that are a commit of their own
 
     def alone(self, what: str, change: Callable[[Work], None], epoch: int | str = 0) -> None:
-        """Make a change, under the lock, as a commit of its own, or as a part of the open transaction over several tables; again where another
-        program commits meanwhile. Raises CommitConflict.
+        """Make a change, under the lock, as a separate commit or as part of the open transaction.
+
+        Retries if another program commits meanwhile.
+
+        Raises:
+            CommitConflict: Every attempt met another commit.
         """
         for attempt in range(ATTEMPTS):
             try:
@@ -381,20 +429,32 @@ class Commits:
             except CommitTaken as error:
                 if attempt + 1 == ATTEMPTS:
                     raise CommitConflict(
-                        f"{what}: other programs committed to lake {self.storage.root} {ATTEMPTS} times meanwhile ({error}). Nothing was written; run it again."
+                        f"{what}: other programs committed to lake {self.storage.root} {ATTEMPTS} times meanwhile "
+                        f"({error}). Nothing was written; run it again."
                     ) from error
+            # A random pause keeps competing writers from meeting again.
             time.sleep(random.uniform(0, min(0.05 * 2**attempt, 2.0)))
         self.states.forget()
 
     def once(self, change: Callable[[Work], None], epoch: int | str = 0) -> int:
-        """The snapshot that a change makes, tried once, or the one that it began from where it changes nothing. Raises CommitTaken."""
+        """Make a change in a single attempt, and return its snapshot.
+
+        Returns:
+            The start snapshot if nothing changed.
+
+        Raises:
+            CommitTaken: Another program commits meanwhile.
+        """
         with self._transaction(self.catalog.cursor(create=True), epoch) as work:
             change(work)
-            made = None if work is self.together else work.commit()
-            return work.base if made is None else made
+            snapshot = None if work is self.together else work.commit()
+            return work.base if snapshot is None else snapshot
 
     def run_alone(self, *statements: str) -> None:
-        """Run statements over ``{lake}`` as one transaction; names without a catalog are this lake's."""
+        """Run statements over ``{lake}`` as one transaction.
+
+        Unqualified names belong to this lake.
+        """
 
         def change(work: Work) -> None:
             alias = quote_identifier(work.alias)
@@ -408,22 +468,25 @@ class Commits:
                         f"Lake {self.storage.root}: {self.catalog.redacted(error).splitlines()[0]}"
                     ) from error
                 finally:
-                    with suppress(duckdb.Error):  # of a transaction that the error has ended
+                    with suppress(duckdb.Error):  # The error may have ended the transaction.
                         work.cursor.execute(f"SET search_path = {quote_literal(before)}" if before else "USE memory")
 
         self.alone(statements[-1].partition(" {lake}")[0], change)
 
 
 def _grown(ref: TableRef) -> str:
-    """Message for rows behind a new column of a table that has its first rows in the same transaction. DuckLake takes the bounds of the later rows for
-    those of all rows, so that the column's default in the earlier ones is not found, and read as another value (duckdb 1.5.5).
+    """Return the message about rows after a new column, with the table's first rows before it.
+
+    DuckLake takes the bounds of the later rows for those of all rows. The column's default in the
+    earlier rows is then not found, or read as another value (duckdb 1.5.5).
     """
     return (
-        f"Table {ref} gets its first rows in this transaction, and a column behind them: DuckLake then reads wrong values where more rows follow. Make the "
+        f"Table {ref} gets its first rows in this transaction, and a column behind them: "
+        "DuckLake then reads wrong values where more rows follow. Make the "
         "table with the column, or write these rows in a transaction of their own. Nothing was written."
     )
 
 
 def _empties(new: NewCommit) -> bool:
-    """Whether all rows of the table go with a commit."""
+    """True if the commit removes all rows of the table."""
     return isinstance(new.spec, WriteSpec | CreateSpec) and new.spec.mode in ("overwrite", "create")

@@ -1,4 +1,4 @@
-"""The statements that make a DuckLake table what a definition says, or one definition the other."""
+"""DDL statements that create a DuckLake table, or change one definition into another."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from duckrun.sql.names import quote_identifier, quote_literal
 from duckrun.values.tables import SORT_BY
 
 
-def created_sql(table: str, made: DuckLakeDefinition) -> Iterator[str]:
-    """The statements that make a table."""
-    columns = ", ".join(_column(f) for f in made.fields)
+def created_sql(table: str, definition: DuckLakeDefinition) -> Iterator[str]:
+    """Yield the statements that create a table."""
+    columns = ", ".join(_column(f) for f in definition.fields)
     yield f"CREATE TABLE {table} ({columns})"
-    yield from _layout(table, None, made)
-    yield from _comments(table, None, made)
+    yield from _layout(table, None, definition)
+    yield from _comments(table, None, definition)
 
 
 def changed_sql(
@@ -31,8 +31,15 @@ def changed_sql(
     *,
     empty: bool = False,
 ) -> Iterator[str]:
-    """The statements that make one definition the other, which begins where some ``steps`` lead. A column whose type does not widen to its new one goes and comes again without its
-    values; of an ``empty`` table so do those that would else stand in another order.
+    """Yield the statements that change one definition into another.
+
+    A column whose type does not widen is dropped and added again, without its values.
+
+    Args:
+        before: Definition after the ``steps``.
+        steps: DDL behind ALTER TABLE that runs first.
+        empty: The table has no rows. Columns in another order are then dropped and added again,
+            too.
     """
     for step in steps:
         yield f"ALTER TABLE {table} {step}"
@@ -48,6 +55,7 @@ def changed_sql(
     if before.sort_by and moved and (before.sort_by != after.sort_by or not lost.isdisjoint(before.sort_by)):
         yield f"ALTER TABLE {table} RESET SORTED BY"
         before = replace(before, properties={k: v for k, v in before.properties.items() if k != SORT_BY})
+    # Rename before the drop: the new column needs the name, and a table needs at least one column.
     for name in doomed:
         yield f"ALTER TABLE {table} RENAME COLUMN {quote_identifier(name)} TO {quote_identifier(_GONE + name)}"
     fresh = [f for f in after.fields if f["name"] not in were or f["name"] in doomed]
@@ -70,36 +78,41 @@ _GONE = "__duckrun_gone_"
 
 
 def _anew(were: Mapping[str, Mapping[str, Any]], after: DuckLakeDefinition, empty: bool) -> list[str]:
-    """The columns that go and come again under their names, in their new order."""
-    kept = [
+    """Columns to drop and add again, in their new order."""
+    unchanged = [
         f["name"]
         for f in after.fields
         if f["name"] in were
         and (f["type"] == were[f["name"]]["type"] or (not empty and widens(were[f["name"]]["type"], f["type"])))
     ]
     if empty:
-        stays = [name for name in were if name in kept]
+        stays = [name for name in were if name in unchanged]
         ahead = 0
         while ahead < min(len(stays), len(after.fields)) and stays[ahead] == after.fields[ahead]["name"]:
             ahead += 1
-        kept = stays[:ahead]
-    return [f["name"] for f in after.fields if f["name"] in were and f["name"] not in kept]
+        unchanged = stays[:ahead]
+    return [f["name"] for f in after.fields if f["name"] in were and f["name"] not in unchanged]
 
 
 def requires_added(before: DuckLakeDefinition, after: DuckLakeDefinition) -> bool:
-    """True if a column is NOT NULL that an empty table of one definition gets on its way to the other."""
+    """True if changing an empty table would add a NOT NULL column."""
     were = {f["name"]: f for f in before.fields}
     anew = _anew(were, after, True)
     return any(not f["nullable"] and (f["name"] not in were or f["name"] in anew) for f in after.fields)
 
 
-def one_part(table: object, made: DuckLakeDefinition) -> Partition:
-    """A partitioning with one part. Raises UnsupportedFeature where no column has a type that DuckLake puts into buckets."""
-    for f in made.fields:
+def one_part(table: object, definition: DuckLakeDefinition) -> Partition:
+    """Return a partitioning with a single partition.
+
+    Raises:
+        UnsupportedFeature: No column has a type that DuckLake puts into buckets.
+    """
+    for f in definition.fields:
         if re.match(r"(U?(TINY|SMALL|BIG)?INT(EGER)?|DECIMAL|DATE|VARCHAR|TIMESTAMP|UUID|BLOB)", f["type"]):
             return Partition(f["name"], "bucket", 1)
     raise UnsupportedFeature(
-        f"table {table} cannot lose its partitions in one commit with its rows: partition it otherwise, or create it anew"
+        f"table {table} cannot lose its partitions in one commit with its rows: "
+        "partition it otherwise, or create it anew"
     )
 
 
@@ -130,7 +143,9 @@ def _layout(
     order = () if before is None else before.sort_by
     if order != after.sort_by:
         if after.sort_by:
-            yield f"ALTER TABLE {table} SET SORTED BY ({', '.join(f'{quote_identifier(c)} ASC' for c in after.sort_by)})"
+            yield (
+                f"ALTER TABLE {table} SET SORTED BY ({', '.join(f'{quote_identifier(c)} ASC' for c in after.sort_by)})"
+            )
         elif not anew:
             yield f"ALTER TABLE {table} RESET SORTED BY"
 
@@ -148,5 +163,5 @@ def _comments(
     for f in after.fields:
         comment = f["metadata"].get("comment")
         if were.get(f["name"]) != comment:
-            said = "NULL" if comment is None else quote_literal(comment)
-            yield f"COMMENT ON COLUMN {table}.{quote_identifier(f['name'])} IS {said}"
+            text = "NULL" if comment is None else quote_literal(comment)
+            yield f"COMMENT ON COLUMN {table}.{quote_identifier(f['name'])} IS {text}"

@@ -1,11 +1,11 @@
-"""What tables of a DuckLake are to be, as specs ask for it, and what of Delta's features they have: none."""
+"""Definitions of DuckLake tables from specs."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NoReturn
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -18,10 +18,10 @@ from duckrun.errors import (
 )
 from duckrun.formats.definitions import Alteration
 from duckrun.formats.ducklake import definition as definitions
-from duckrun.formats.ducklake.alteration import DuckLakeAlteration, altered, evolved
 from duckrun.formats.ducklake.definition import DuckLakeDefinition
 from duckrun.formats.ducklake.partitions import partitions
-from duckrun.formats.ducklake.types import in_spark, refuse_type, type_in
+from duckrun.formats.ducklake.rules import DuckLakeAlteration, altered, evolved
+from duckrun.formats.ducklake.types import in_spark, refuse_type
 from duckrun.formats.format import SpecT
 from duckrun.sql.typed import sql_type
 from duckrun.values.layout import COMPRESSION, TARGET_FILE_SIZE, Layout
@@ -31,7 +31,7 @@ from duckrun.values.tables import SORT_BY, AlterSpec, CreateSpec
 
 
 class Defining:
-    """The definitions that specs ask for; of no lake in particular. A part of DuckLakeFormat."""
+    """Part of DuckLakeFormat that builds definitions from specs, independent of a lake."""
 
     # -- definitions
 
@@ -43,14 +43,14 @@ class Defining:
                 f"{spec.mode} on table {table}: cluster_by is Delta's liquid clustering; a DuckLake table has sort_by."
             )
         try:
-            asked = definitions.kept(spec.table_properties)
+            properties = definitions.kept(spec.table_properties)
         except DuckrunError as error:
-            raise type(error)(f"{spec.mode} on table {table}: {error}. Nothing was written.") from error
+            raise error.with_message(f"{spec.mode} on table {table}: {error}. Nothing was written.") from error
         if spec.compression is not None:
-            asked[COMPRESSION] = spec.compression
+            properties[COMPRESSION] = spec.compression
         if spec.target_file_size is not None:
-            asked[TARGET_FILE_SIZE] = str(spec.target_file_size)
-        return replace(spec, table_properties=asked)
+            properties[TARGET_FILE_SIZE] = str(spec.target_file_size)
+        return replace(spec, table_properties=properties)
 
     def created(self, spec: CreateSpec, snapshot: Snapshot | None) -> DuckLakeDefinition:
         if spec.checks:
@@ -80,7 +80,7 @@ class Defining:
             if variants := [f["name"] for f in fields if f["name"] in spec.sort_by and f["type"] == "VARIANT"]:
                 raise InvalidConfig(f"sort_by names {', '.join(variants)}, which is VARIANT: its values have no order")
             properties[SORT_BY] = json.dumps(list(spec.sort_by))
-        return DuckLakeDefinition(fields, keys, properties, description)
+        return DuckLakeDefinition(fields, keys, properties=properties, description=description)
 
     def overwritten(
         self,
@@ -90,10 +90,11 @@ class Defining:
         snapshot: Snapshot | None,
     ) -> DuckLakeDefinition:
         before = None if snapshot is None or spec.redefine else snapshot.own.definition
-        held = spec.constraints
-        if held is not None and held.checks:
+        constraints = spec.constraints
+        if constraints is not None and constraints.checks:
             raise UnsupportedFeature(
-                "DuckLake has no CHECK constraints; check the rows before they are written (a dbt test, a Dagster check)"
+                "DuckLake has no CHECK constraints; check the rows before they are written (a dbt test, a Dagster "
+                "check)"
             )
         definitions.refuse_names(f["name"] for f in fields)
         old = {} if before is None else {f["name"]: f for f in before.fields}
@@ -103,31 +104,37 @@ class Defining:
             raise SchemaMismatch(
                 f"there is no column {uncommented[0]!r} to comment; it has {', '.join(f['name'] for f in fields)}"
             )
+        # partitions() checks transforms, such as month(at).
         if missing := [key for key in spec.partition_by or () if key.isidentifier() and key.lower() not in there]:
             raise SchemaMismatch(
-                f"it is partitioned by {', '.join(missing)}, which the data has not; it has {', '.join(f['name'] for f in fields)}"
+                f"it is partitioned by {', '.join(missing)}, which the data has not; it has "
+                f"{', '.join(f['name'] for f in fields)}"
             )
-        made = []
+        fields_after = []
         for f in fields:
             was = old.get(f["name"])
             comment = comments.get(f["name"].lower())
             metadata = {"comment": comment} if comment is not None else dict(was["metadata"]) if was else {}
-            required = f["name"] in held.not_null if held is not None else was is not None and not was["nullable"]
-            made.append(
+            required = (
+                f["name"] in constraints.not_null
+                if constraints is not None
+                else was is not None and not was["nullable"]
+            )
+            fields_after.append(
                 {**f, "nullable": not required, "metadata": metadata, "default": was.get("default") if was else None}
             )
-        if held is not None and (unknown := set(held.not_null) - {f["name"] for f in made}):
+        if constraints is not None and (unknown := set(constraints.not_null) - {f["name"] for f in fields_after}):
             raise SchemaMismatch(f"constraints name {', '.join(sorted(unknown))}, which is no column")
         description = (
             spec.description if spec.description is not None else None if before is None else before.description
         )
-        return self._with_layout(spec, tuple(made), description, before)
+        return self._with_layout(spec, tuple(fields_after), description, before)
 
     def altered(self, snapshot: Snapshot, spec: AlterSpec) -> DuckLakeAlteration:
         return altered(snapshot.own.definition, spec)
 
     def evolved(self, snapshot: Snapshot, fields: Sequence[Mapping[str, Any]], mode: SchemaMode) -> Alteration:
-        return evolved(snapshot.own.definition, fields, mode)
+        return evolved(snapshot.own.definition, list(map(dict, fields)), mode)
 
     def described(
         self, snapshot: Snapshot, description: str | None, column_comments: Mapping[str, str]
@@ -139,18 +146,6 @@ class Defining:
             if (comment := comments.get(name.lower())) is not None:
                 after = after.with_column(name, metadata={"comment": comment})
         return None if after == before else after
-
-    def marking(self, snapshot: Snapshot, definition: Any) -> Any:
-        return definition
-
-    def marking_change(self, snapshot: Snapshot) -> AlterSpec | None:
-        return None  # DuckLake marks rows in delete files by itself
-
-    def only_own(self, snapshot: Snapshot) -> str | None:
-        return None
-
-    def marks_rows(self, snapshot: Snapshot) -> bool:
-        return True
 
     def fields_of(self, schema: pa.Schema, types: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
         if types is None:
@@ -168,37 +163,8 @@ class Defining:
             for f in schema
         ]
 
-    # -- what a table's features, properties and types allow
-
-    def refuse_unknown_features(self, snapshot: Snapshot) -> None:
-        """There are none."""
-
-    def refuse_copies(self, snapshot: Snapshot) -> None:
-        """DuckLake takes files by their columns' names."""
-
-    def only_spark(self, snapshot: Snapshot) -> bool:
-        return False
-
-    def special_properties(self, properties: Mapping[str, str]) -> dict[str, str]:
-        return {}
-
-    def asked_features(self, properties: Mapping[str, Any]) -> list[str]:
-        return []
-
-    def lacks_feature(self, snapshot: Snapshot, fields: Sequence[Mapping[str, Any]]) -> bool:
-        return False
-
-    def constrained_anew(self, snapshot: Snapshot, spec: WriteSpec) -> bool:
-        return spec.constraints is not None
-
     def computed_columns(self, snapshot: Snapshot) -> set[str]:
         return {f["name"] for f in snapshot.own.definition.fields if f.get("default") is not None}
 
-    def spark_type(self, text: str, dialect: str, column: str) -> str:
-        return in_spark(type_in(text, dialect, column))
-
     def spelled(self, kind: Any) -> str:
         return in_spark(kind)
-
-    def scratch(self, owner: TableRef, definition: Any) -> NoReturn:
-        raise UnsupportedFeature(f"Table {owner} is a DuckLake table, of which there are no scratch copies.")

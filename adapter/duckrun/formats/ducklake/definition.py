@@ -1,9 +1,9 @@
-"""What a DuckLake table is apart from its rows: columns, partitions, order, properties."""
+"""Definition of a DuckLake table: columns, partitioning, sort order and properties."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -21,26 +21,25 @@ from duckrun.values.tables import SORT_BY, ColumnSpec
 _OPTIONS = {COMPRESSION: "parquet_compression", TARGET_FILE_SIZE: "target_file_size"}
 """Table property -> DuckLake's option of the table."""
 _NO_OPTIONS = {CHANGE_FEED}
-"""Words that a DuckLake fulfils without being told: its catalog knows all changes."""
+"""Properties that a DuckLake always meets, since its catalog records all changes."""
 
 
 @dataclass(frozen=True)
 class DuckLakeDefinition(OfColumns):
-    """``fields`` are columns as ``name``, ``type`` (DuckDB's SQL), ``nullable``, ``metadata`` and ``default`` (SQL, or None)."""
+    """Definition of a DuckLake table."""
 
     fields: tuple[dict[str, Any], ...]
+    """Columns as ``name``, ``type`` and ``default`` (DuckDB SQL), ``nullable`` and ``metadata``."""
     partition_by: tuple[Partition, ...] = ()
-    properties: Mapping[str, str] = field(default_factory=dict)
-    description: str | None = None
 
     @property
     def partition_columns(self) -> tuple[str, ...]:
-        """The columns by whose own values rows are parted."""
+        """Columns that partition the table by their own values."""
         return tuple(key.column for key in self.partition_by if key.transform == "identity")
 
     @property
     def variants(self) -> frozenset[str]:
-        """``sql_types`` say them."""
+        """Always empty: ``sql_types`` already tells VARIANT columns."""
         return frozenset()
 
     @property
@@ -49,7 +48,7 @@ class DuckLakeDefinition(OfColumns):
 
     @property
     def schema(self) -> pa.Schema:
-        """The Arrow form of the columns, comments as field metadata."""
+        """Arrow schema of the columns. Comments are field metadata."""
         kinds = arrow_types(tuple(f["type"] for f in self.fields))
         return pa.schema(
             [
@@ -62,18 +61,18 @@ class DuckLakeDefinition(OfColumns):
     def checks(self) -> dict[str, str]:
         return {}
 
-    def users_of(self, name: str) -> list[str]:
-        """What would not be there without a column."""
-        lower = name.lower()
-        users = ["the partitioning"] if lower in (key.column.lower() for key in self.partition_by) else []
-        return users + (["the sort order"] if lower in (c.lower() for c in self.sort_by) else [])
+    def users_of(self, path: Sequence[str]) -> list[str]:
+        """Return the parts of the layout that need a column, in words."""
+        wanted = [name.lower() for name in path]
+        users = ["the partitioning"] if wanted in ([key.column.lower()] for key in self.partition_by) else []
+        return users + (["the sort order"] if wanted in ([name.lower()] for name in self.sort_by) else [])
 
 
 def _metadata(f: Mapping[str, Any]) -> dict[str, str]:
-    """A column's comment, and its default in Spark's SQL, as the fields of any table have them."""
+    """Comment and default of a column. The default is in Spark SQL, as for any table format."""
     default = f.get("default")
-    said = {} if default is None else {DEFAULT: transpile(default, "duckdb", "spark")}
-    return {**f["metadata"], **said}
+    metadata = {} if default is None else {DEFAULT: transpile(default, "duckdb", "spark")}
+    return {**f["metadata"], **metadata}
 
 
 _RESERVED = {
@@ -84,7 +83,7 @@ _RESERVED = {
 
 
 def refuse_names(names: Iterable[str]) -> None:
-    """Raise SchemaMismatch for a column that would hide one of DuckLake's own, by which it knows its rows."""
+    """Raise SchemaMismatch for a column name that DuckLake uses itself to identify rows."""
     for name in names:
         if (why := _RESERVED.get(name.lower())) is not None:
             raise SchemaMismatch(f"a DuckLake table has no column {name}: {why}; choose another name")
@@ -94,7 +93,7 @@ def refuse_names(names: Iterable[str]) -> None:
 
 
 def refuse_properties(properties: Mapping[str, str]) -> None:
-    """Raise InvalidConfig for properties that a DuckLake table has not."""
+    """Raise InvalidConfig for properties that a DuckLake table does not have."""
     for name in properties:
         if name in _OPTIONS or name in (SORT_BY, *_NO_OPTIONS):
             continue
@@ -103,12 +102,17 @@ def refuse_properties(properties: Mapping[str, str]) -> None:
                 f"{name} is a property of Delta tables, and this lake is of format ducklake: leave it out"
             )
         raise InvalidConfig(
-            f"a DuckLake table keeps no property {name}; it knows {', '.join((*_OPTIONS, SORT_BY))}.{did_you_mean(name, (*_OPTIONS, SORT_BY))}"
+            f"a DuckLake table keeps no property {name}; it knows "
+            f"{', '.join((*_OPTIONS, SORT_BY))}.{did_you_mean(name, (*_OPTIONS, SORT_BY))}"
         )
 
 
 def kept(properties: Mapping[str, str]) -> dict[str, str]:
-    """Those that the catalog holds."""
+    """Return the properties that the catalog stores.
+
+    Raises:
+        InvalidConfig: A property is unknown, or the compression codec is.
+    """
     refuse_properties(properties)
     codec_of(properties)
     return {name: str(value) for name, value in properties.items() if name not in _NO_OPTIONS}
@@ -118,7 +122,11 @@ def kept(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def field_of(column: ColumnSpec, dialect: str) -> dict[str, Any]:
-    """A column to make. Raises UnsupportedFeature for one that is computed."""
+    """Convert a column spec to a field of a definition.
+
+    Raises:
+        UnsupportedFeature: The column is generated or an identity column.
+    """
     if column.generated is not None or column.identity is not None:
         raise UnsupportedFeature(f"column {column.name} is {column.computed}, which DuckLake does not have")
     return {
@@ -131,18 +139,18 @@ def field_of(column: ColumnSpec, dialect: str) -> dict[str, Any]:
 
 
 def default_in(default: str | None, dialect: str) -> str | None:
-    """A default of some dialect's SQL in DuckDB's."""
+    """Translate a default expression from a SQL dialect to DuckDB."""
     return None if default is None else transpile(default, dialect, "duckdb")
 
 
 def options_of(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, str]:
-    """DuckLake's options of the table that change: name -> value."""
+    """Return DuckLake's table options that change: name -> value."""
     changed = {name: after[name] for name in _OPTIONS if name in after and before.get(name) != after[name]}
     if (size := changed.get(TARGET_FILE_SIZE, "")).isdigit():
-        changed[TARGET_FILE_SIZE] = f"{size}B"  # DuckLake takes no number without a unit
+        changed[TARGET_FILE_SIZE] = f"{size}B"  # DuckLake rejects a number without a unit.
     return {_OPTIONS[name]: value for name, value in changed.items()}
 
 
 def properties_of(options: Mapping[str, str]) -> dict[str, str]:
-    """The table properties that options stand for."""
+    """Return the table properties that DuckLake's options stand for."""
     return {name: options[option] for name, option in _OPTIONS.items() if option in options}

@@ -1,6 +1,7 @@
-"""What a DuckLake says of the columns of a version without opening a data file: how many values are NULL, and between which bounds the others lie.
+"""Column statistics of a version, from the catalog alone: NULL counts and bounds.
 
-Source: the DuckLake specification 1.0, ducklake_file_column_stats; and what is read of the rows that lie in the catalog.
+No data file is opened. Statistics of inlined rows are computed from these rows. Source: the
+DuckLake specification 1.0, ducklake_file_column_stats.
 """
 
 from __future__ import annotations
@@ -16,60 +17,73 @@ from duckrun.values.rows import ColumnFigures
 from duckrun.values.snapshot import Snapshot
 
 _PLAIN = {
-    *("tinyint", "smallint", "integer", "bigint", "utinyint", "usmallint", "uinteger", "ubigint", "float", "double", "decimal"),
+    *("tinyint", "smallint", "integer", "bigint", "utinyint", "usmallint", "uinteger", "ubigint",
+      "float", "double", "decimal"),
     *("date", "timestamp", "timestamp_s", "timestamp_ms", "timestamp with time zone", "varchar"),
 }  # fmt: skip
-"""Types whose bounds mean something to who reads them."""
+"""Types whose bounds are meaningful to a reader."""
 
 
 def column_figures(catalog: Catalog, snapshot: Snapshot) -> dict[str, ColumnFigures]:
-    """Of each column that is no partition: no value is outside its bounds, NaN aside. None is what the catalog does not know of every file;
-    NULLs are not known where rows of a file do not count.
+    """Return the statistics of each column that does not partition the table.
+
+    No value lies outside of its bounds, except NaN. A statistic is None unless it is known for
+    every file. The NULL count is None if some rows of a file do not count.
     """
     state: TableState = snapshot.own
-    if state.at < 0:  # what a transaction has written so far is nobody's version yet
+    if state.at < 0:  # Rows of an open transaction do not belong to a version yet.
         return {}
     names = [name for name in snapshot.schema.names if name not in snapshot.partition_columns]
     kinds = {name: duckdb.type(kind) for name, kind in state.definition.sql_types.items()}
     files = _of_files(catalog, state, names, kinds)
     inlined = _of_catalog(catalog, state, names, kinds)
-    found = {}
+    figures = {}
     for name in names:
         low, high, nulls = zip(*(part[name] for part in (files, inlined) if part is not None), strict=True)
         bounds = _joined(catalog, [*low, *high], kinds[name])
-        found[name] = ColumnFigures(*bounds, sum(nulls) if None not in nulls else None)
-    return found
+        figures[name] = ColumnFigures(*bounds, sum(nulls) if None not in nulls else None)
+    return figures
 
 
 _Part = dict[str, tuple[Any, Any, int | None]]
-"""By column the least and the greatest value as text, "" for unknown and None for none, and how many are NULL."""
+"""Column -> (least value, greatest value, number of NULLs), values as text.
+
+An unknown value is "", and a missing one is None.
+"""
 
 
 def _of_files(catalog: Catalog, state: TableState, names: list[str], kinds: dict[str, Any]) -> _Part:
     meta = catalog.meta
-    asked = ["(SELECT count(*) FROM files)"]
+    expressions = ["(SELECT count(*) FROM files)"]
     for name in names:
-        own, kind = f"FILTER (column_id = {state.column_ids[name]}", kinds[name]
+        of_column, kind = f"FILTER (column_id = {state.column_ids[name]}", kinds[name]
         plain = kind.id in _PLAIN  # a bound of GEOMETRY is none, and fails at TRY_CAST (duckdb 1.5.5)
         low, high = (f"TRY_CAST({each}_value AS {kind})" if plain else "NULL" for each in ("min", "max"))
-        asked += [f"{_text(f'min({low}) {own})', kind)}", f"{_text(f'max({high}) {own})', kind)}"]
+        expressions += [f"{_text(f'min({low}) {of_column})', kind)}", f"{_text(f'max({high}) {of_column})', kind)}"]
         lacks = f"({low} IS NULL OR {high} IS NULL) AND null_count IS DISTINCT FROM record_count"
-        asked += [f"count(*) {own} AND NOT ({lacks}))", f"count(null_count) {own})", f"sum(null_count) {own})"]
+        expressions += [
+            f"count(*) {of_column} AND NOT ({lacks}))",
+            f"count(null_count) {of_column})",
+            f"sum(null_count) {of_column})",
+        ]
     [row] = catalog.ask(
-        f"WITH files AS (SELECT data_file_id, record_count FROM {meta('ducklake_data_file')} AS f WHERE {_own('f', state)} AND record_count > 0) "
-        f"SELECT {', '.join(asked)} FROM files JOIN {meta('ducklake_file_column_stats')} AS s USING (data_file_id)"
+        f"WITH files AS (SELECT data_file_id, record_count FROM {meta('ducklake_data_file')} AS f "
+        f"WHERE {_own('f', state)} AND record_count > 0) "
+        f"SELECT {', '.join(expressions)} FROM files "
+        f"JOIN {meta('ducklake_file_column_stats')} AS s USING (data_file_id)"
     )
     count, whole = int(row[0]), counts_whole(catalog, state)
-    found: _Part = {}
+    figures: _Part = {}
     for place, name in enumerate(names):
         low, high, bounded, counted, nulls = row[5 * place + 1 : 5 * place + 6]
         known = bounded == count and kinds[name].id in _PLAIN
-        found[name] = (
+        figures[name] = (
             low if known else "",
+            # A greatest value of NaN hides the greatest number.
             high if known and high != "nan" else "",
             (int(nulls or 0) if counted == count and whole else None),
         )
-    return found
+    return figures
 
 
 def _own(entry: str, state: TableState) -> str:
@@ -77,39 +91,40 @@ def _own(entry: str, state: TableState) -> str:
 
 
 def counts_whole(catalog: Catalog, state: TableState) -> bool:
-    """Whether all rows of all files count: none is deleted, and none belongs to a later snapshot."""
+    """True if every row of every file counts: none is deleted, and none is of a later snapshot."""
     meta = catalog.meta
     [(partial, marked)] = catalog.ask(
-        f"SELECT (SELECT count(*) FROM {meta('ducklake_data_file')} AS f WHERE {_own('f', state)} AND partial_max > {state.version}), "
+        f"SELECT (SELECT count(*) FROM {meta('ducklake_data_file')} AS f WHERE {_own('f', state)} "
+        f"AND partial_max > {state.version}), "
         f"(SELECT count(*) FROM {meta('ducklake_delete_file')} AS d WHERE {_own('d', state)})"
     )
     if partial or marked:
         return False
     marks = meta(f"ducklake_inlined_delete_{state.id}")
     try:
-        found = catalog.cursor().execute(f"SELECT 1 FROM {marks} WHERE begin_snapshot <= {state.version} LIMIT 1")
-    except duckdb.CatalogException:  # DuckLake makes it when the first row is marked there
+        marked_rows = catalog.cursor().execute(f"SELECT 1 FROM {marks} WHERE begin_snapshot <= {state.version} LIMIT 1")
+    except duckdb.CatalogException:  # DuckLake creates the table for the first inlined delete.
         return True
-    return not found.fetchall()
+    return not marked_rows.fetchall()
 
 
 def _of_catalog(catalog: Catalog, state: TableState, names: list[str], kinds: dict[str, Any]) -> _Part | None:
-    """The same of the rows that lie in the catalog; None where there are none."""
+    """Statistics of the inlined rows; None if there are none."""
     tables = catalog.ask(
         f"SELECT table_name FROM {catalog.meta('ducklake_inlined_data_tables')} WHERE table_id = {state.id}"
     )
     if not tables:
         return None
-    asked = ["count(*)"]
+    expressions = ["count(*)"]
     for name in names:
         value = state.column(name)
         plain = kinds[name].id in _PLAIN
-        asked += [_text(f"{of}({value})", kinds[name]) if plain else "''" for of in ("min", "max")]
-        asked.append(f"count(*) - count({value})")
+        expressions += [_text(f"{of}({value})", kinds[name]) if plain else "''" for of in ("min", "max")]
+        expressions.append(f"count(*) - count({value})")
     source = quote_identifier(catalog.alias(state.epoch), state.schema, state.name)
     listed = ", ".join(quote_literal(name) for (name,) in tables)
     [row] = catalog.ask(
-        f"SELECT {', '.join(asked)} FROM {source} AT (VERSION => {state.version}) WHERE filename IN ({listed})"
+        f"SELECT {', '.join(expressions)} FROM {source} AT (VERSION => {state.version}) WHERE filename IN ({listed})"
     )
     if not row[0]:
         return None
@@ -126,16 +141,16 @@ def _text(value: str, kind: Any) -> str:
 
 
 def _joined(catalog: Catalog, bounds: list[Any], kind: Any) -> tuple[str | None, str | None]:
-    """The least and the greatest of the bounds of files and catalog: half of them are least ones."""
+    """Combine the bounds of files and inlined rows. The first half are least values."""
     half = len(bounds) // 2
-    found: list[str | None] = []
+    joined: list[str | None] = []
     for of, values in (("min", bounds[:half]), ("max", bounds[half:])):
         known = [value for value in values if value is not None]
         if "" in known or not known:
-            found.append(None)
+            joined.append(None)
         elif len(known) == 1 or str(kind) == "VARCHAR":
-            found.append({"min": min, "max": max}[of](known))
+            joined.append({"min": min, "max": max}[of](known))
         else:
             listed = ", ".join(f"(CAST({quote_literal(value)} AS {kind}))" for value in known)
-            found.append(catalog.ask(f"SELECT {_text(f'{of}(v)', kind)} FROM (VALUES {listed}) AS t(v)")[0][0])
-    return found[0], found[1]
+            joined.append(catalog.ask(f"SELECT {_text(f'{of}(v)', kind)} FROM (VALUES {listed}) AS t(v)")[0][0])
+    return joined[0], joined[1]

@@ -1,4 +1,7 @@
-"""What an older attempt of a piece of work committed is taken back by the transaction of a newer one: by row ids, or to the rows of a snapshot."""
+"""Undo of an older attempt's commits within the transaction of a newer one.
+
+The rows are removed by their ids, or restored to a snapshot.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ def made_by(snapshot: Snapshot, version: int) -> bool:
 
 
 def untouched(form: DuckLakeFormat, snapshot: Snapshot, records: Sequence[CommitRecord]) -> Sequence[ScanFile] | None:
-    """See Format: rows have ids, and no files of their own."""
+    """See Format. Rows have ids here, so the files are always empty."""
     columns = ", ".join(map(quote_identifier, snapshot.schema.names))
     row = fresh_name("__duckrun_row", snapshot.schema.names)
     try:
@@ -64,7 +67,7 @@ def taken_back(form: DuckLakeFormat, work: Work, taken: TakenBack) -> tuple[Snap
     newest = taken.newest
     live = form.of_state(newest.ref, newest.own, live=True)
     if taken.anew:
-        return live, 0  # all of its rows are replaced
+        return live, 0  # The write replaces all rows.
     if taken.base is not None:
         put_back(work, newest, taken.base, kept(work, taken.base))
         return live, 0
@@ -76,8 +79,11 @@ def taken_back(form: DuckLakeFormat, work: Work, taken: TakenBack) -> tuple[Snap
 
 
 def _added(form: DuckLakeFormat, snapshot: Snapshot, record: CommitRecord, row: str) -> str:
-    """A query for the ids of the rows that a commit added."""
+    """Return a query for the ids of the rows that a commit added."""
     then = f"SELECT {row} FROM {form.snapshot(snapshot.ref, record.version).scan_sql(row=row)}"
     if made_by(snapshot, record.version):
         return then
-    return f"{then} WHERE {row} NOT IN (SELECT {row} FROM {form.snapshot(snapshot.ref, record.version - 1).scan_sql(row=row)})"
+    return (
+        f"{then} WHERE {row} NOT IN (SELECT {row} "
+        f"FROM {form.snapshot(snapshot.ref, record.version - 1).scan_sql(row=row)})"
+    )

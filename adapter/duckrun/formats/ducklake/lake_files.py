@@ -1,7 +1,10 @@
-"""What another engine than DuckDB needs to read a version of a table: its files, what counts in each, and the rows in the catalog.
+"""Everything that an engine other than DuckDB needs to read a version of a table.
 
-Source: the DuckLake specification 1.0, ducklake_data_file, ducklake_delete_file, ducklake_name_mapping, Data Inlining; and what was measured of
-duckdb 1.5.5's extension: a file that was merged or flushed has the snapshot of each row, and positions of deletes may lie in the catalog.
+That is its files, the deleted rows of each, and the inlined rows.
+
+Source: the DuckLake specification 1.0, ducklake_data_file, ducklake_delete_file,
+ducklake_name_mapping, Data Inlining, and measurements of duckdb 1.5.5's extension. A merged or
+flushed file has the snapshot of each row, and positions of deletes may be in the catalog.
 """
 
 from __future__ import annotations
@@ -9,7 +12,6 @@ from __future__ import annotations
 import uuid
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import duckdb
@@ -19,96 +21,30 @@ from duckrun.errors import UnsupportedFeature
 from duckrun.formats.ducklake.catalog import Catalog
 from duckrun.formats.ducklake.folders import folder_sql
 from duckrun.sql.names import quote_identifier, quote_literal
+from duckrun.values.lake_files import (
+    DeleteFile,
+    LakeColumn,
+    LakeFile,
+    LakeFiles,
+    NamedColumn,
+)
 from duckrun.values.snapshot import Snapshot
-
-SNAPSHOT_COLUMN = "_ducklake_internal_snapshot_id"
-"""The column of files that were merged or flushed: the snapshot to which each row belongs."""
-SNAPSHOT_FIELD = 2147483539
-"""Its field id."""
-IN_CATALOG = "ducklake:rows-in-catalog"
-"""The path, in a scan that was planned, of rows that lie in the catalog."""
-
-
-@dataclass(frozen=True)
-class LakeColumn:
-    """A column, or a field of one. ``type`` is DuckLake's own word (``int32``, ``struct``); ``begun`` is the snapshot that has it first,
-    ``typed`` that since which it has this type; ``default`` is what rows have that were written before, as text.
-    """
-
-    id: int
-    name: str
-    type: str
-    begun: int
-    typed: int
-    default: str | None
-    inner: tuple[LakeColumn, ...] = ()
-
-    @property
-    def sql_type(self) -> str:
-        """The type as users know it, for messages."""
-        return _WORDS.get(self.type, self.type).upper()
-
-
-_WORDS = {"int128": "hugeint", "uint128": "uhugeint", "uint64": "ubigint", "time_tz": "timetz"}
-
-
-@dataclass(frozen=True)
-class NamedColumn:
-    """What a column of the table is called in files that know it by name; ``in_path``: its value stands in the path of each (``name=value/``)."""
-
-    source: str
-    in_path: bool
-    inner: Mapping[int, NamedColumn] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class DeleteFile:
-    """``count`` positions that are deleted, in a Parquet file with the column ``pos``. Where it has the snapshot of each, only those count whose snapshot
-    is not later than the version: the catalog says of some such files that they have none (duckdb 1.5.5).
-    """
-
-    path: str
-    count: int
-
-
-@dataclass(frozen=True)
-class LakeFile:
-    """A data file. ``mapping`` is the number of the names by which it knows its columns, None for field ids; ``bound``: only the rows
-    whose snapshot is not later than the version count; ``absent`` are ids of columns that it does not have, ``stored`` the DuckLake types of
-    those, and of fields of theirs, that it has in another type: files that are merged have that of the newest snapshot.
-    """
-
-    path: str
-    mapping: int | None
-    bound: bool
-    absent: frozenset[int]
-    stored: tuple[tuple[int, str], ...]
-    deletes: tuple[DeleteFile, ...]
-    deleted: tuple[int, ...]
-    """Positions that are deleted by the catalog alone."""
-
-
-@dataclass(frozen=True)
-class LakeFiles:
-    """A table at a version. Example: ``lake.snapshot(ref).parts().files[0].path``."""
-
-    version: int
-    columns: tuple[LakeColumn, ...]
-    files: tuple[LakeFile, ...]
-    mappings: Mapping[int, Mapping[int, NamedColumn]]
-    inlined: pa.Table | None
-    """The rows that lie in the catalog; None where there are none."""
-    defaults: Mapping[int, Any]
-    """The values of columns, by id, that rows have which were written before the column came."""
 
 
 def lake_files(catalog: Catalog, footers: Footers, snapshot: Snapshot) -> LakeFiles:
-    """What to read of a version. Raises UnsupportedFeature for an encrypted lake, and for deletion vectors."""
+    """Return the files to read for a version.
+
+    Raises:
+        UnsupportedFeature: The lake is encrypted, or a file has deletion vectors.
+    """
     return _Reading(catalog, footers, snapshot).read()
 
 
 class _Reading:
-    """All questions about one version, in one transaction: a flush or a merge in between would move rows from one answer to another."""
+    """Queries about one version, in one transaction.
+
+    A flush or merge between two queries would move rows from one answer to another.
+    """
 
     def __init__(self, catalog: Catalog, footers: Footers, snapshot: Snapshot) -> None:
         self.catalog, self.footers, self.snapshot = catalog, footers, snapshot
@@ -121,7 +57,8 @@ class _Reading:
         self.catalog.ensure(self.state.epoch)
         if self.catalog.encrypted:
             raise UnsupportedFeature(
-                f"Table {self.snapshot.ref} lies in an encrypted lake, whose files Spark cannot read: read it with engine: duckdb."
+                f"Table {self.snapshot.ref} lies in an encrypted lake, whose files Spark cannot read: "
+                "read it with engine: duckdb."
             )
         self.cursor = self.catalog.cursor()
         with self.catalog.errors(f"table {self.snapshot.ref}"):
@@ -130,7 +67,8 @@ class _Reading:
             except duckdb.Error as error:
                 if "ducklake_inlined_data" not in str(error) or self.catalog.address.kind == "duckdb":
                     raise
-            # An attachment remembers in which tables of the catalog rows lie, also once another process has flushed and dropped them.
+            # An attachment remembers the inlined tables, even after another process flushed and
+            # dropped them.
             self.epoch = f"r{uuid.uuid4().hex[:12]}"
             alias = self.catalog.attach_for(self.cursor, self.epoch)
             try:
@@ -158,7 +96,8 @@ class _Reading:
 
     def _columns(self) -> tuple[LakeColumn, ...]:
         rows = self._ask(
-            f"SELECT column_id, parent_column, column_name, column_type, initial_default, column_order, begin_snapshot, {self.now} "
+            "SELECT column_id, parent_column, column_name, column_type, initial_default, column_order, "
+            f"begin_snapshot, {self.now} "
             f"FROM {self._meta('ducklake_column')} WHERE table_id = {self.state.id} ORDER BY column_order"
         )
         begun: dict[int, int] = {}
@@ -184,17 +123,20 @@ class _Reading:
         return made(None)
 
     def _defaults(self, columns: Sequence[LakeColumn]) -> dict[int, Any]:
-        given = [column for column in columns if column.default is not None]
-        if not given:
+        defaulted = [column for column in columns if column.default is not None]
+        if not defaulted:
             return {}
         types = self.state.definition.sql_types
-        made = ", ".join(f"CAST({quote_literal(str(column.default))} AS {types[column.name]})" for column in given)
-        values = self._ask(f"SELECT {made}")[0]
-        return {column.id: value for column, value in zip(given, values, strict=True)}
+        expressions = ", ".join(
+            f"CAST({quote_literal(str(column.default))} AS {types[column.name]})" for column in defaulted
+        )
+        values = self._ask(f"SELECT {expressions}")[0]
+        return {column.id: value for column, value in zip(defaulted, values, strict=True)}
 
     def _mappings(self) -> dict[int, Mapping[int, NamedColumn]]:
         rows = self._ask(
-            f"SELECT mapping_id, column_id, source_name, target_field_id, parent_column, is_partition FROM {self._meta('ducklake_name_mapping')} "
+            "SELECT mapping_id, column_id, source_name, target_field_id, parent_column, is_partition "
+            f"FROM {self._meta('ducklake_name_mapping')} "
             f"JOIN {self._meta('ducklake_column_mapping')} USING (mapping_id) WHERE table_id = {self.state.id}"
         )
         below: dict[tuple[int, int | None], list[Any]] = defaultdict(list)
@@ -218,18 +160,19 @@ class _Reading:
         deletes = self._deletes(folder)
         deleted = self._deleted()
         rows = self._ask(
-            f"SELECT data_file_id, path, path_is_relative, begin_snapshot, mapping_id, partial_max FROM {self._meta('ducklake_data_file')} "
+            "SELECT data_file_id, path, path_is_relative, begin_snapshot, mapping_id, partial_max "
+            f"FROM {self._meta('ducklake_data_file')} "
             f"WHERE table_id = {self.state.id} AND {self.now} AND record_count > 0 ORDER BY data_file_id"
         )
         paths = {row[0]: f"{folder}{row[1]}" if row[2] else row[1] for row in rows}
         unsure = [
             paths[number] for number, _, _, _, mapping, _ in rows if mapping is None and any(map(self._unsure, columns))
         ]
-        found = self.footers.read(self.cursor, unsure)
+        footers = self.footers.read(self.cursor, unsure)
         files = []
         for number, _, _, _, mapping, partial in rows:
             names = None if mapping is None else mappings[mapping]
-            has = found.get(paths[number])
+            has = footers.get(paths[number])
             absent = {
                 column.id
                 for column in columns
@@ -255,9 +198,11 @@ class _Reading:
         return tuple(files)
 
     def _unsure(self, column: LakeColumn) -> bool:
-        """True if only its footer says whether a file has a column, which came later with a default, or in which type, where that was another one
-        or is another one by now. What the snapshots of files say is not enough: a file that is rewritten has the columns of before, and one
-        that is merged those of later.
+        """True if only the footer of a file tells if it has a column, or its type there.
+
+        That is so for a later column with a default, and for a column that had or gets another
+        type. The files' snapshots do not tell: a rewritten file has the old columns, and a merged
+        one has later ones.
         """
         began = self.state.begun
         return (
@@ -269,31 +214,35 @@ class _Reading:
 
     def _deletes(self, folder: str) -> dict[int, list[DeleteFile]]:
         rows = self._ask(
-            f"SELECT data_file_id, path, path_is_relative, format, delete_count FROM {self._meta('ducklake_delete_file')} "
+            "SELECT data_file_id, path, path_is_relative, format, delete_count "
+            f"FROM {self._meta('ducklake_delete_file')} "
             f"WHERE table_id = {self.state.id} AND {self.now}"
         )
-        found: dict[int, list[DeleteFile]] = defaultdict(list)
+        delete_files: dict[int, list[DeleteFile]] = defaultdict(list)
         for number, path, relative, kind, count in rows:
             if kind != "parquet":
                 raise UnsupportedFeature(
-                    f"Table {self.snapshot.ref} has deletion vectors (of format {kind}), which Spark does not read: rewrite its files "
+                    f"Table {self.snapshot.ref} has deletion vectors (of format {kind}), which Spark does not read: "
+                    "rewrite its files "
                     "(duckrun rewrite, or Table.rewrite()), or read it with engine: duckdb."
                 )
-            found[number].append(DeleteFile(f"{folder}{path}" if relative else path, int(count)))
-        return found
+            delete_files[number].append(DeleteFile(f"{folder}{path}" if relative else path, int(count)))
+        return delete_files
 
     def _deleted(self) -> dict[int, list[int]]:
-        """Positions that are deleted by rows of the catalog, by file. Its table for them is made by the first such delete."""
-        found: dict[int, list[int]] = defaultdict(list)
+        """Positions per file that are deleted by catalog rows."""
+        positions: dict[int, list[int]] = defaultdict(list)
         try:
             rows = self._ask(
-                f"SELECT file_id, row_id FROM {self._meta(f'ducklake_inlined_delete_{self.state.id}')} WHERE begin_snapshot <= {self.version}"
+                f"SELECT file_id, row_id FROM {self._meta(f'ducklake_inlined_delete_{self.state.id}')} "
+                f"WHERE begin_snapshot <= {self.version}"
             )
         except duckdb.CatalogException:
-            return found
+            # DuckLake creates this table for the first such delete.
+            return positions
         for number, position in rows:
-            found[number].append(int(position))
-        return found
+            positions[number].append(int(position))
+        return positions
 
     # -- rows in the catalog
 
@@ -311,10 +260,11 @@ class _Reading:
         )
         source = quote_identifier(self.catalog.alias(self.epoch), self.state.schema, self.state.name)
         names = ", ".join(quote_literal(name) for (name,) in tables)
-        # DuckLake gives the rows of each such table its name for the name of a file, and opens no file that has another.
+        # DuckLake reports the inlined table's name as the file name of its rows. The filter keeps
+        # it from opening any data file.
         query = f"SELECT {listed} FROM {source} AT (VERSION => {self.version}) WHERE filename IN ({names})"
-        found = self.cursor.execute(query).to_arrow_table()
-        return found if found.num_rows else None
+        inlined = self.cursor.execute(query).to_arrow_table()
+        return inlined if inlined.num_rows else None
 
 
 def _with_fields(columns: Iterable[LakeColumn]) -> Iterator[LakeColumn]:
@@ -324,25 +274,26 @@ def _with_fields(columns: Iterable[LakeColumn]) -> Iterator[LakeColumn]:
 
 
 class Footers:
-    """Which columns files have, by field id, and in which types: a file that is written stays as it is."""
+    """Cache of the field ids and types in file footers. A written file never changes."""
 
     def __init__(self) -> None:
         self._known: dict[str, Mapping[int, str | None]] = {}
 
     def read(self, cursor: duckdb.DuckDBPyConnection, paths: Iterable[str]) -> dict[str, Mapping[int, str | None]]:
-        """By file and field id, the DuckLake type where it is one of those that are widened, else None."""
-        asked = list(paths)
-        missing = [path for path in asked if path not in self._known]
+        """Return the DuckLake type per file and field id; None for types that are never widened."""
+        requested = list(paths)
+        missing = [path for path in requested if path not in self._known]
         if missing:
             listed = ", ".join(map(quote_literal, missing))
             rows = cursor.execute(
-                f"SELECT file_name, field_id, type, converted_type FROM parquet_schema([{listed}]) WHERE field_id IS NOT NULL"
+                f"SELECT file_name, field_id, type, converted_type FROM parquet_schema([{listed}]) "
+                "WHERE field_id IS NOT NULL"
             ).fetchall()
-            found: dict[str, dict[int, str | None]] = {path: {} for path in missing}
+            footers: dict[str, dict[int, str | None]] = {path: {} for path in missing}
             for path, number, kind, converted in rows:
-                found[path][int(number)] = _WIDENED.get((str(kind), str(converted)))
-            self._known |= found
-        return {path: self._known[path] for path in asked}
+                footers[path][int(number)] = _WIDENED.get((str(kind), str(converted)))
+            self._known |= footers
+        return {path: self._known[path] for path in requested}
 
 
 _WIDENED = {
@@ -359,4 +310,4 @@ _WIDENED = {
     ("FLOAT", "None"): "float32",
     ("DOUBLE", "None"): "float64",
 }
-"""A file's type, as parquet_schema() says it, -> DuckLake's, of those from and to which DuckLake widens columns."""
+"""(type, converted type) from parquet_schema() -> DuckLake type, for types that DuckLake widens."""

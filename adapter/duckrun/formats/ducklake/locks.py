@@ -1,4 +1,7 @@
-"""The lock of who writes a DuckLake: of the operating system beside a file, of the server for any other catalog. Whoever dies lets go of it."""
+"""Lock of a DuckLake's writers: a file lock, or an advisory lock of the catalog's server.
+
+Both are released if their holder dies.
+"""
 
 from __future__ import annotations
 
@@ -21,46 +24,51 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _PATIENCE = 5
-"""Seconds that a server is asked to wait in one go: Ctrl-C is seen in between."""
+"""Seconds per wait for the server's lock. Ctrl-C is handled between two waits."""
 _POOLED = 4
-"""How many connections to a server DuckDB keeps to use again, by itself: the server may have ended each of them."""
+"""Number of connections that DuckDB pools. The server may have ended each of them."""
 _SAID = 30
-"""Seconds of waiting after which it is logged."""
+"""Seconds of waiting between two log messages."""
 
 
 @contextmanager
 def locked(catalog: Catalog, what: str = "") -> Iterator[None]:
-    """Hold the lock of all writers of a lake, or of ``what`` of it."""
+    """Hold the lock of all writers of a lake, or of its part ``what``."""
     if catalog.address.is_file:
-        held = file_lock(Path(f"{catalog.address.place}{what}.lock"), f"lake {catalog.storage.root}")
+        lock = file_lock(Path(f"{catalog.address.place}{what}.lock"), f"lake {catalog.storage.root}")
     else:
-        held = _of_server(catalog, what)
-    with held:
+        lock = _of_server(catalog, what)
+    with lock:
         yield
 
 
 @contextmanager
 def _of_server(catalog: Catalog, what: str) -> Iterator[None]:
-    """PostgreSQL's advisory lock, in a transaction of its own. Those who wait get it in the order in which they came."""
+    """Hold PostgreSQL's advisory lock in its own transaction. Waiters are served in order."""
     cursor, database = catalog.beside()
+    # PostgreSQL's advisory locks are numbers.
     key = zlib.crc32(f"duckrun {catalog.data_path}{what}".encode())
     # A server that ends idle transactions would let go of the lock in the middle of a long write.
-    settings = f"set_config('lock_timeout', '{_PATIENCE}s', true), set_config('idle_in_transaction_session_timeout', '0', true)"
-    asked = quote_literal(f"SELECT 1 AS held FROM (SELECT {settings}, pg_advisory_xact_lock({key})) AS l")
+    settings = (
+        f"set_config('lock_timeout', '{_PATIENCE}s', true), set_config('idle_in_transaction_session_timeout', "
+        "'0', true)"
+    )
+    statement = quote_literal(f"SELECT 1 AS held FROM (SELECT {settings}, pg_advisory_xact_lock({key})) AS l")
     waited = ended = 0
     try:
         while True:
             cursor.execute("BEGIN TRANSACTION")
             try:
-                # One message to the server, with the BEGIN; postgres_query() would send three.
-                cursor.execute(f"CALL postgres_execute({quote_literal(database)}, {asked})")
+                # This sends one message to the server, with the BEGIN. postgres_query() would send
+                # three.
+                cursor.execute(f"CALL postgres_execute({quote_literal(database)}, {statement})")
                 break
             except duckdb.Error as error:
-                with suppress(duckdb.Error):  # of a connection that the server has ended
+                with suppress(duckdb.Error):  # The server may have ended the connection.
                     cursor.execute("ROLLBACK")
                 if "lock timeout" not in str(error):
                     if lost_connection(str(error)) is not None and ended < _POOLED:
-                        ended += 1  # the next BEGIN takes another connection
+                        ended += 1  # The next BEGIN takes another connection of the pool.
                         continue
                     with catalog.errors("lock"):
                         raise
@@ -69,6 +77,6 @@ def _of_server(catalog: Catalog, what: str) -> Iterator[None]:
                     log.info("waiting for another writer of lake %s, %s s so far", catalog.storage.root, waited)
         yield
     finally:
-        with suppress(duckdb.Error):  # the server is gone, and the lock with it
+        with suppress(duckdb.Error):  # If the server is gone, so is the lock.
             cursor.execute("ROLLBACK")
         cursor.close()

@@ -1,4 +1,7 @@
-"""The macros of a DuckLake, which lie in its catalog. Source: the DuckLake specification 1.0, ducklake_macro."""
+"""Macros of a DuckLake, which its catalog stores.
+
+Source: the DuckLake specification 1.0, ducklake_macro.
+"""
 
 from __future__ import annotations
 
@@ -14,34 +17,39 @@ if TYPE_CHECKING:
     from duckrun.formats.ducklake.ducklake import DuckLakeFormat
 
 Names = dict[tuple[str, str], Macro]
-"""Macros by their schema and their name."""
+"""Macros by schema and name."""
 
 
 class Macros:
-    """The macros of one lake."""
+    """Macros of one lake."""
 
     def __init__(self, form: DuckLakeFormat) -> None:
         self._form = form
         self._changed: tuple[Work, dict[tuple[str, str], Macro | None]] | None = None
-        """A transaction over several tables, and the macros that it has made (None: dropped)."""
+        """The open multi-table transaction, and the macros that it created (None: dropped)."""
 
     def all(self) -> Names:
-        """The macros now, as an open transaction over several tables sees them."""
+        """Return the current macros, as an open multi-table transaction sees them."""
         work = self._form.together
         if work is None:
             return self._listed(None)
-        found: dict[tuple[str, str], Macro | None] = {**self._listed(work.base), **self._of(work)}
-        return {name: macro for name, macro in found.items() if macro is not None}
+        macros: dict[tuple[str, str], Macro | None] = {**self._listed(work.base), **self._of(work)}
+        return {name: macro for name, macro in macros.items() if macro is not None}
 
     def at(self, snapshot: int) -> Names:
-        """The macros at a snapshot."""
+        """Return the macros at a snapshot."""
         return self._listed(snapshot)
 
     def put(self, macro: Macro) -> None:
-        """Make a macro; one of its name goes. Raises InvalidConfig where DuckDB does not take it."""
+        """Create a macro, or replace the one of its name.
+
+        Raises:
+            InvalidConfig: DuckDB rejects the macro.
+        """
         name, is_table = f"{{lake}}.{quote_identifier(macro.schema, macro.name)}", macro.forms[0].is_table
         before = self.all().get((macro.schema, macro.name))
-        other = before is not None and before.forms[0].is_table != is_table  # DuckLake would keep both, of one name
+        # DuckLake would keep a scalar and a table macro of one name.
+        other = before is not None and before.forms[0].is_table != is_table
         self._form.run_alone(
             f"CREATE SCHEMA IF NOT EXISTS {{lake}}.{quote_identifier(macro.schema)}",
             *([f"DROP MACRO {'' if is_table else 'TABLE '}{name}"] if other else []),
@@ -50,7 +58,7 @@ class Macros:
         self._note(macro.schema, macro.name, macro)
 
     def drop(self, schema: str, name: str) -> None:
-        """Remove a macro that is there."""
+        """Drop an existing macro."""
         kind = "TABLE " if self.all()[schema, name].forms[0].is_table else ""
         self._form.run_alone(f"DROP MACRO {kind}{{lake}}.{quote_identifier(schema, name)}")
         self._note(schema, name, None)
@@ -76,24 +84,30 @@ class Macros:
             )
 
         rows = self._form.catalog.ask(
-            f"SELECT s.schema_name, m.macro_name, i.impl_id, i.sql, i.type, p.parameter_name, p.default_value, p.default_value_type FROM {meta('ducklake_macro')} AS m "
-            f"JOIN {meta('ducklake_schema')} AS s USING (schema_id) JOIN {meta('ducklake_macro_impl')} AS i ON i.macro_id = m.macro_id "
+            "SELECT s.schema_name, m.macro_name, i.impl_id, i.sql, i.type, p.parameter_name, p.default_value, "
+            f"p.default_value_type FROM {meta('ducklake_macro')} AS m "
+            f"JOIN {meta('ducklake_schema')} AS s USING (schema_id) JOIN {meta('ducklake_macro_impl')} AS i "
+            "ON i.macro_id = m.macro_id "
             f"LEFT JOIN {meta('ducklake_macro_parameters')} AS p ON p.macro_id = i.macro_id AND p.impl_id = i.impl_id "
             f"WHERE {there('m')} AND {there('s')} AND i.dialect = 'duckdb' ORDER BY m.macro_id, i.impl_id, p.column_id"
         )
         forms: dict[tuple[str, str], dict[int, MacroForm]] = {}
         for schema, name, number, sql, kind, parameter, default, of in rows:
-            own = forms.setdefault((schema, name), {})
-            before = own.get(
-                number, MacroForm((), with_plain_lambdas(sql.replace("{DUCKLAKE_CATALOG}.", "")), kind == "table")
+            of_macro = forms.setdefault((schema, name), {})
+            before = of_macro.get(
+                # DuckLake stores a placeholder for the catalog's name.
+                number,
+                MacroForm((), with_plain_lambdas(sql.replace("{DUCKLAKE_CATALOG}.", "")), kind == "table"),
             )
-            said = () if parameter is None else ((parameter, _default(default, of)),)
-            own[number] = MacroForm((*before.parameters, *said), before.sql, before.is_table)
-        return {(schema, name): Macro(schema, name, tuple(own.values())) for (schema, name), own in forms.items()}
+            parameters = () if parameter is None else ((parameter, _default(default, of)),)
+            of_macro[number] = MacroForm((*before.parameters, *parameters), before.sql, before.is_table)
+        return {
+            (schema, name): Macro(schema, name, tuple(of_macro.values())) for (schema, name), of_macro in forms.items()
+        }
 
 
 def _form(form: MacroForm) -> str:
-    """A form of a macro in DuckDB's SQL."""
+    """Return one form of a macro in DuckDB SQL."""
     listed = ", ".join(
         quote_identifier(n) + ("" if default is None else f" := {default}") for n, default in form.parameters
     )
@@ -101,7 +115,7 @@ def _form(form: MacroForm) -> str:
 
 
 def _default(value: str | None, kind: str | None) -> str | None:
-    """A default in SQL; None where there is none."""
+    """Return a parameter's default in SQL; None if it has none."""
     if value is None or kind in (None, "unknown"):
         return None
     plain = kind != "varchar" and re.fullmatch(r"-?[\d.]+(e-?\d+)?|true|false", value, re.IGNORECASE)

@@ -1,6 +1,7 @@
-"""A DuckLake kept in order by DuckLake's own functions, under the lock of its writers: flush, merge, rewrite, expire, cleanup, orphans.
+"""Maintenance of a DuckLake by DuckLake's own functions, under the writers' lock.
 
-Rows that lie in the catalog are flushed before files are merged or written anew: else older versions read wrong rows
+The steps are flush, merge, rewrite, expire, cleanup and orphans. Inlined rows are flushed before
+files are merged or rewritten. Otherwise older versions read wrong rows
 (https://github.com/duckdb/ducklake/issues/1406).
 """
 
@@ -21,10 +22,10 @@ from duckrun.formats.commits import CommitTaken
 from duckrun.formats.ducklake.bounds import mend
 from duckrun.formats.ducklake.catalog import refuse_delta
 from duckrun.formats.ducklake.records import ALL
-from duckrun.formats.ducklake.scratch import remove_left
 from duckrun.formats.ducklake.work import Work
-from duckrun.formats.lakes import Kept
+from duckrun.formats.transactions import Kept
 from duckrun.sql.names import quote_literal
+from duckrun.storage.scratch import remove_left
 from duckrun.values.snapshot import TableRef
 from duckrun.values.upkeep import (
     WEEK,
@@ -45,12 +46,22 @@ _ATTEMPTS = 12
 
 
 def maintain(form: DuckLakeFormat, spec: UpkeepSpec, ref: TableRef | None, needed_from: int | None) -> Kept:
-    """Carry out one spec on a table, or (None) on the lake. Snapshots from ``needed_from`` on stay. Raises InvalidConfig, TableNotFound,
-    ReadOnlyLake, StorageError, CommitConflict.
+    """Run one maintenance step on a table, or on the lake (None).
+
+    Args:
+        needed_from: Oldest snapshot that a consumer needs; it and later ones do not expire.
+
+    Raises:
+        InvalidConfig: A transaction is open, or the step does not apply.
+        TableNotFound: There is no such table.
+        ReadOnlyLake: The lake is open read-only.
+        StorageError: A step failed.
+        CommitConflict: Other programs committed too often meanwhile.
     """
     if form.together is not None:
         raise InvalidConfig(
-            f"{spec.mode} of lake {form.storage.root}: a transaction is open; commit it, or roll it back, first. Nothing was done."
+            f"{spec.mode} of lake {form.storage.root}: a transaction is open; commit it, or roll it back, first. "
+            "Nothing was done."
         )
     if form.states.newest() is None:
         refuse_delta(form.storage)
@@ -64,11 +75,14 @@ def maintain(form: DuckLakeFormat, spec: UpkeepSpec, ref: TableRef | None, neede
         try:
             return _Upkeep(form, ref, needed_from).run(spec)
         finally:
-            form.states.forget()  # not all of it makes a snapshot
+            form.states.forget()  # Some steps change the catalog without a snapshot.
 
 
 def flush_table(form: Any, ref: TableRef) -> int | None:
-    """Write the rows of a table that lie in the catalog into files, under the lock that its caller has; the snapshot that it made, if any."""
+    """Flush the inlined rows of a table, and return the new snapshot, if any.
+
+    The caller holds the lock.
+    """
     upkeep = _Upkeep(form, ref, None)
     upkeep._flush()
     return upkeep.kept.version
@@ -118,40 +132,55 @@ class _Upkeep:
         if self.ref is not None:
             table = f"table_name => {quote_literal(self.ref.name)}"
             places = [[f"schema_name => {quote_literal(self.ref.schema)}", table]]
-        else:  # the rows of our own table stay in the catalog, where they are found in no time
+        else:  # The rows of the hidden schema stay inlined, where they are found fast.
             places = [[f"schema_name => {quote_literal(schema)}"] for schema in self.form.states.schemas()]
-        found = self._in_snapshot("ducklake_flush_inlined_data", "flush", *places)
-        self.kept.rows_flushed += sum(row[2] for row in found)
+        rows = self._in_snapshot("ducklake_flush_inlined_data", "flush", *places)
+        self.kept.rows_flushed += sum(row[2] for row in rows)
 
     def _changed(self, rows: str) -> dict[TableRef, str]:
-        """The tables that are sorted, and a column of which got another type after the first snapshot of ``rows``, with what they are sorted by."""
+        """Sorted tables with a column that changed its type after the first snapshot of ``rows``.
+
+        Maps each table to its sort keys.
+        """
         meta = self.catalog.meta
         of_table = "true" if self.ref is None else "s.schema_name = ? AND t.table_name = ?"
-        found = self.catalog.ask(
-            "SELECT s.schema_name, t.table_name, string_agg(concat_ws(' ', e.expression, e.sort_direction, replace(e.null_order, '_', ' ')), ', ' "
-            f"ORDER BY e.sort_key_index) FROM {meta('ducklake_table')} AS t JOIN {meta('ducklake_schema')} AS s USING (schema_id) "
-            f"JOIN {meta('ducklake_sort_info')} AS i USING (table_id) JOIN {meta('ducklake_sort_expression')} AS e USING (sort_id) "
+        sort_keys = self.catalog.ask(
+            "SELECT s.schema_name, t.table_name, string_agg(concat_ws(' ', e.expression, e.sort_direction, "
+            "replace(e.null_order, '_', ' ')), ', ' "
+            f"ORDER BY e.sort_key_index) FROM {meta('ducklake_table')} AS t "
+            f"JOIN {meta('ducklake_schema')} AS s USING (schema_id) "
+            f"JOIN {meta('ducklake_sort_info')} AS i USING (table_id) "
+            f"JOIN {meta('ducklake_sort_expression')} AS e USING (sort_id) "
             f"WHERE t.end_snapshot IS NULL AND s.end_snapshot IS NULL AND i.end_snapshot IS NULL AND {of_table} "
-            f"AND EXISTS (SELECT 1 FROM {meta('ducklake_column')} AS o JOIN {meta('ducklake_column')} AS n ON n.table_id = o.table_id AND n.column_type <> o.column_type "
-            "AND (n.column_id = o.column_id OR n.column_name = o.column_name) WHERE n.table_id = t.table_id AND n.end_snapshot IS NULL "
+            f"AND EXISTS (SELECT 1 FROM {meta('ducklake_column')} AS o JOIN {meta('ducklake_column')} AS n "
+            "ON n.table_id = o.table_id AND n.column_type <> o.column_type "
+            "AND (n.column_id = o.column_id OR n.column_name = o.column_name) WHERE n.table_id = t.table_id "
+            "AND n.end_snapshot IS NULL "
             f"AND o.end_snapshot > ({rows})) GROUP BY ALL",
             [] if self.ref is None else [self.ref.schema, self.ref.name],
         )
-        return {TableRef(schema, name, ""): keys for schema, name, keys in found}
+        return {TableRef(schema, name, ""): keys for schema, name, keys in sort_keys}
 
     def _in_files(self, *, deletes: bool) -> dict[TableRef, str]:
-        """Such tables, of which several files without ``deletes``, or one with them, are of before."""
+        """Such tables with older files: one file with ``deletes``, or several without."""
         meta = self.catalog.meta
-        marked = f"EXISTS (FROM {meta('ducklake_delete_file')} AS d WHERE d.data_file_id = f.data_file_id AND d.end_snapshot IS NULL)"
+        marked = (
+            f"EXISTS (FROM {meta('ducklake_delete_file')} AS d WHERE d.data_file_id = f.data_file_id "
+            "AND d.end_snapshot IS NULL)"
+        )
         return self._changed(
-            f"SELECT begin_snapshot FROM {meta('ducklake_data_file')} AS f WHERE f.table_id = t.table_id AND f.end_snapshot IS NULL "
+            f"SELECT begin_snapshot FROM {meta('ducklake_data_file')} AS f WHERE f.table_id = t.table_id "
+            "AND f.end_snapshot IS NULL "
             f"AND {marked if deletes else f'NOT {marked}'} ORDER BY 1 LIMIT 1 OFFSET {0 if deletes else 1}"
         )
 
     @contextmanager
     def _unsorted(self, tables: dict[TableRef, str]) -> Iterator[None]:
-        """Have tables lie unsorted meanwhile: to sort rows by a column whose type is another one by now ends in an internal error of DuckDB's (1.5.5).
-        These are commits of their own: DuckLake merges no files of a table that its transaction alters.
+        """Suspend the sort order of tables in the block.
+
+        Sorting rows by a column whose type has changed ends in an internal error of DuckDB (1.5.5).
+        The order changes in separate commits: DuckLake does not merge files of a table that its
+        transaction alters.
         """
         if tables:
             self._order(dict.fromkeys(tables, "RESET SORTED BY"))
@@ -170,53 +199,62 @@ class _Upkeep:
         self.form.alone("maintenance", change)
 
     def _in_snapshot(self, function: str, mode: str, *places: Sequence[str]) -> list[tuple[Any, ...]]:
-        """The rows that one of DuckLake's functions gives, (schema, table, count, ...), called with each of the ``places`` in a transaction of its own."""
+        """Call a DuckLake function for each of the ``places``, in one transaction with retries.
+
+        Returns:
+            The rows (schema, table, count, ...) of all calls.
+        """
         meta = self.catalog.meta
-        # Rows that are sorted by bounds which are not true become others: where these cannot be mended, nothing is done.
+        # Sorting by wrong bounds changes rows: if the bounds cannot be repaired, do nothing.
         mend(self.catalog, None if self.ref is None else self.form.states.number(self.ref))
         for tried in range(1, _ATTEMPTS + 1):
+            # A flush can suspend the sort order in its own transaction, a merge cannot (see
+            # _unsorted).
             unsorted = {}
             if mode == "flush":
                 unsorted = self._changed(
-                    f"SELECT min(v.begin_snapshot) FROM {meta('ducklake_inlined_data_tables')} AS d JOIN {meta('ducklake_schema_versions')} AS v "
+                    f"SELECT min(v.begin_snapshot) FROM {meta('ducklake_inlined_data_tables')} AS d "
+                    f"JOIN {meta('ducklake_schema_versions')} AS v "
                     "USING (table_id, schema_version) WHERE d.table_id = t.table_id"
                 )
             with self._fresh() as work:
                 try:
                     for ref in unsorted:
                         self._rows(work, f"ALTER TABLE {work.table(ref)} RESET SORTED BY")
-                    found = []
+                    rows = []
                     for arguments in places:
                         call = f"CALL {function}({', '.join([quote_literal(work.alias), *arguments])})"
-                        found += self._rows(work, call)
+                        rows += self._rows(work, call)
                     for ref, keys in unsorted.items():
                         self._rows(work, f"ALTER TABLE {work.table(ref)} SET SORTED BY ({keys})")
-                    # What a table's rows say of a flush leaves out those of which only deletes lay in the catalog.
+                    # The table's own record of a flush omits tables with only inlined deletes.
                     work.notes.append({"table": ALL, "mode": mode, "engine": "duckdb", "writer": "ducklake"})
-                    made = work.commit()
-                    self.kept.version = made if made is not None else self.kept.version
-                    return found
+                    snapshot = work.commit()
+                    self.kept.version = snapshot if snapshot is not None else self.kept.version
+                    return rows
                 except CommitTaken as taken:
                     reason = str(taken)
             time.sleep(random.uniform(0, min(0.05 * 2**tried, 2.0)))
         raise CommitConflict(
-            f"{mode} of lake {self.form.storage.root} lost the race for its snapshot {_ATTEMPTS} times ({reason}). Run it again when "
+            f"{mode} of lake {self.form.storage.root} lost the race for its snapshot {_ATTEMPTS} times ({reason}). "
+            "Run it again when "
             "the other programs are done."
         )
 
     @contextmanager
     def _fresh(self) -> Iterator[Work]:
-        """A transaction through an attachment of its own, which has seen no older types of the columns."""
+        """Open a transaction through a new attachment, which has seen no older column types."""
         cursor = self.catalog.cursor()
-        own = self.catalog.address.kind != "duckdb"  # an instance has a DuckDB file open once
-        name = f"m{uuid.uuid4().hex[:12]}" if own else 0
-        alias = self.catalog.attach_for(cursor, str(name)) if own else self.catalog.alias()
+        # An instance can open a DuckDB file only once.
+        is_attached = self.catalog.address.kind != "duckdb"
+        name = f"m{uuid.uuid4().hex[:12]}" if is_attached else 0
+        alias = self.catalog.attach_for(cursor, str(name)) if is_attached else self.catalog.alias()
         work = Work(self.catalog, cursor, name, alias)
         try:
             yield work.begin()
         finally:
             work.rollback()
-            if own:
+            if is_attached:
                 self.catalog.detach(cursor, alias)
 
     def _rows(self, work: Work, sql: str) -> list[tuple[Any, ...]]:
@@ -238,25 +276,27 @@ class _Upkeep:
 
     def _expire(self, spec: ExpireSpec) -> None:
         table = self.catalog.meta("ducklake_snapshot")
-        made = {
+        times = {
             int(n): at for n, at in self.catalog.ask(f"SELECT snapshot_id, snapshot_time::TIMESTAMPTZ FROM {table}")
         }
-        newest = max(made)
+        newest = max(times)
         if spec.versions is not None:
-            unknown = [version for version in spec.versions if version not in made]
+            unknown = [version for version in spec.versions if version not in times]
             if unknown:
                 raise InvalidConfig(
-                    f"expire of lake {self.form.storage.root}: there is no snapshot {', '.join(map(str, unknown))}; there are "
-                    f"{len(made)} from {min(made)} to {newest}. Nothing was expired."
+                    f"expire of lake {self.form.storage.root}: there is no snapshot {', '.join(map(str, unknown))}; "
+                    "there are "
+                    f"{len(times)} from {min(times)} to {newest}. Nothing was expired."
                 )
             if newest in spec.versions:
                 raise InvalidConfig(
-                    f"expire of lake {self.form.storage.root}: snapshot {newest} is the newest, which is what the lake is. Nothing was expired."
+                    f"expire of lake {self.form.storage.root}: snapshot {newest} is the newest, which is what the "
+                    "lake is. Nothing was expired."
                 )
             chosen = sorted(set(spec.versions))
         else:
             assert spec.older_than is not None, "one of the two is given"
-            chosen = sorted(number for number, at in made.items() if at < spec.older_than and number != newest)
+            chosen = sorted(number for number, at in times.items() if at < spec.older_than and number != newest)
         if self.needed_from is not None and spec.spare_consumers:
             self.kept.spared += [number for number in chosen if number >= self.needed_from]
             chosen = [number for number in chosen if number < self.needed_from]
@@ -266,10 +306,10 @@ class _Upkeep:
 
     def _remove(self, function: str, spec: RemovalSpec) -> None:
         older = f"older_than => TIMESTAMPTZ {quote_literal(_moment(spec).astimezone(UTC).isoformat())}"
-        found = self._ask(function, older, f"dry_run => {str(spec.dry_run).lower()}")
-        self.kept.removed += [str(row[0]) for row in found]
+        rows = self._ask(function, older, f"dry_run => {str(spec.dry_run).lower()}")
+        self.kept.removed += [str(row[0]) for row in rows]
 
 
 def _moment(spec: RemovalSpec) -> datetime:
-    """Before which a file must have been written, or have been let go of, to be removed."""
+    """Time before which a file was written, or released, if it may be removed."""
     return spec.older_than or datetime.now(UTC) - WEEK

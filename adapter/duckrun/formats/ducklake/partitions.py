@@ -1,4 +1,4 @@
-"""By what a DuckLake table is parted: columns, and transforms of columns.
+"""Partition keys of a DuckLake table: columns, and transforms of columns.
 
 Source: the DuckLake specification 1.0, Partitioning.
 """
@@ -17,15 +17,21 @@ from duckrun.values.nearest import did_you_mean
 TRANSFORMS = ("year", "month", "day", "hour", "bucket")
 _DATES = "DATE|TIMESTAMP"
 _OF_TIMES = {"year": _DATES, "month": _DATES, "day": _DATES, "hour": "DATE|TIME"}
-"""Transform -> the types, as they begin, that have it."""
+"""Transform -> pattern of the types that have it, matched at the start."""
 _NO_TEXT = "BLOB|GEOMETRY"
-"""Types of bytes: DuckLake keeps the values of a partition as texts, and fails at those that are none (duckdb 1.5.5)."""
+"""Byte types.
+
+DuckLake stores partition values as texts, and fails for other bytes (duckdb 1.5.5).
+"""
 _TRANSFORM = re.compile(r"\s*(\w+)\s*\((.*)\)\s*", re.DOTALL)
 
 
 @dataclass(frozen=True)
 class Partition:
-    """A partition key: a column, or a transform of one (``year``, ``month``, ``day``, ``hour``, ``bucket`` into ``buckets``)."""
+    """Partition key: a column, or a transform of one.
+
+    The transforms are ``year``, ``month``, ``day``, ``hour``, and ``bucket`` into ``buckets``.
+    """
 
     column: str
     transform: str = "identity"
@@ -33,14 +39,18 @@ class Partition:
 
     @classmethod
     def parse(cls, text: str, columns: Sequence[str]) -> Self:
-        """A key as users write it: ``day``, ``month(at)``, ``bucket(8, id)``. Raises InvalidConfig."""
+        """Parse a key as users write it: ``day``, ``month(at)``, ``bucket(8, id)``.
+
+        Raises:
+            InvalidConfig: The key is malformed or names no column.
+        """
         known = {name.lower(): name for name in columns}
         if text.lower() in known:
             return cls(known[text.lower()])
-        found = _TRANSFORM.fullmatch(text)
-        if found is None:
+        match = _TRANSFORM.fullmatch(text)
+        if match is None:
             raise InvalidConfig(f"partition_by names {text!r}, which is no column; there are {', '.join(columns)}")
-        word, inner = found[1].lower(), found[2].strip()
+        word, inner = match[1].lower(), match[2].strip()
         buckets = None
         if word == "bucket":
             count, comma, inner = inner.partition(",")
@@ -49,7 +59,8 @@ class Partition:
             buckets = int(count)
         if word not in TRANSFORMS:
             raise InvalidConfig(
-                f"partition_by: {word}() is none of DuckLake's partition transforms, which are {', '.join(TRANSFORMS)} and bucket(n, column)."
+                f"partition_by: {word}() is none of DuckLake's partition transforms, which are "
+                f"{', '.join(TRANSFORMS)} and bucket(n, column)."
                 f"{did_you_mean(word, TRANSFORMS)}"
             )
         name = inner.strip().strip('"`').lower()
@@ -59,9 +70,9 @@ class Partition:
 
     @classmethod
     def stored(cls, transform: str, column: str) -> Self:
-        """A key as the catalog has it."""
-        found = re.fullmatch(r"bucket\((\d+)\)", transform)
-        return cls(column, "bucket", int(found[1])) if found else cls(column, transform)
+        """Build a key from the catalog's spelling."""
+        match = re.fullmatch(r"bucket\((\d+)\)", transform)
+        return cls(column, "bucket", int(match[1])) if match else cls(column, transform)
 
     @property
     def sql(self) -> str:
@@ -82,21 +93,28 @@ class Partition:
 
 
 def partitions(keys: Sequence[str], fields: Sequence[Mapping[str, Any]]) -> tuple[Partition, ...]:
-    """Keys of a table with some columns. Raises InvalidConfig, also for a key that DuckLake takes and then no row of."""
+    """Parse the partition keys of a table with some columns.
+
+    Raises:
+        InvalidConfig: A key is malformed, or DuckLake would accept it and then reject every row.
+    """
     types = {f["name"]: str(f["type"]) for f in fields}
-    found: list[Partition] = []
+    parsed: list[Partition] = []
     for key in keys:
-        made = Partition.parse(key, list(types))
-        kind = types[made.column]
-        if made in found:
+        partition = Partition.parse(key, list(types))
+        kind = types[partition.column]
+        if partition in parsed:
             raise InvalidConfig(f"partition_by names {key!r} twice")
-        if kind == "VARIANT" or (made.transform == "identity" and re.match(_NO_TEXT, kind)):
+        if kind == "VARIANT" or (partition.transform == "identity" and re.match(_NO_TEXT, kind)):
             raise InvalidConfig(
-                f"partition_by: {made.column} is {kind}, whose values have no text that a partition could be known by; partition by a text made of it"
+                f"partition_by: {partition.column} is {kind}, whose values have no text that a partition could be "
+                "known "
+                "by; partition by a text made of it"
             )
-        if made.transform in _OF_TIMES and not re.match(_OF_TIMES[made.transform], kind):
+        if partition.transform in _OF_TIMES and not re.match(_OF_TIMES[partition.transform], kind):
             raise InvalidConfig(
-                f"partition_by: {made.column} is {kind}, which has no {made.transform}; cast it, or partition by the column"
+                f"partition_by: {partition.column} is {kind}, which has no {partition.transform}; "
+                "cast it, or partition by the column"
             )
-        found.append(made)
-    return tuple(found)
+        parsed.append(partition)
+    return tuple(parsed)

@@ -1,4 +1,4 @@
-"""What the catalog says of the past: snapshots, commits of a table, and their files."""
+"""History in the catalog: snapshots, commits of a table, and their files."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from duckrun.formats.ducklake.applied import Applied
 from duckrun.formats.ducklake.catalog import Catalog, there
 from duckrun.formats.ducklake.figures import counts_whole
 from duckrun.formats.ducklake.folders import table_folder
-from duckrun.formats.ducklake.lake_files import IN_CATALOG
 from duckrun.formats.ducklake.state import States, TableState, changes_in, touches
 from duckrun.formats.ducklake.stored import DEFINITION, LAYOUT, ROWS
 from duckrun.formats.ducklake.tenures import Tenures
-from duckrun.formats.lakes import CommitFiles
+from duckrun.formats.transactions import CommitFiles
 from duckrun.sql.names import quote_identifier, quote_literal, with_values
 from duckrun.values.changes import CommitChange
+from duckrun.values.lake_files import IN_CATALOG
 from duckrun.values.rows import ScanFile, counted_rows
 from duckrun.values.snapshot import Snapshot, TableRef
 
 ALL = "*"
-"""In the note of a snapshot, the table where it is about each that was changed."""
+"""Table name in the note of a snapshot that concerns every changed table."""
 UPKEEP = ("flush", "optimize", "rewrite")
-"""The modes of commits, by their notes, that change no row."""
+"""Modes in notes of commits that change no row."""
 
 
 class Records:
-    """The past of one lake's tables."""
+    """History of one lake's tables."""
 
     def __init__(self, catalog: Catalog, states: States, applied: Applied) -> None:
         self.catalog, self.states, self.applied = catalog, states, applied
@@ -40,42 +40,49 @@ class Records:
     # -- snapshots
 
     def oldest(self) -> int:
-        """The oldest snapshot that has not expired."""
-        found = self.catalog.ask(f"SELECT min(snapshot_id) FROM {self.catalog.meta('ducklake_snapshot')}")
-        return int(found[0][0]) if found and found[0][0] is not None else 0
+        """Return the oldest unexpired snapshot."""
+        rows = self.catalog.ask(f"SELECT min(snapshot_id) FROM {self.catalog.meta('ducklake_snapshot')}")
+        return int(rows[0][0]) if rows and rows[0][0] is not None else 0
 
     def time_of(self, snapshot: int) -> datetime | None:
-        """When a snapshot was made; None once it has expired."""
-        found = self.catalog.ask(
-            f"SELECT snapshot_time::TIMESTAMPTZ FROM {self.catalog.meta('ducklake_snapshot')} WHERE snapshot_id = {snapshot}"
+        """Return the time of a snapshot; None if it has expired."""
+        rows = self.catalog.ask(
+            f"SELECT snapshot_time::TIMESTAMPTZ FROM {self.catalog.meta('ducklake_snapshot')} "
+            f"WHERE snapshot_id = {snapshot}"
         )
-        return found[0][0] if found else None
+        return rows[0][0] if rows else None
 
     def versions(self, state: TableState, *, after: int = -1, up_to: int | None = None) -> list[int]:
-        """The snapshots that changed a table, oldest first, as far as they have not expired."""
+        """Return the snapshots that changed a table, oldest first, without expired ones."""
         marks = "|".join((*ROWS, *DEFINITION, *LAYOUT))
         limit = "" if up_to is None else f" AND snapshot_id <= {up_to}"
-        found = self.catalog.ask(
-            f"SELECT snapshot_id FROM {self.catalog.meta('ducklake_snapshot_changes')} WHERE snapshot_id > {after}{limit} AND "
-            f"(snapshot_id = {state.begun} OR regexp_matches(changes_made, '(^|,)({marks}):{state.id}(,|$)')) ORDER BY 1"
+        rows = self.catalog.ask(
+            f"SELECT snapshot_id FROM {self.catalog.meta('ducklake_snapshot_changes')} "
+            f"WHERE snapshot_id > {after}{limit} AND "
+            # ``changes_made`` names a created table by its name, not by its id.
+            f"(snapshot_id = {state.begun} OR regexp_matches(changes_made, '(^|,)({marks}):{state.id}(,|$)')) ORDER "
+            "BY 1"
         )
-        return [int(number) for (number,) in found]
+        return [int(number) for (number,) in rows]
 
     def _entry(self, snapshot: int) -> tuple[Any, ...] | None:
         meta = self.catalog.meta
-        found = self.catalog.ask(
-            f"SELECT s.snapshot_id, epoch_ms(s.snapshot_time::TIMESTAMPTZ), c.changes_made, c.author, c.commit_message, c.commit_extra_info "
-            f"FROM {meta('ducklake_snapshot')} AS s JOIN {meta('ducklake_snapshot_changes')} AS c USING (snapshot_id) WHERE s.snapshot_id = {snapshot}"
+        rows = self.catalog.ask(
+            "SELECT s.snapshot_id, epoch_ms(s.snapshot_time::TIMESTAMPTZ), c.changes_made, c.author, "
+            "c.commit_message, c.commit_extra_info "
+            f"FROM {meta('ducklake_snapshot')} AS s JOIN {meta('ducklake_snapshot_changes')} AS c USING "
+            f"(snapshot_id) WHERE s.snapshot_id = {snapshot}"
         )
-        return found[0] if found else None
+        return rows[0] if rows else None
 
     def snapshots(self, limit: int | None = None) -> list[dict[str, Any]]:
-        """The snapshots of the lake, newest first."""
+        """Snapshots of the lake, newest first."""
         meta = self.catalog.meta
-        found = self.catalog.ask(
-            f"SELECT s.snapshot_id, epoch_ms(s.snapshot_time::TIMESTAMPTZ), s.schema_version, c.changes_made, c.author, c.commit_message, c.commit_extra_info "
-            f"FROM {meta('ducklake_snapshot')} AS s LEFT JOIN {meta('ducklake_snapshot_changes')} AS c USING (snapshot_id) ORDER BY 1 DESC"
-            + ("" if limit is None else f" LIMIT {int(limit)}")
+        rows = self.catalog.ask(
+            "SELECT s.snapshot_id, epoch_ms(s.snapshot_time::TIMESTAMPTZ), s.schema_version, c.changes_made, "
+            "c.author, c.commit_message, c.commit_extra_info "
+            f"FROM {meta('ducklake_snapshot')} AS s LEFT JOIN {meta('ducklake_snapshot_changes')} AS c USING "
+            "(snapshot_id) ORDER BY 1 DESC" + ("" if limit is None else f" LIMIT {int(limit)}")
         )
         names = (
             "snapshot_id",
@@ -86,17 +93,18 @@ class Records:
             "commit_message",
             "commit_extra_info",
         )
-        return [dict(zip(names, row, strict=True)) for row in found]
+        return [dict(zip(names, row, strict=True)) for row in rows]
 
     def history(self, ref: TableRef, state: TableState, limit: int | None) -> list[dict[str, Any]]:
+        """Return the commits of a table, newest first. See Format."""
         versions = self.versions(state)[::-1]
-        found = []
+        commits = []
         for version in versions[:limit]:
             entry = self._entry(version)
             if entry is None:
                 continue
             note = note_of(entry[5], ref)
-            found.append(
+            commits.append(
                 {
                     "version": version,
                     "timestamp": entry[1],
@@ -107,12 +115,14 @@ class Records:
                     **({"duckrun": note} if note else {}),
                 }
             )
-        return found
+        return commits
 
     def record(self, ref: TableRef, state: TableState, version: int) -> CommitRecord | None:
+        """Return the changes of one commit; None if the snapshot did not change the table."""
         entry = self._entry(version)
         note = {} if entry is None else note_of(entry[5], ref)
-        # A write of ours that changed no row has a note, and its application transaction.
+        # A write of this library without changed rows has a note, and maybe an application
+        # transaction.
         if entry is None or not (version == state.begun or touches(entry[2], state.id) or note):
             return None
         rows_change = _changes_rows(entry[2], state, note)
@@ -127,7 +137,9 @@ class Records:
             removed=removed,
             transactions=transactions,
             changes_metadata=version == state.begun or bool(kinds & set(DEFINITION)),
-            rows=tuple(note.get(name) for name in ("rows_inserted", "rows_updated", "rows_deleted")),  # type: ignore[arg-type]
+            rows=tuple(  # type: ignore[arg-type]
+                note.get(name) for name in ("rows_inserted", "rows_updated", "rows_deleted")
+            ),
             timestamp=entry[1],
             note=note,
         )
@@ -136,26 +148,29 @@ class Records:
         self, state: TableState, version: int, rows_change: bool, in_catalog: bool
     ) -> tuple[tuple[FileChange, ...], tuple[FileChange, ...]]:
         meta, partitions = self.catalog.meta, self._partition_values(state)
-        found = self.catalog.ask(
-            f"SELECT data_file_id, path, file_size_bytes, begin_snapshot FROM {meta('ducklake_data_file')} WHERE table_id = {state.id} "
+        rows = self.catalog.ask(
+            f"SELECT data_file_id, path, file_size_bytes, begin_snapshot FROM {meta('ducklake_data_file')} "
+            f"WHERE table_id = {state.id} "
             f"AND (begin_snapshot = {version} OR end_snapshot = {version})"
         )
         added: list[FileChange] = []
         removed: list[FileChange] = []
-        for file, path, size, begun in found:
+        for file, path, size, begun in rows:
             (added if begun == version else removed).append(FileChange(path, size, partitions.get(file), rows_change))
         if rows_change and partitions:
             marked = self.catalog.ask(
-                f"SELECT f.data_file_id, f.path, f.file_size_bytes FROM {meta('ducklake_delete_file')} AS d JOIN {meta('ducklake_data_file')} AS f "
+                f"SELECT f.data_file_id, f.path, f.file_size_bytes FROM {meta('ducklake_delete_file')} AS d "
+                f"JOIN {meta('ducklake_data_file')} AS f "
                 f"USING (data_file_id) WHERE d.table_id = {state.id} AND d.begin_snapshot = {version}"
             )
             removed += [FileChange(path, size, partitions.get(file), True) for file, path, size in marked]
         if rows_change and (in_catalog or (not added and not removed)):
+            # The commit changed rows, but no data file shows it.
             removed.append(FileChange("(rows in the catalog or in delete files)", 0, None, True))
         return tuple(added), tuple(removed)
 
     def files(self, snapshot: Snapshot) -> Iterator[ScanFile]:
-        """The data files of a version."""
+        """Yield the data files of a version."""
         state: TableState = snapshot.own
         if state.at == -1:
             return
@@ -167,7 +182,10 @@ class Records:
                 self.catalog.cursor()
                 .execute(
                     with_values(
-                        "SELECT data_file, data_file_size_bytes, delete_file FROM ducklake_list_files(?, ?, schema => ?, snapshot_version => ?)",
+                        (
+                            "SELECT data_file, data_file_size_bytes, delete_file "
+                            "FROM ducklake_list_files(?, ?, schema => ?, snapshot_version => ?)"
+                        ),
                         [name, state.name, state.schema, state.version],
                     )
                 )
@@ -175,82 +193,106 @@ class Records:
             )
         meta = self.catalog.meta
         at = state.version
-        # Of a file with rows, or deletes, of several snapshots it is not known how many count at an older one.
+        # For rows or deletes of several snapshots, the count at an older snapshot is unknown.
         newest = f"(SELECT max(snapshot_id) FROM {meta('ducklake_snapshot')})"
-        several = f"f.partial_max > {state.at} OR bool_or(coalesce(d.partial_max, {newest}) > {state.at} AND d.data_file_id IS NOT NULL)"
-        counts = self.catalog.ask(
-            f"SELECT CASE WHEN f.path_is_relative THEN {quote_literal(table_folder(self.catalog, state.id))} || f.path ELSE f.path END, f.data_file_id, "
-            f"CASE WHEN {several} THEN NULL ELSE f.record_count END, coalesce(sum(d.delete_count), 0) FROM {meta('ducklake_data_file')} AS f LEFT JOIN "
-            f"(SELECT * FROM {meta('ducklake_delete_file')} AS d WHERE {there('d', at)}) AS d "
-            f"ON d.data_file_id = f.data_file_id WHERE f.table_id = {state.id} AND {there('f', at)} GROUP BY f.data_file_id, f.path, f.path_is_relative, f.record_count, f.partial_max"
+        several = (
+            f"f.partial_max > {state.at} OR bool_or(coalesce(d.partial_max, {newest}) > {state.at} AND "
+            "d.data_file_id IS NOT NULL)"
         )
-        rows = {path: found for path, *found in counts}  # Spark gives the files of several partitions one name
+        counts = self.catalog.ask(
+            f"SELECT CASE WHEN f.path_is_relative THEN {quote_literal(table_folder(self.catalog, state.id))} || "
+            "f.path ELSE f.path END, f.data_file_id, "
+            f"CASE WHEN {several} THEN NULL ELSE f.record_count END, coalesce(sum(d.delete_count), 0) "
+            f"FROM {meta('ducklake_data_file')} AS f LEFT JOIN "
+            f"(SELECT * FROM {meta('ducklake_delete_file')} AS d WHERE {there('d', at)}) AS d "
+            f"ON d.data_file_id = f.data_file_id WHERE f.table_id = {state.id} AND {there('f', at)} "
+            "GROUP BY f.data_file_id, f.path, f.path_is_relative, f.record_count, f.partial_max"
+        )
+        # Spark uses the same file name in several partitions.
+        rows = {path: figures for path, *figures in counts}
         partitions = self._partition_values(state)
         for path, size, marks in listed:
             file, count, gone = rows.get(path, (None, None, 0))
             yield ScanFile(path, size or 0, partitions.get(file, {}), count, marks is not None, int(gone))
 
     def weight(self, state: TableState) -> tuple[int, int]:
-        """How many data files a version has, and their bytes."""
+        """Return the number and total bytes of a version's data files."""
         if state.at == -1:
             return 0, 0
         return self._weighed(f"{there('f', state.version)} AND f.table_id = {state.id}")
 
     def in_catalog(self, snapshot: Snapshot) -> list[ScanFile]:
-        """The rows of a version that lie in the catalog, as one more file; empty where there are none."""
+        """Return the inlined rows of a version as one more file; empty if there are none.
+
+        Raises:
+            UnsupportedFeature: The version belongs to an open transaction.
+        """
         state: TableState = snapshot.own
         if state.at == -1:
             raise UnsupportedFeature(
-                f"Table {snapshot.ref} is written within a transaction, whose rows nobody else can read yet: read it by the transaction, or plan a scan once "
+                f"Table {snapshot.ref} is written within a transaction, whose rows nobody else can read yet: "
+                "read it by the transaction, or plan a scan once "
                 "it is committed."
             )
         names = self.names_in_catalog(state)
         if not names:
             return []
-        source = f"{quote_identifier(self.catalog.alias(self.states.epoch_now(state)), state.schema, state.name)} AT (VERSION => {state.version})"
+        source = (
+            f"{quote_identifier(self.catalog.alias(self.states.epoch_now(state)), state.schema, state.name)} AT "
+            f"(VERSION => {state.version})"
+        )
         with self.catalog.errors(f"table {snapshot.ref}"):
             listed = ", ".join(map(quote_literal, names))
-            found = (
+            count = (
                 self.catalog.cursor().execute(f"SELECT count(*) FROM {source} WHERE filename IN ({listed})").fetchone()
             )
-        assert found is not None
-        return [ScanFile(IN_CATALOG, 0, rows=found[0])] if found[0] else []
+        assert count is not None
+        return [ScanFile(IN_CATALOG, 0, rows=count[0])] if count[0] else []
 
     def names_in_catalog(self, state: TableState) -> list[str]:
-        """The tables of the catalog in which rows of a table lie: DuckLake gives those rows their names for the names of files."""
+        """Return the names of a table's inlined tables.
+
+        DuckLake reports them as the file names of the rows.
+        """
         meta = self.catalog.meta("ducklake_inlined_data_tables")
         return [name for (name,) in self.catalog.ask(f"SELECT table_name FROM {meta} WHERE table_id = {state.id}")]
 
     def refuse_moved(self, snapshot: Snapshot, files: Sequence[ScanFile]) -> None:
-        """Raise StorageError where the rows of some files of a version lie in others since, which upkeep wrote: nobody would read them."""
+        """Raise StorageError if maintenance has moved the rows of some files to others.
+
+        A scan of the listed files would miss these rows.
+        """
         now = {file.path: file.rows for file in (*self.files(snapshot), *self.in_catalog(snapshot))}
         known = {file.path: file.rows for file in files if file.rows is not None and now.get(file.path) is not None}
         if any(file.path not in now for file in files) or any(rows != now[path] for path, rows in known.items()):
             raise StorageError(
-                f"Table {snapshot.ref}: files of version {snapshot.version} were flushed, merged or rewritten since this scan of them was planned, and its "
+                f"Table {snapshot.ref}: files of version {snapshot.version} were flushed, merged or rewritten since "
+                "this scan of them was planned, and its "
                 "rows lie in others now: plan it again, by snapshot().scan()."
             )
 
     def _partition_values(self, state: TableState) -> dict[int | None, dict[str, str | None]]:
-        """The values of the columns by which a table is parted, by the ids of its data files."""
+        """Data file id -> values of the columns that partition the table."""
         columns = {state.column_ids[name]: name for name in state.definition.partition_columns}
         if not columns:
             return {}
         meta = self.catalog.meta
-        found = self.catalog.ask(
+        rows = self.catalog.ask(
             f"SELECT f.data_file_id, p.column_id, v.partition_value FROM {meta('ducklake_data_file')} AS f "
-            f"JOIN {meta('ducklake_file_partition_value')} AS v ON v.table_id = f.table_id AND v.data_file_id = f.data_file_id "
-            f"JOIN {meta('ducklake_partition_column')} AS p ON p.table_id = f.table_id AND p.partition_id = f.partition_id AND p.partition_key_index = v.partition_key_index "
+            f"JOIN {meta('ducklake_file_partition_value')} AS v ON v.table_id = f.table_id "
+            "AND v.data_file_id = f.data_file_id "
+            f"JOIN {meta('ducklake_partition_column')} AS p ON p.table_id = f.table_id "
+            "AND p.partition_id = f.partition_id AND p.partition_key_index = v.partition_key_index "
             f"WHERE f.table_id = {state.id} AND p.transform = 'identity'"
         )
         values: dict[int | None, dict[str, str | None]] = {}
-        for file, column, value in found:
+        for file, column, value in rows:
             if column in columns:
                 values.setdefault(file, {})[columns[column]] = value
         return values
 
     def row_count(self, snapshot: Snapshot) -> int | None:
-        """How many rows a version has, those in the catalog too."""
+        """Return the number of rows of a version, with inlined rows."""
         state: TableState = snapshot.own
         inlined = self.catalog.ask(
             f"SELECT count(*) FROM {self.catalog.meta('ducklake_inlined_data_tables')} WHERE table_id = {state.id}"
@@ -258,29 +300,35 @@ class Records:
         if (not inlined or not inlined[0][0]) and counts_whole(self.catalog, state):
             return counted_rows(snapshot.files())
         with self.catalog.errors(f"table {snapshot.ref}"):
-            found = self.catalog.cursor().execute(f"SELECT count(*) FROM {snapshot.scan_sql()}").fetchone()
-        return None if found is None else int(found[0])
+            count = self.catalog.cursor().execute(f"SELECT count(*) FROM {snapshot.scan_sql()}").fetchone()
+        return None if count is None else int(count[0])
 
     def figures(self, state: TableState | None) -> tuple[int, int]:
-        """How many data files a table, or (None) the lake, has now, and their bytes."""
+        """Return the number and total bytes of the current data files of a table.
+
+        Without a table, they are those of the lake.
+        """
         of = "" if state is None else f" AND f.table_id = {state.id}"
         return self._weighed(f"{there('f', None)}{of}")
 
     def _weighed(self, where: str) -> tuple[int, int]:
         files = self.catalog.meta("ducklake_data_file")
-        found = self.catalog.ask(
-            f"SELECT count(*), coalesce(sum(f.file_size_bytes), 0) FROM {files} AS f WHERE {where}"
-        )
-        return (int(found[0][0]), int(found[0][1])) if found else (0, 0)
+        rows = self.catalog.ask(f"SELECT count(*), coalesce(sum(f.file_size_bytes), 0) FROM {files} AS f WHERE {where}")
+        return (int(rows[0][0]), int(rows[0][1])) if rows else (0, 0)
 
     def commit_files(self, state: TableState, at: int) -> CommitFiles | None:
-        """What the commit of a version did to a table's files, as far as the catalog still knows them. None of one that is not made yet."""
+        """Return what the commit of a version did to a table's files, if the catalog still knows.
+
+        Returns:
+            None for a version of an open transaction.
+        """
         if state.at < 0:
             return None
         meta = self.catalog.meta
         of = f"WHERE table_id = {state.id} AND"
         [(added, size, removed, marked)] = self.catalog.ask(
-            f"SELECT count(*) FILTER (begin_snapshot = {at}), coalesce(sum(file_size_bytes) FILTER (begin_snapshot = {at}), 0), count(*) FILTER (end_snapshot = {at}), "
+            f"SELECT count(*) FILTER (begin_snapshot = {at}), coalesce(sum(file_size_bytes) FILTER (begin_snapshot = "
+            f"{at}), 0), count(*) FILTER (end_snapshot = {at}), "
             f"(SELECT count(*) FROM {meta('ducklake_delete_file')} {of} begin_snapshot = {at}) "
             f"FROM {meta('ducklake_data_file')} {of} (begin_snapshot = {at} OR end_snapshot = {at})"
         )
@@ -289,22 +337,30 @@ class Records:
     def commits_between(
         self, ref: TableRef, state: TableState, tenures: Tenures, after: int, to: int
     ) -> list[CommitChange]:
-        """The commits of (after, to] to the tables that the name of a state stood for."""
+        """Return the commits in (after, to] to the tables that the name of a state stood for.
+
+        Raises:
+            VersionNotReadable: Snapshots of the range have expired.
+        """
         oldest = self.oldest()
         if tenures.at(after) is not None and after < oldest:
             raise VersionNotReadable(
-                f"Table {ref}: snapshot {after} of its lake has expired, so that nobody knows what changed since; the oldest from_version that "
+                f"Table {ref}: snapshot {after} of its lake has expired, so that nobody knows what changed since; "
+                "the oldest from_version that "
                 f"works is {oldest}."
             )
         turns = {*tenures.turns(after, to)}
         meta = self.catalog.meta
         marks = f"'(^|,)({'|'.join((*ROWS, *DEFINITION, *LAYOUT))}):({'|'.join(map(str, tenures.numbers))})(,|$)'"
         listed = self.catalog.ask(
-            f"SELECT s.snapshot_id, epoch_ms(s.snapshot_time::TIMESTAMPTZ), c.changes_made, c.commit_extra_info FROM {meta('ducklake_snapshot')} AS s "
-            f"JOIN {meta('ducklake_snapshot_changes')} AS c USING (snapshot_id) WHERE s.snapshot_id > {after} AND s.snapshot_id <= {to} "
-            f"AND (regexp_matches(c.changes_made, {marks}) OR s.snapshot_id IN ({', '.join(map(str, turns)) or 'NULL'})) ORDER BY 1"
+            "SELECT s.snapshot_id, epoch_ms(s.snapshot_time::TIMESTAMPTZ), c.changes_made, c.commit_extra_info "
+            f"FROM {meta('ducklake_snapshot')} AS s "
+            f"JOIN {meta('ducklake_snapshot_changes')} AS c USING (snapshot_id) WHERE s.snapshot_id > {after} "
+            f"AND s.snapshot_id <= {to} "
+            f"AND (regexp_matches(c.changes_made, {marks}) OR s.snapshot_id IN "
+            f"({', '.join(map(str, turns)) or 'NULL'})) ORDER BY 1"
         )
-        found = []
+        commits = []
         for version, at, changes, extra in listed:
             tenure = tenures.at(version)
             number = -1 if tenure is None else tenure.number
@@ -314,11 +370,11 @@ class Records:
             operation = "DROP TABLE" if tenure is None else _operation(changes, of, version, note_of(extra, ref))
             moves = version not in turns and not touches(changes, number, ROWS)
             redefines = version in turns or touches(changes, number, DEFINITION)
-            found.append(CommitChange(version, at, operation, (), moves=moves, redefines=redefines))
-        return found
+            commits.append(CommitChange(version, at, operation, (), moves=moves, redefines=redefines))
+        return commits
 
     def fingerprint(self, version: int) -> str | None:
-        """What tells a snapshot from any other of its number."""
+        """Return a value that tells a snapshot from another of its number."""
         entry = self._entry(version)
         return (
             None
@@ -328,7 +384,10 @@ class Records:
 
 
 def note_of(extra: str | None, ref: TableRef) -> dict[str, Any]:
-    """What our own commit noted of a table in the extra info of a snapshot; empty for other programs' commits."""
+    """Return this library's note about a table in a snapshot.
+
+    It is empty for commits of other programs.
+    """
     try:
         notes = json.loads(extra) if extra else []
     except ValueError:
@@ -339,7 +398,10 @@ def note_of(extra: str | None, ref: TableRef) -> dict[str, Any]:
 
 
 def _changes_rows(changes: str | None, state: TableState, note: dict[str, Any]) -> bool:
-    """Whether a snapshot changed rows of a table. A flush writes down once more the deletes that lay in the catalog."""
+    """True if a snapshot changed rows of a table.
+
+    A flush records inlined deletes once more, so its deletes do not count.
+    """
     kinds = {kind for kind, what in changes_in(changes) if what == str(state.id)}
     if "inline_flush" in kinds and kinds.isdisjoint({"inserted_into_table", "inlined_insert", "inlined_delete"}):
         return False
@@ -347,7 +409,7 @@ def _changes_rows(changes: str | None, state: TableState, note: dict[str, Any]) 
 
 
 _CREATES = {"error": "CREATE TABLE AS SELECT", "ignore": "CREATE TABLE AS SELECT", "create": "CREATE TABLE"}
-"""Modes of writes that make a table -> what history calls them."""
+"""Mode of a write that creates a table -> operation in the history."""
 
 
 def _operation(changes: str | None, state: TableState, version: int, note: dict[str, Any]) -> str:

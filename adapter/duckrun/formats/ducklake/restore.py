@@ -1,7 +1,8 @@
-"""A table, or a whole lake, as it was at a snapshot: the rows that differ are deleted, updated and inserted in one transaction.
+"""Restore of a table, or of a whole lake, to a snapshot.
 
-Rows that are there under their id keep it. DuckLake gives no row an id that was taken from it, so that those that come back have new ones,
-and so have all rows of a table whose columns stood in another order, or had a type that the present one does not widen to.
+One transaction deletes, updates and inserts the rows that differ. Rows that still exist keep their
+id. DuckLake cannot give a removed id to a row again, so rows that return have new ids. All rows get
+new ids if the columns stood in another order, or if a current type does not widen to the old one.
 """
 
 from __future__ import annotations
@@ -31,11 +32,17 @@ if TYPE_CHECKING:
 def restore(
     form: DuckLakeFormat, snapshot: Snapshot, version: int, note: Mapping[str, Any], app: AppTransaction | None
 ) -> int:
-    """The snapshot made, in which the table is what it was at another one. Raises CommitTaken, VersionNotReadable."""
+    """Restore a table to an older version, and return the new snapshot.
+
+    Raises:
+        CommitTaken: Another program commits meanwhile.
+        VersionNotReadable: Another table had the name then, or the version has expired.
+    """
     then = form.snapshot(snapshot.ref, version)
     if then.table_id != snapshot.table_id:
         raise VersionNotReadable(
-            f"Table {snapshot.ref}: another table had its name at version {version}; read that by CREATE TABLE … AS SELECT … "
+            f"Table {snapshot.ref}: another table had its name at version {version}; read that by CREATE TABLE … AS "
+            "SELECT … "
             "of that version."
         )
     with form.transaction(form.catalog.cursor(create=True), snapshot) as work:
@@ -45,13 +52,13 @@ def restore(
         form.define(work, snapshot.ref, snapshot, NewCommit(None, then.own.definition), emptied=anew)
         counts = put_back(work, snapshot, then, old)
         counts = (counts[0], counts[1], counts[2] + gone)
-        said = {**note, **dict(zip(("rows_inserted", "rows_updated", "rows_deleted"), counts, strict=True))}
-        work.applied(snapshot.ref, AppTransaction(RESTORED, then.own.at), said)
-        return form.commit(snapshot.ref, snapshot, NewCommit(None, work=work), said, app)
+        note_after = {**note, **dict(zip(("rows_inserted", "rows_updated", "rows_deleted"), counts, strict=True))}
+        work.applied(snapshot.ref, AppTransaction(RESTORED, then.own.at), note_after)
+        return form.commit(snapshot.ref, snapshot, NewCommit(None, work=work), note_after, app)
 
 
 def _keeps_columns(now: DuckLakeDefinition, then: DuckLakeDefinition) -> bool:
-    """True if the columns of one definition become those of the other where they stand, so that rows need not leave them."""
+    """True if the columns can become the old ones in place, so that the rows can stay."""
     types = {f["name"]: f["type"] for f in then.fields}
     stay = [
         f["name"]
@@ -62,19 +69,24 @@ def _keeps_columns(now: DuckLakeDefinition, then: DuckLakeDefinition) -> bool:
 
 
 def kept(work: Work, then: Snapshot) -> str:
-    """A temporary table with the rows of another snapshot and their ids."""
+    """Create a temporary table with the rows and row ids of another snapshot."""
     old = quote_identifier(f"__duckrun_{uuid.uuid4().hex}")
     work.cursor.execute(f"CREATE TEMP TABLE {old} AS SELECT * FROM {then.scan_sql(row=_ROW)}")
     return old
 
 
 def put_back(work: Work, snapshot: Snapshot, then: Snapshot, old: str) -> tuple[int, int, int]:
-    """Make the rows those of another snapshot, which ``old`` has; how many were inserted, updated and deleted."""
+    """Change the rows of a table to those of another snapshot, which ``old`` holds.
+
+    Returns:
+        Numbers of rows inserted, updated and deleted.
+    """
     table = work.table(snapshot.ref)
     names = [quote_identifier(name) for name in then.schema.names]
     listed = ", ".join(names)
     deleted = work.execute(f"DELETE FROM {table} WHERE rowid NOT IN (SELECT {_ROW} FROM {old})")
-    # Of the values that a table has DuckDB knows what is not always true (see TableState.column), and the transaction has columns of either snapshot.
+    # DuckDB's statistics may be wrong (see TableState.column). The transaction also sees columns of
+    # both snapshots.
     now = f"SELECT rowid AS {_ROW}, {', '.join(f'{hide(name)} AS {name}' for name in names)} FROM {table}"
     differs = " OR ".join(f"t.{name} IS DISTINCT FROM o.{name}" for name in names)
     changed = quote_identifier(f"__duckrun_{uuid.uuid4().hex}")
@@ -94,16 +106,23 @@ def put_back(work: Work, snapshot: Snapshot, then: Snapshot, old: str) -> tuple[
 
 
 def restore_lake(form: DuckLakeFormat, version: int, note: Mapping[str, Any]) -> list[str]:
-    """Make all tables and views what they were at a snapshot, within the transaction over several tables that is open; what was done, a line for
-    each. Raises VersionNotReadable.
+    """Restore all tables and views to a snapshot, within the open multi-table transaction.
 
-    A table that was dropped since comes back as a new one. Options of tables and rows in another lake stay as they are.
+    A table that was dropped since returns as a new one. Table options, and rows in other lakes,
+    stay unchanged.
+
+    Returns:
+        One line of text per changed table, view and macro.
+
+    Raises:
+        VersionNotReadable: The snapshot has expired or does not exist.
     """
     assert form.together is not None, "a transaction over several tables"
     _check(form, version)
     states, work, done = form.states, form.together, []
     then, now = states.at(version), states.at(work.base)
     views, views_now = form.views.at(version), form.views.at(work.base)
+    # Drop first, so that the names are free for what returns.
     for schema, name in sorted(views_now.keys() - views.keys()):
         form.views.drop(_ref(schema, name))
         done.append(f"view {schema}.{name} is gone")
@@ -139,7 +158,7 @@ def restore_lake(form: DuckLakeFormat, version: int, note: Mapping[str, Any]) ->
 
 
 def _put_macros_back(form: DuckLakeFormat, version: int, base: int, done: list[str]) -> None:
-    """Make the macros those of a snapshot."""
+    """Restore the macros to a snapshot."""
     then, now = form.macros.at(version), form.macros.at(base)
     for schema, name in sorted(now.keys() - then.keys()):
         form.macros.drop(schema, name)
@@ -151,9 +170,13 @@ def _put_macros_back(form: DuckLakeFormat, version: int, base: int, done: list[s
 
 
 def _check(form: DuckLakeFormat, version: int) -> None:
-    made = [row["snapshot_id"] for row in form.records.snapshots()]
-    if version not in made:
-        why = f"the newest is {made[0]}" if version > made[0] else f"it has expired, and the oldest is {made[-1]}"
+    snapshots = [row["snapshot_id"] for row in form.records.snapshots()]
+    if version not in snapshots:
+        why = (
+            f"the newest is {snapshots[0]}"
+            if version > snapshots[0]
+            else (f"it has expired, and the oldest is {snapshots[-1]}")
+        )
         raise VersionNotReadable(f"Lake {form.storage.root} has no snapshot {version}: {why}. Nothing was changed.")
 
 
@@ -167,7 +190,7 @@ def _rename_back(
     after: Mapping[int, tuple[str, str]],
     done: list[str],
 ) -> None:
-    """Tables that are there under another name have theirs again; by way of a name that nobody has, since two may have changed theirs."""
+    """Give renamed tables their old names, through temporary names since two may have swapped."""
     moved = {number: name for number, name in after.items() if number in before and before[number] != name}
     for number in moved:
         schema, name = before[number]
@@ -178,7 +201,7 @@ def _rename_back(
 
 
 def _come_back(form: DuckLakeFormat, work: Work, ref: TableRef, version: int, note: Mapping[str, Any]) -> None:
-    """Make a table that is not there of what one of its name was at a snapshot."""
+    """Create a table again from its rows at a snapshot."""
     then = form.snapshot(ref, version)
     form.define(work, ref, None, NewCommit(None, then.own.definition))
     names = ", ".join(quote_identifier(name) for name in then.schema.names)

@@ -1,4 +1,4 @@
-"""The states of a DuckLake's tables as rows that count: as DuckLake reads them at a snapshot, in SQL."""
+"""StateReader of a DuckLake: SQL for the rows of a table at a snapshot, with multiplicities."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ if TYPE_CHECKING:
     from duckrun.formats.ducklake.ducklake import DuckLakeFormat
 
 _EVER = 2**62
+"""Upper limit for snapshots, greater than any."""
 _FORGETS_FILES = ("merge_adjacent", "inline_flush")
-"""What a snapshot says it did where the files of older snapshots are others from then on."""
+"""Kinds of changes after which older snapshots have other files."""
 
 
 class DuckLakeStates:
-    """What StateReader says, of one lake."""
+    """StateReader of one DuckLake."""
 
     def __init__(self, form: DuckLakeFormat) -> None:
         self._form = form
@@ -39,11 +40,11 @@ class DuckLakeStates:
         return self._is_live(snapshot, version) or self._named(snapshot).at(version) is not None
 
     def first(self, snapshot: Snapshot, after: int) -> int:
-        found = self._named(snapshot).first(after)
-        return int(snapshot.version) if found is None else found
+        snapshot_number = self._named(snapshot).first(after)
+        return int(snapshot.version) if snapshot_number is None else snapshot_number
 
     def _named(self, snapshot: Snapshot) -> Tenures:
-        """The tables that the name of a snapshot's table stood for, as they were when this reader was first asked."""
+        """Tables that the name of a snapshot's table stood for, cached at the first call."""
         state: TableState = snapshot.own
         key = (state.id, state.schema, state.name)
         if key not in self._tenures:
@@ -51,7 +52,7 @@ class DuckLakeStates:
         return self._tenures[key]
 
     def _is_live(self, snapshot: Snapshot, version: int) -> bool:
-        """True for the version that an open transaction over several tables will make."""
+        """True for the version that the open multi-table transaction will create."""
         work = self._form.together
         return work is not None and snapshot.own.at == -1 and version > work.base and version == snapshot.version
 
@@ -65,25 +66,28 @@ class DuckLakeStates:
         if snapshot.own.at >= 0:
             return int(snapshot.own.at)
         work = self._form.together
-        # A table that an open transaction has not changed is read at the snapshot that this began from.
+        # An unchanged table is read at the start snapshot of the open transaction.
         return snapshot.version if work is None else max(snapshot.version, work.base)
 
     def at_time(self, ref: TableRef, timestamp: str) -> int:
         return self._form.states.at_time(timestamp, ref)
 
     def since_time(self, ref: TableRef, timestamp: str) -> int:
-        found = self._form.catalog.ask(
-            f"SELECT min(snapshot_id) FROM {self._form.catalog.meta('ducklake_snapshot')} WHERE snapshot_time::TIMESTAMPTZ >= ?::TIMESTAMPTZ",
+        rows = self._form.catalog.ask(
+            (
+                f"SELECT min(snapshot_id) FROM {self._form.catalog.meta('ducklake_snapshot')} "
+                "WHERE snapshot_time::TIMESTAMPTZ >= ?::TIMESTAMPTZ"
+            ),
             [timestamp],
         )
-        if not found or found[0][0] is None:
+        if not rows or rows[0][0] is None:
             raise VersionNotReadable(f"Table {ref}: no snapshot of its lake is as young as {timestamp}.")
-        return int(found[0][0])
+        return int(rows[0][0])
 
     def refuse_unreadable(self, ref: TableRef, after: int, to: int, *, each: bool) -> None:
         snapshots = self._form.catalog.meta("ducklake_snapshot")
         if self._form.together is not None and to > self._form.together.base:
-            to = self._form.together.base  # what the transaction itself changes is there
+            to = self._form.together.base  # Changes of the transaction itself are readable.
             after = min(after, to)
         within = f"snapshot_id BETWEEN {after} AND {to}"
         count, oldest = self._form.catalog.ask(f"SELECT count(*), min(snapshot_id) FROM {snapshots} WHERE {within}")[0]
@@ -99,14 +103,15 @@ class DuckLakeStates:
             there = {row[0] for row in self._form.catalog.ask(f"SELECT snapshot_id FROM {snapshots} WHERE {within}")}
             works = next((v + 1 for v in range(to, after - 1, -1) if v not in there), None)
         gone = after if oldest != after else next(v for v in range(after, to + 1) if v not in there)
-        said = (
+        hint = (
             f"The oldest from_version that works is {works}."
             if works is not None and works <= to
             else "No later from_version works: read the table whole."
         )
         raise VersionNotReadable(
-            f"changes of table {ref} from version {after} to {to}: snapshot {gone} of its lake has expired, and nobody knows what the table was then. "
-            f"{said}"
+            f"changes of table {ref} from version {after} to {to}: snapshot {gone} of its lake has expired, and "
+            "nobody knows what the table was then. "
+            f"{hint}"
         )
 
     # -- the rows
@@ -121,23 +126,24 @@ class DuckLakeStates:
             tenure = None if self._is_live(to, version) else named.at(version)
             return tenure is not None and tenure.number == state.id
 
-        # DuckLake's own columns, by which files and commits are told apart, are hidden by columns of their names.
+        # User columns of the same names hide DuckLake's virtual columns, which identify files and
+        # commits.
         hidden = not tree.ever_named.isdisjoint(("filename", "snapshot_id"))
         work = self._form.together
-        # The catalog does not have the columns of a table that an open transaction has altered.
+        # The catalog lacks the columns of a table that an open transaction has altered.
         hidden = hidden or (state.at == -1 and work is not None and (state.schema, state.name) in work.redefined_tables)
-        own = [step for step in steps if not hidden and is_own(step.before) and is_own(step.after)]
-        found = [*state_rows(self._form, own, to, columns)] if own else []
+        own_steps = [step for step in steps if not hidden and is_own(step.before) and is_own(step.after)]
+        plans = [*state_rows(self._form, own_steps, to, columns)] if own_steps else []
         for step in steps:
-            if step not in own:
-                found += self._state(to, tree, step.before, columns, FileRows(None, step.number, -1))
-                found += self._state(to, tree, step.after, columns, FileRows(None, step.number, 1))
-        return tuple(found)
+            if step not in own_steps:
+                plans += self._state(to, tree, step.before, columns, FileRows(None, step.number, -1))
+                plans += self._state(to, tree, step.after, columns, FileRows(None, step.number, 1))
+        return tuple(plans)
 
     def _state(
         self, to: Snapshot, tree: Columns, version: int | None, columns: Sequence[str], count: FileRows
     ) -> Iterator[StateRows]:
-        """All rows at a version of the table that had the name of ``to`` then; nothing where none had it."""
+        """All rows of the table that had the name of ``to`` at a version, if there was one."""
         form, state = self._form, to.own
         if version is None:
             return
@@ -160,10 +166,12 @@ class DuckLakeStates:
         work = form.together
         if then.id == state.id and work is not None and (state.schema, state.name) in work.renamed_columns:
             raise UnsupportedFeature(
-                f"changes of table {to.ref}: columns of it were renamed in this transaction, so that they cannot be told from those of before. Ask before "
+                f"changes of table {to.ref}: columns of it were renamed in this transaction, so that they cannot be "
+                "told from those of before. Ask before "
                 "the transaction, or once it is committed."
             )
-        # Ids of rows are of one table: those of another one are below zero, and apart from those of a third.
+        # Row ids are unique per table. Those of other tables become negative, with a range for each
+        # table.
         place = self._named(to).numbers.index(then.id) if then.id != state.id else 0
         row_id = "rowid" if then.id == state.id else f"(-1 - rowid - {place << 44})"
         yield StateRows(version, by_name(then, to, columns, version), (count,), source=source, row_id=row_id)
@@ -192,8 +200,8 @@ class DuckLakeStates:
             for rows in states
         ]
         if (seen := states[0].seen) is not None:
-            own = sum(name is not None for name in (row_id, row_commit))
-            selects.append(self._guard(to, seen, len(states[0].columns) + own))
+            extra = sum(name is not None for name in (row_id, row_commit))
+            selects.append(self._guard(to, seen, len(states[0].columns) + extra))
         return f"({' UNION ALL '.join(selects)})"
 
     def own_sql(self, function: OwnFunction, to: Snapshot, first: int, last: int) -> str:
@@ -202,59 +210,70 @@ class DuckLakeStates:
             _refuse_columns(to, "table_changes()", ("snapshot_id", "change_type"))
         schema, name, epoch = form.states.places(to.own).at(last)
         form.catalog.ensure(epoch)
-        given = ", ".join(quote_literal(each) for each in (form.catalog.alias(epoch), schema, name))
-        return f"(SELECT * FROM ducklake_{function}({given}, {first}, {last}))"
+        arguments = ", ".join(quote_literal(each) for each in (form.catalog.alias(epoch), schema, name))
+        return f"(SELECT * FROM ducklake_{function}({arguments}, {first}, {last}))"
 
     def lake_sql(self, function: LakeFunction) -> str:
         self._form.catalog.ensure()
         return f"(SELECT * FROM ducklake_{function}({quote_literal(self._form.catalog.alias())}))"
 
     def _sources(self, to: Snapshot, versions: Iterable[tuple[int, int | None]]) -> dict[tuple[int, int | None], str]:
-        """A table at some versions, or what was deleted from it since another one, in SQL behind FROM, with DuckLake's virtual columns."""
+        """FROM clauses for a table at some versions, or for rows deleted since another version.
+
+        They have DuckLake's virtual columns.
+        """
         form, state = self._form, to.own
         places = form.states.places(state)
-        found = {}
+        sources = {}
         for version, since in versions:
             if self._is_live(to, version):
                 assert form.together is not None, "as a live snapshot says"
-                found[version, since] = quote_identifier(form.together.alias, state.schema, state.name)
+                sources[version, since] = quote_identifier(form.together.alias, state.schema, state.name)
                 continue
             schema, name, epoch = places.at(version)
             form.catalog.ensure(epoch)
             alias = form.catalog.alias(epoch)
-            found[version, since] = (
+            sources[version, since] = (
                 f"{quote_identifier(alias, schema, name)} AT (VERSION => {version})"
                 if since is None
-                else f"ducklake_table_deletions({', '.join(map(quote_literal, (alias, schema, name)))}, {since}, {version})"
+                else (
+                    f"ducklake_table_deletions({', '.join(map(quote_literal, (alias, schema, name)))}, {since}, "
+                    f"{version})"
+                )
             )
-        return found
+        return sources
 
     def _guard(self, to: Snapshot, seen: int, columns: int) -> str:
-        """No row; an error where the rows of files that were listed lie in others by now: DuckLake forgets which those were."""
+        """A query without rows that fails if the planned files were merged or flushed meanwhile.
+
+        DuckLake forgets which files held the rows.
+        """
         state: TableState = to.own
         marks = "|".join(_FORGETS_FILES)
         message = quote_literal(
             f"changes of table {to.ref}: its files were merged or flushed after the changes were asked for. Ask again."
         )
-        found = (
-            f"SELECT CASE WHEN count(*) > 0 THEN {raising(StorageError, message)} ELSE 'fine' END AS said FROM {self._form.catalog.meta('ducklake_snapshot_changes')} "
+        check = (
+            f"SELECT CASE WHEN count(*) > 0 THEN {raising(StorageError, message)} ELSE 'fine' END AS said "
+            f"FROM {self._form.catalog.meta('ducklake_snapshot_changes')} "
             f"WHERE snapshot_id > {seen} AND regexp_matches(changes_made, '(^|,)({marks}):{state.id}(,|$)')"
         )
         nothing = ", ".join(["NULL"] * columns + ["CAST(0 AS BIGINT)", "CAST(0 AS BIGINT)"])
-        return f"SELECT {nothing} FROM ({found}) AS guard WHERE said <> 'fine'"
+        return f"SELECT {nothing} FROM ({check}) AS guard WHERE said <> 'fine'"
 
 
 def _refuse_columns(snapshot: Snapshot, what: str, added: Sequence[str]) -> None:
-    """Raise SchemaMismatch for a table with a column of a name that DuckLake adds, which would hide it."""
+    """Raise SchemaMismatch if a user column hides a column that DuckLake adds."""
     if twins := [name for name in snapshot.own.definition.names if name.lower() in added]:
         raise SchemaMismatch(
-            f"Table {snapshot.ref} has a column {twins[0]}, the name of one that DuckLake adds, so that {what} cannot be read: rename the column, or ask "
+            f"Table {snapshot.ref} has a column {twins[0]}, the name of one that DuckLake adds, so that {what} "
+            "cannot be read: rename the column, or ask "
             "changes(), which answers all the same."
         )
 
 
 def _select(rows: StateRows, source: str, weight: str, step: str, row_id: str | None, row_commit: str | None) -> str:
-    # A filter on deleted rows finds none, or ends in an internal error (duckdb 1.5.5).
+    # A filter on deleted rows finds nothing, or ends in an internal error (duckdb 1.5.5).
     unseen = hide if any(each.file is not None for each in rows.counts) else str
     columns = [f"{unseen(value)} AS {quote_identifier(name)}" for name, value in rows.columns.items()]
     columns += [f"{rows.row_id} AS {quote_identifier(row_id)}"] if row_id is not None else []
@@ -266,19 +285,21 @@ def _select(rows: StateRows, source: str, weight: str, step: str, row_id: str | 
     alike = len({(each.step, each.weight) for each in rows.counts}) == 1 and len(files) == len(rows.counts)
     one = rows.counts[0]
     if not files or (alike and all(each.since is None and each.until is None for each in rows.counts)):
-        own = f"CAST({one.weight} AS BIGINT) AS {named.format(f'CAST({one.step} AS BIGINT)')}"
-        return f"SELECT {', '.join([*columns, own])} FROM {source}{where}"
+        counted = f"CAST({one.weight} AS BIGINT) AS {named.format(f'CAST({one.step} AS BIGINT)')}"
+        return f"SELECT {', '.join([*columns, counted])} FROM {source}{where}"
     values = ", ".join(
-        f"({quote_literal(each.file or '')}, CAST({each.step} AS BIGINT), CAST({each.weight} AS BIGINT), {-1 if each.since is None else each.since}, "
+        f"({quote_literal(each.file or '')}, CAST({each.step} AS BIGINT), CAST({each.weight} AS BIGINT), "
+        f"{-1 if each.since is None else each.since}, "
         f"{_EVER if each.until is None else each.until})"
         for each in rows.counts
     )
     hidden = f"{hide('filename')} AS __duckrun_file, {hide('snapshot_id')} AS __duckrun_came"
     inner = f"SELECT {', '.join(columns)}, {hidden} FROM {source}{where}"
-    own = f"l.__duckrun_weight AS {named.format('l.__duckrun_step')}"
+    counted = f"l.__duckrun_weight AS {named.format('l.__duckrun_step')}"
     names = [quote_identifier(name) for name in (*rows.columns, *(n for n in (row_id, row_commit) if n is not None))]
     return (
-        f"SELECT {', '.join(f'r.{name}' for name in names)}, {own} FROM ({inner}) AS r JOIN (VALUES {values}) AS "
-        "l(__duckrun_file, __duckrun_step, __duckrun_weight, __duckrun_since, __duckrun_until) ON l.__duckrun_file = r.__duckrun_file "
+        f"SELECT {', '.join(f'r.{name}' for name in names)}, {counted} FROM ({inner}) AS r JOIN (VALUES {values}) AS "
+        "l(__duckrun_file, __duckrun_step, __duckrun_weight, __duckrun_since, __duckrun_until) "
+        "ON l.__duckrun_file = r.__duckrun_file "
         "AND r.__duckrun_came > l.__duckrun_since AND r.__duckrun_came <= l.__duckrun_until"
     )

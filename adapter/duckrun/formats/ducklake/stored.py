@@ -1,6 +1,7 @@
-"""What the catalog has of one table, at all snapshots, by one question: each costs milliseconds, however little it asks.
+"""Catalog entries of one table at all snapshots, read by a single query.
 
-Source: the DuckLake specification 1.0, Tables.
+Each query costs milliseconds, however little it reads. Source: the DuckLake specification 1.0,
+Tables.
 """
 
 from __future__ import annotations
@@ -19,21 +20,27 @@ from duckrun.sql.names import quote_identifier
 from duckrun.values.tables import SORT_BY
 
 ROWS = ("inserted_into_table", "deleted_from_table", "inlined_insert", "inlined_delete")
-"""What changes_made says of rows. Source: the DuckLake specification 1.0, ducklake_snapshot_changes."""
+"""Kinds in ``changes_made`` that change rows.
+
+Source: the DuckLake specification 1.0, ducklake_snapshot_changes.
+"""
 DEFINITION = ("altered_table",)
 LAYOUT = ("merge_adjacent", "rewrite_delete", "inline_flush")
-"""What it says where the same rows lie in other files."""
+"""Kinds in ``changes_made`` that move the same rows to other files."""
 _TYPES = {"int": "BIGINT", "bool": "BOOLEAN", "str": "VARCHAR"}
 _MARKS = "|".join((*ROWS, *DEFINITION, *LAYOUT))
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A row of the catalog: since and until which snapshot it holds, the column that it is of, and what it says of it."""
+    """Row of the catalog. The meaning of a field depends on its source (see ``_question``)."""
 
     begun: int | None = None
+    """First snapshot of the entry."""
     ended: int | None = None
+    """First snapshot without the entry; None if it is current."""
     column: int | None = None
+    """Id of the column that the entry describes."""
     number: int | None = None
     flag: bool | None = None
     name: str | None = None
@@ -42,12 +49,16 @@ class Entry:
     kind: str | None = None
 
     def is_there(self, snapshot: int) -> bool:
-        """True for what the catalog has at a snapshot."""
+        """True if the entry is valid at a snapshot."""
         return (self.begun is None or self.begun <= snapshot) and (self.ended is None or self.ended > snapshot)
 
 
 class Stored:
-    """What the catalog has of a table, seen from a snapshot of the lake; with ``of`` no other entries than these are read."""
+    """Catalog entries of a table, seen from a snapshot of the lake.
+
+    Args:
+        of: Kinds of entries to read; empty reads all.
+    """
 
     def __init__(self, catalog: Catalog, table_id: int, at: int, of: Collection[str] = ()) -> None:
         self._at = at
@@ -59,7 +70,7 @@ class Stored:
         return self._entries[what][0]
 
     def _there(self, what: str) -> list[Entry]:
-        """The entries at the snapshot; partition keys and sort keys in their order."""
+        """Entries at the snapshot. Partition and sort keys are in their order."""
         there = [entry for entry in self._entries[what] if entry.is_there(self._at)]
         return there if what == "column" else sorted(there, key=lambda entry: entry.number or 0)
 
@@ -67,81 +78,95 @@ class Stored:
 
     @property
     def version(self) -> int:
-        """The last snapshot that changed the table, or the oldest that is left where that has expired."""
+        """Last snapshot that changed the table, or the oldest one left if that has expired."""
         columns, tables = self._entries["column"], self._entries["table"]
         seen = [e.begun for e in (*tables, *columns)] + [e.ended for e in columns] + [self._one("changed").begun]
         return max(self._one("oldest").begun or 0, *(at for at in seen if at is not None and at <= self._at))
 
     @property
     def begun(self) -> int:
-        """The first snapshot that had the table."""
+        """First snapshot that had the table."""
         return min(e.begun for what in ("table", "column") for e in self._entries[what] if e.begun is not None)
 
     @property
     def rewritten(self) -> bool:
-        """Whether files were written anew since: the bounds that DuckLake has of columns are those of the rows that were left then."""
+        """True if files were rewritten later.
+
+        DuckLake's column bounds then cover only the rows that were left.
+        """
         return bool(self._one("changed").flag)
 
     # -- its columns
 
     @property
     def widened(self) -> int:
-        """The snapshot at which a column last got another type; 0 for none."""
+        """Snapshot at which a column last changed its type; 0 for none."""
         columns = self._entries["column"]
         before = {(e.column, e.ended): e.kind for e in columns}
-        found = (e.begun for e in columns if before.get((e.column, e.begun), e.kind) != e.kind and e.begun)
-        return max(found, default=0)
+        snapshots = (e.begun for e in columns if before.get((e.column, e.begun), e.kind) != e.kind and e.begun)
+        return max(snapshots, default=0)
 
     @property
     def narrow(self) -> frozenset[str]:
-        """The columns whose type, or that of a field of theirs, is or was another one at other snapshots, or whose bounds are not true."""
+        """Columns whose bounds are wrong, or whose type differs at other snapshots.
+
+        A field's type counts as that of its column.
+        """
         kinds: defaultdict[int | None, set[str | None]] = defaultdict(set)
         for entry in self._entries["column"]:
             kinds[entry.column].add(entry.kind)
         untrue = {entry.column for entry in self._entries["bounds"] if entry.flag}
         there = {entry.column: entry for entry in self._there("column")}
-        found = set()
+        names = set()
         for entry in there.values():
             if len(kinds[entry.column]) > 1 or entry.column in untrue:
                 while entry.number is not None:
                     entry = there[entry.number]
-                found.add(str(entry.name))
-        return frozenset(found)
+                names.add(str(entry.name))
+        return frozenset(names)
 
     @property
     def fresh(self) -> bool:
-        """Whether the table has had no row yet: the commit that brings the first may lose bounds of its columns. One that is added later has none."""
+        """True if the table has never had a row. The first commit with rows may lose column bounds.
+
+        A column that is added later has no bounds to lose.
+        """
         return not self._entries["bounds"]
 
     @property
     def inlined(self) -> int | None:
-        """The schema of the oldest table of inlined rows that is left; None where there is none."""
+        """Schema version of the oldest table of inlined rows; None if there is none."""
         return self._one("inlined").begun
 
     @property
     def first_schema(self) -> int | None:
-        """The schema with which the table began."""
+        """First schema version of the table."""
         return self._one("schema").begun
 
     # -- what it is apart from its rows
 
     def column_ids(self) -> dict[str, int]:
+        """Ids of the top-level columns, by name."""
         return {str(e.name): int(e.column or 0) for e in self._there("column") if e.number is None}
 
     def definition(self, types: Mapping[str, str]) -> DuckLakeDefinition:
-        """The definition of the table, whose columns have some types, in this order."""
+        """Return the definition of the table.
+
+        Args:
+            types: Column names and types in DuckDB SQL, in order.
+        """
         return DuckLakeDefinition(
             tuple(self._fields(types)),
             tuple(self._partitions()),
-            self._properties(types),
-            next((e.value for e in self._there("comment")), None),
+            properties=self._properties(types),
+            description=next((e.value for e in self._there("comment")), None),
         )
 
     def _fields(self, types: Mapping[str, str]) -> Iterator[dict[str, Any]]:
-        said = {e.name: e for e in self._there("column") if e.number is None}
+        entries = {e.name: e for e in self._there("column") if e.number is None}
         comments = {e.column: e.value for e in self._there("column comment")}
         for name, kind in types.items():
-            entry = said[name]
+            entry = entries[name]
             literal = None if entry.value in (None, "NULL") else entry.value
             if literal is not None and entry.more == "literal":
                 literal = "'" + literal.replace("'", "''") + "'"
@@ -167,8 +192,8 @@ class Stored:
 
 
 def _question(catalog: Catalog, table_id: int, at: int, of: Collection[str]) -> str:
-    meta, own = catalog.meta, f"WHERE table_id = {table_id}"
-    held = {"begun": "begin_snapshot", "ended": "end_snapshot"}
+    meta, of_table = catalog.meta, f"WHERE table_id = {table_id}"
+    lifetime = {"begun": "begin_snapshot", "ended": "end_snapshot"}
     columns = {"column": "column_id", "number": "parent_column", "flag": "nulls_allowed", "name": "column_name",
                "value": "default_value", "more": "default_value_type", "kind": "column_type"}  # fmt: skip
     marks, rewritten = (
@@ -182,43 +207,45 @@ def _question(catalog: Catalog, table_id: int, at: int, of: Collection[str]) -> 
 
     def keys(kind: str, key: str) -> str:
         info, each = meta(f"ducklake_{kind}_info"), meta(f"ducklake_{kind}_{key}")
-        return f"(SELECT {kind}_id, begin_snapshot, end_snapshot FROM {info} {own}) JOIN {each} USING ({kind}_id)"
+        return f"(SELECT {kind}_id, begin_snapshot, end_snapshot FROM {info} {of_table}) JOIN {each} USING ({kind}_id)"
 
     sources: dict[str, tuple[Mapping[str, str], str]] = {
-        "table": (held, f"{meta('ducklake_table')} {own}"),
-        "column": (held | columns, f"{meta('ducklake_column')} {own}"),
+        "table": (lifetime, f"{meta('ducklake_table')} {of_table}"),
+        "column": (lifetime | columns, f"{meta('ducklake_column')} {of_table}"),
         "changed": (changed, f"{meta('ducklake_snapshot_changes')} WHERE {marks}"),
         "bounds": ({"column": "column_id", "flag": "untrue"}, bounds_sql(catalog, at, table_id)),
         "oldest": ({"begun": "min(snapshot_id)"}, meta("ducklake_snapshot")),
-        "inlined": ({"begun": "min(schema_version)"}, f"{meta('ducklake_inlined_data_tables')} {own}"),
-        "schema": ({"begun": "min(schema_version)"}, f"{meta('ducklake_schema_versions')} {own}"),
+        "inlined": ({"begun": "min(schema_version)"}, f"{meta('ducklake_inlined_data_tables')} {of_table}"),
+        "schema": ({"begun": "min(schema_version)"}, f"{meta('ducklake_schema_versions')} {of_table}"),
         "column comment": (
-            held | {"column": "column_id", "value": "value"},
-            f"{meta('ducklake_column_tag')} {own} {comment}",
+            lifetime | {"column": "column_id", "value": "value"},
+            f"{meta('ducklake_column_tag')} {of_table} {comment}",
         ),
-        "comment": (held | {"value": "value"}, f"{meta('ducklake_tag')} WHERE object_id = {table_id} {comment}"),
+        "comment": (lifetime | {"value": "value"}, f"{meta('ducklake_tag')} WHERE object_id = {table_id} {comment}"),
         "option": (
             {"name": "key", "value": "value"},
             f"{meta('ducklake_metadata')} WHERE scope = 'table' AND scope_id = {table_id}",
         ),
         "partition": (
-            held | {"column": "column_id", "number": "partition_key_index", "value": "transform"},
+            lifetime | {"column": "column_id", "number": "partition_key_index", "value": "transform"},
             keys("partition", "column"),
         ),
-        "sort": (held | {"number": "sort_key_index", "value": "expression"}, keys("sort", "expression")),
+        "sort": (lifetime | {"number": "sort_key_index", "value": "expression"}, keys("sort", "expression")),
     }
-    return " UNION ALL ".join(_entries(what, *found) for what, found in sources.items() if not of or what in of)
+    # All sources share the row layout of Entry, so that one query reads them.
+    return " UNION ALL ".join(_entries(what, *source) for what, source in sources.items() if not of or what in of)
 
 
-def _entries(what: str, said: Mapping[str, str], source: str) -> str:
+def _entries(what: str, columns: Mapping[str, str], source: str) -> str:
     values = (
-        f"CAST({said.get(each.name, 'NULL')} AS {_TYPES[str(each.type).partition(' ')[0]]})" for each in fields(Entry)
+        f"CAST({columns.get(each.name, 'NULL')} AS {_TYPES[str(each.type).partition(' ')[0]]})"
+        for each in fields(Entry)
     )
     return f"SELECT '{what}', {', '.join(values)} FROM {source}"
 
 
 def types_in(catalog: Catalog, epoch: int | str, schema: str, name: str, version: int) -> dict[str, str]:
-    """The columns of a table at a version, with their types in DuckDB's SQL."""
+    """Columns of a table at a version, with their types in DuckDB SQL."""
     source = f"{quote_identifier(catalog.alias(epoch), schema, name)} AT (VERSION => {version})"
     with catalog.errors(f"table {schema}.{name}"):
         relation = catalog.cursor().sql(f"SELECT * FROM {source}")

@@ -1,4 +1,4 @@
-"""DuckDB's errors about a catalog as this library's, which say what to do and show no password."""
+"""Translation of DuckDB's errors about a catalog into this library's errors, without passwords."""
 
 from __future__ import annotations
 
@@ -25,23 +25,28 @@ _UNWRITABLE = (
     "unable to open database",
     "no space left on device",
 )
-"""What SQLite and DuckDB say, in lower case, where a file cannot be written."""
+"""Messages of SQLite and DuckDB, in lower case, about a file that cannot be written."""
 
 
 class NoCatalog(StorageError):
-    """There is no catalog where one was looked for."""
+    """No catalog exists at the given address."""
 
 
 def gone(catalog: Catalog) -> StorageError:
-    """The error about a catalog that was there, and is not any more."""
+    """Return the error about a catalog that disappeared."""
     return StorageError(
-        f"The catalog {catalog.address} of lake {catalog.storage.root} is gone: this session has used it, and it is not there any more. Put it back, from a "
+        f"The catalog {catalog.address} of lake {catalog.storage.root} is gone: "
+        "this session has used it, and it is not there any more. Put it back, from a "
         "backup if need be: without it nobody knows which files are which table's."
     )
 
 
 def translated(catalog: Catalog, error: duckdb.Error, what: str) -> DuckrunError:
-    """The error to raise for one of DuckDB's, about ``what`` was asked of a catalog."""
+    """Return the error to raise for an error of DuckDB.
+
+    Args:
+        what: Request to the catalog, for the message.
+    """
     text, root = catalog.redacted(error), catalog.storage.root
     first, low = text.splitlines()[0], text.lower()
     if "explicitly disabled" in low or "does not exist - and creating" in low:
@@ -54,37 +59,44 @@ def translated(catalog: Catalog, error: duckdb.Error, what: str) -> DuckrunError
         return gone(catalog)
     if "does not match existing data path" in low:
         return StorageError(
-            f"The catalog {catalog.address} is of another lake than {root}: {first} Open that lake by its root, or name another catalog."
+            f"The catalog {catalog.address} is of another lake than {root}: {first} Open that lake by its root, or "
+            "name another catalog."
         )
     if "version mismatch" in low:
-        found = text.partition("catalog version is ")[2].partition(",")[0] or "another"
+        version = text.partition("catalog version is ")[2].partition(",")[0] or "another"
         return StorageError(
-            f"The catalog {catalog.address} of lake {root} is of DuckLake version {found}, which this version of DuckDB's extension does not know: open it with "
+            f"The catalog {catalog.address} of lake {root} is of DuckLake version {version}, which this version of "
+            "DuckDB's extension does not know: open it with "
             "the duckrun that made it, or a newer one. Nothing was changed."
         )
     if "requested an encrypted database" in low:
         return not_encrypted(catalog)
     if "password authentication failed" in low or "no password supplied" in low:
         return StorageError(
-            f"The catalog {catalog.address} of lake {root} lets nobody in by that user and password: {_server_said(text)}. Look at both in its address."
+            f"The catalog {catalog.address} of lake {root} lets nobody in by that user and password: "
+            f"{_server_said(text)}. Look at both in its address."
         )
     if catalog.address.kind == "postgres" and 'fatal:  database "' in low:
         return StorageError(
-            f"The catalog {catalog.address} of lake {root} names a database that is not there: {_server_said(text)}. Make it by CREATE DATABASE; "
+            f"The catalog {catalog.address} of lake {root} names a database that is not there: {_server_said(text)}. "
+            "Make it by CREATE DATABASE; "
             "its tables are made by the first write."
         )
     if "unable to connect" in low:
         return StorageError(
-            f"The catalog {catalog.address} of lake {root} cannot be reached: {_server_said(text)}. Is the server running, and the address right?"
+            f"The catalog {catalog.address} of lake {root} cannot be reached: {_server_said(text)}. "
+            "Is the server running, and the address right?"
         )
     if "is not a database" in low or "not a valid duckdb database" in low:
         return StorageError(
-            f"The file of the catalog {catalog.address} of lake {root} is no database of {_PROGRAMS[catalog.address.kind]}'s: name another one. Nothing was changed."
+            f"The file of the catalog {catalog.address} of lake {root} is no database of "
+            f"{_PROGRAMS[catalog.address.kind]}'s: name another one. Nothing was changed."
         )
     if (refused := unwritable(catalog, text)) is not None:
         reading = ", which SQLite does for reading too" if catalog.address.kind == "sqlite" else ""
         return StorageError(
-            f"The catalog {catalog.address} of lake {root} cannot be read or written ({refused}): the disk is full, or its folder cannot be written to{reading}. "
+            f"The catalog {catalog.address} of lake {root} cannot be read or written ({refused}): "
+            f"the disk is full, or its folder cannot be written to{reading}. "
             "Nothing of this was written."
         )
     if (expired := expired_snapshot(text)) is not None:
@@ -94,45 +106,52 @@ def translated(catalog: Catalog, error: duckdb.Error, what: str) -> DuckrunError
     lost = lost_connection(text)
     if lost is not None:
         return StorageError(
-            f"The connection to the catalog {catalog.address} of lake {root} was lost ({lost}). Nothing of this was written; run it again when the server answers."
+            f"The connection to the catalog {catalog.address} of lake {root} was lost ({lost}). "
+            "Nothing of this was written; run it again when the server answers."
         )
     if catalog.address.kind == "duckdb" and ("could not set lock" in low or "already attached" in low):
         return StorageError(
-            f"The catalog {catalog.address} of lake {root} is held by another process or session: a DuckDB file is for one. {FOR_SEVERAL}. ({first})"
+            f"The catalog {catalog.address} of lake {root} is held by another process or session: "
+            f"a DuckDB file is for one. {FOR_SEVERAL}. ({first})"
         )
     return StorageError(f"Catalog {catalog.address} of lake {root}, {what}: {text}")
 
 
 def unwritable(catalog: Catalog, text: str) -> str | None:
-    """What DuckDB says of a catalog's file that cannot be written, in a few words; None where it says something else."""
-    return next((said for said in _UNWRITABLE if said in text.lower()), None) if catalog.address.is_file else None
+    """Return DuckDB's reason why a catalog file cannot be written; None for any other message."""
+    return next((reason for reason in _UNWRITABLE if reason in text.lower()), None) if catalog.address.is_file else None
 
 
 def unsure(catalog: Catalog, lost: str) -> CommitUnknown:
-    """The error about a commit of which no answer came, with a server that does not say what became of it."""
+    """Return the error about a commit with an unknown outcome, whose server does not answer."""
     return CommitUnknown(
-        f"The connection to the catalog {catalog.address} of lake {catalog.storage.root} was lost in the middle of a commit ({lost}), so that it is not known whether all "
-        "of it or nothing of it was written, and the server does not answer. Look at the newest snapshot, session.snapshots(1), before you run it again; what has an application "
-        "transaction, as dbt's and Dagster's writes have, is written once however often it is run. If data files of that snapshot are gone, restore the catalog to before it."
+        f"The connection to the catalog {catalog.address} of lake {catalog.storage.root} was lost in the middle of a "
+        f"commit ({lost}), so that it is not known whether all "
+        "of it or nothing of it was written, and the server does not answer. Look at the newest snapshot, "
+        "session.snapshots(1), before you run it again; what has an application "
+        "transaction, as dbt's and Dagster's writes have, is written once however often it is run. "
+        "If data files of that snapshot are gone, restore the catalog to before it."
     )
 
 
 def not_encrypted(catalog: Catalog) -> InvalidConfig:
-    """The error about a lake that was made without encryption, and is opened with it."""
+    """Return the error about an unencrypted lake that is opened as encrypted."""
     return InvalidConfig(
-        f"Lake {catalog.storage.root} is opened with encrypted: true, and its catalog {catalog.address} says that its files are not: a lake is encrypted from its "
+        f"Lake {catalog.storage.root} is opened with encrypted: true, and its catalog {catalog.address} says that "
+        "its files are not: a lake is encrypted from its "
         "beginning, or never. Leave it out, or copy the tables to a new lake."
     )
 
 
 def is_encrypted(catalog: Catalog) -> InvalidConfig:
-    """The error about the reverse."""
+    """Return the error about an encrypted lake that is opened as unencrypted."""
     return InvalidConfig(
-        f"Lake {catalog.storage.root} is opened with encrypted: false, and its catalog {catalog.address} says that its files are encrypted: leave it out, or say true."
+        f"Lake {catalog.storage.root} is opened with encrypted: false, and its catalog {catalog.address} says that "
+        "its files are encrypted: leave it out, or say true."
     )
 
 
 def _server_said(text: str) -> str:
-    """What the server answered, without the address in front of it."""
-    said = text.partition("FATAL:")[2] or text.rpartition(" failed: ")[2] or text
-    return said.strip().splitlines()[0].strip().rstrip(".")
+    """Return the server's message without the address in front of it."""
+    message = text.partition("FATAL:")[2] or text.rpartition(" failed: ")[2] or text
+    return message.strip().splitlines()[0].strip().rstrip(".")

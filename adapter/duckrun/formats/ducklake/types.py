@@ -1,4 +1,4 @@
-"""Types of DuckLake's columns, which are DuckDB's, as text: which a DuckLake stores, and which widen to which.
+"""DuckDB types as DuckLake columns: types that it stores, and types that it widens.
 
 Source: the DuckLake specification 1.0, Data Types, Type Promotion.
 """
@@ -6,6 +6,7 @@ Source: the DuckLake specification 1.0, Data Types, Type Promotion.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -15,6 +16,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature
+from duckrun.formats.nested import Field
 from duckrun.sql.names import quote_identifier
 from duckrun.sql.typed import in_arrow
 
@@ -30,8 +32,10 @@ _INSTEAD = {
     "time with time zone": "TIME, or TIMESTAMP WITH TIME ZONE",
     "time_ns": "TIME",
 }
-"""Type that a DuckLake cannot store -> what to use. Its files hold whole numbers of 128 bits as DOUBLE, so that their last digits are lost, and a
-time with a zone as one in UTC; at one in nanoseconds DuckDB 1.5.5 ends with an internal error.
+"""Type that a DuckLake cannot store -> replacement.
+
+DuckLake's files store 128-bit integers as DOUBLE, which loses their last digits, and a time with a
+zone in UTC. For a time in nanoseconds DuckDB 1.5.5 ends with an internal error.
 """
 _SIGNED = {
     exp.DataType.Type.UTINYINT: "SMALLINT",
@@ -39,11 +43,12 @@ _SIGNED = {
     exp.DataType.Type.UINT: "BIGINT",
     exp.DataType.Type.UBIGINT: "DECIMAL(20, 0)",
 }
+"""Unsigned type -> signed type that holds all its values. Spark has no unsigned types."""
 _OUTER = {
     "variant": "DuckDB writes it as a column of its own alone",
     "interval": "DuckLake's files hold it to the millisecond, which is looked at in columns of their own alone",
 }
-"""Type that cannot lie inside of another -> why."""
+"""Type that cannot be nested in another -> reason."""
 _WIDER = {
     "TINYINT": ("SMALLINT", "INTEGER", "BIGINT"),
     "SMALLINT": ("INTEGER", "BIGINT"),
@@ -53,12 +58,15 @@ _WIDER = {
     "UINTEGER": ("UBIGINT", "BIGINT"),
     "FLOAT": ("DOUBLE",),
 }
-"""Type -> the types that hold each of its values, to which DuckLake widens. Source: DuckLake specification, Type Promotion."""
+"""Type -> wider types that DuckLake converts it to.
+
+Source: DuckLake specification, Type Promotion.
+"""
 
 
 @lru_cache(maxsize=512)
 def arrow_types(types: tuple[str, ...]) -> tuple[pa.DataType, ...]:
-    """DuckDB's types as it gives them to Arrow; of VARIANT, which it does not give, the parts."""
+    """Convert DuckDB types to Arrow. DuckDB does not export VARIANT, which becomes its parts."""
     with duckdb.connect(config={"threads": "1"}) as alone:
         alone.execute("SET TimeZone = 'UTC'")
         columns = ", ".join(f"CAST(NULL AS {in_arrow(duckdb.type(kind))}) AS c{i}" for i, kind in enumerate(types))
@@ -67,7 +75,13 @@ def arrow_types(types: tuple[str, ...]) -> tuple[pa.DataType, ...]:
 
 
 def type_in(text: str, dialect: str, column: str) -> str:
-    """A type in some dialect's SQL as DuckDB's. Raises SchemaMismatch for one that DuckLake cannot store, InvalidConfig for none."""
+    """Translate a type from a SQL dialect to DuckDB.
+
+    Raises:
+        SchemaMismatch: DuckLake cannot store the type.
+        UnsupportedFeature: NOT NULL appears inside of the type.
+        InvalidConfig: The text is not a type.
+    """
     if re.search(r"\bcollate\b", text, re.IGNORECASE):
         raise SchemaMismatch(f"column {column!r}: DuckLake has no collations; leave COLLATE out")
     if re.search(r"\bnot\s+null\b", text, re.IGNORECASE):
@@ -75,8 +89,8 @@ def type_in(text: str, dialect: str, column: str) -> str:
             f"column {column!r} has NOT NULL inside of its type {text}, which DuckLake does not have; leave it out"
         )
     try:
-        said = text if dialect == "duckdb" else exp.DataType.build(text, dialect=dialect).sql(dialect="duckdb")
-        kind = duckdb.type(said)
+        sql = text if dialect == "duckdb" else exp.DataType.build(text, dialect=dialect).sql(dialect="duckdb")
+        kind = duckdb.type(sql)
     except (duckdb.Error, SqlglotError) as error:
         raise InvalidConfig(f"column {column!r}: {text!r} is no type: {str(error).splitlines()[0]}") from error
     refuse_type(column, kind)
@@ -84,14 +98,15 @@ def type_in(text: str, dialect: str, column: str) -> str:
 
 
 def in_spark(kind: Any) -> str:
-    """A DuckDB type in Spark's SQL, as text that type_in() reads: whole numbers without a sign as ones with it that hold them all, since Spark
-    has none; the others by the names that sqlglot reads there.
+    """Translate a DuckDB type to Spark SQL that ``type_in()`` can read.
+
+    An unsigned integer becomes a signed type that holds all its values.
     """
 
     def spelled(node: exp.Expr) -> exp.Expr:
         if not isinstance(node, exp.DataType):
             return node
-        if node.this == exp.DataType.Type.TIME:  # which sqlglot takes for a TIMESTAMP
+        if node.this == exp.DataType.Type.TIME:  # sqlglot would write TIMESTAMP.
             return exp.DataType(this=exp.DataType.Type.USERDEFINED, kind="TIME")
         return exp.DataType.build(_SIGNED[node.this]) if node.this in _SIGNED else node
 
@@ -99,18 +114,20 @@ def in_spark(kind: Any) -> str:
 
 
 def refuse_type(column: str, kind: Any, *, inside: bool = False) -> None:
-    """Raise SchemaMismatch for a type, or a part of one, that DuckLake does not have, or of which it loses a part of the values."""
+    """Raise SchemaMismatch for a type that DuckLake cannot store without loss, at any depth."""
     if kind.id in _INSTEAD:
         raise SchemaMismatch(
             f"column {column!r} has the type {kind}, which DuckLake cannot store; use {_INSTEAD[kind.id]}"
         )
     if kind.id == "geometry" and str(kind) != "GEOMETRY":
         raise SchemaMismatch(
-            f"column {column!r} has the type {kind}, and DuckLake keeps no coordinate system of a column; use GEOMETRY, and say it in the comment"
+            f"column {column!r} has the type {kind}, and DuckLake keeps no coordinate system of a column; "
+            "use GEOMETRY, and say it in the comment"
         )
     if inside and kind.id in _OUTER:
         raise SchemaMismatch(
-            f"column {column!r} has the type {kind} inside of another type: {_OUTER[kind.id]}; make it a column, or VARCHAR"
+            f"column {column!r} has the type {kind} inside of another type: {_OUTER[kind.id]}; "
+            "make it a column, or VARCHAR"
         )
     if kind.id in ("list", "map", "struct"):
         for name, inner in kind.children:
@@ -118,7 +135,7 @@ def refuse_type(column: str, kind: Any, *, inside: bool = False) -> None:
 
 
 def widens(old: str, new: str) -> bool:
-    """True if DuckLake changes a column of one type to the other."""
+    """True if DuckLake can change a column from one type to the other."""
     return _widens(duckdb.type(old), duckdb.type(new))
 
 
@@ -128,6 +145,7 @@ def _widens(old: Any, new: Any) -> bool:
     decimals = [re.fullmatch(r"DECIMAL\((\d+),\s*(\d+)\)", str(kind)) for kind in (old, new)]
     if decimals[0] and decimals[1]:
         (p, s), (q, t) = ((int(d[1]), int(d[2])) for d in decimals if d is not None)
+        # A decimal widens if neither its scale nor its integer digits shrink.
         return t >= s and q - t >= p - s
     if old.id != new.id or old.id not in ("struct", "list", "map"):
         return False
@@ -135,36 +153,33 @@ def _widens(old: Any, new: Any) -> bool:
     return all(name in there and (kind == there[name] or _widens(kind, there[name])) for name, kind in old.children)
 
 
-def with_new_fields(old: str, new: str) -> str:
-    """A type with the fields of structs that another one has besides, also inside of lists and maps; they stand behind those that are there."""
-    if old == new:
-        return old
-    return str(duckdb.type(_with_new_fields(duckdb.type(old), duckdb.type(new))))
+class DuckLakeTypes:
+    """DuckDB's types, as text, as trees of fields."""
+
+    def parts(self, kind: str) -> tuple[str, list[Field]]:
+        """See Types."""
+        parsed = duckdb.type(kind)
+        if parsed.id not in ("struct", "list", "map"):
+            return "", []
+        names = {"list": ["element"], "map": ["key", "value"]}.get(parsed.id, [name for name, _ in parsed.children])
+        inner = [str(child) for _, child in parsed.children]
+        return parsed.id, [{"name": name, "type": text} for name, text in zip(names, inner, strict=True)]
+
+    def rebuilt(self, kind: str, parts: Sequence[Field]) -> str:
+        """See Types."""
+        shape, inner = duckdb.type(kind).id, [part["type"] for part in parts]
+        if shape == "list":
+            text = f"{inner[0]}[]"
+        elif shape == "map":
+            text = f"MAP({inner[0]}, {inner[1]})"
+        else:
+            fields = (f"{quote_identifier(part['name'])} {part['type']}" for part in parts)
+            text = f"STRUCT({', '.join(fields)})"
+        return str(duckdb.type(text))
+
+    def spelled(self, kind: str) -> str:
+        """See Types."""
+        return kind
 
 
-def _with_new_fields(old: Any, new: Any) -> str:
-    if old.id != new.id or old.id not in ("struct", "list", "map"):
-        return str(old)
-    if old.id == "list":
-        return f"{_with_new_fields(dict(old.children)['child'], dict(new.children)['child'])}[]"
-    if old.id == "map":
-        sides = [
-            _with_new_fields(mine, theirs) for (_, mine), (_, theirs) in zip(old.children, new.children, strict=True)
-        ]
-        return f"MAP({sides[0]}, {sides[1]})"
-    incoming = {name.lower(): (name, kind) for name, kind in new.children}
-    fields = [
-        (name, _with_new_fields(kind, incoming[name.lower()][1]) if name.lower() in incoming else str(kind))
-        for name, kind in old.children
-    ]
-    there = {name.lower() for name, _ in fields}
-    fields += [(name, str(kind)) for lower, (name, kind) in incoming.items() if lower not in there]
-    return f"STRUCT({', '.join(f'{quote_identifier(name)} {kind}' for name, kind in fields)})"
-
-
-def refuse_narrowing(column: str, old: str, new: str) -> None:
-    """Raise SchemaMismatch for a new type to which DuckLake does not widen the old one."""
-    if new != old and not widens(old, new):
-        raise SchemaMismatch(
-            f"column {column} cannot become {new}: DuckLake only widens types, and {old} holds values that it does not"
-        )
+TYPES = DuckLakeTypes()

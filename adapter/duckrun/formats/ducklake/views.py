@@ -1,4 +1,4 @@
-"""The views of a DuckLake, which lie in its catalog."""
+"""Views of a DuckLake, which its catalog stores."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import sqlglot
-from sqlglot.tokens import TokenType
+from sqlglot import TokenType
 
 from duckrun.errors import StorageError
 from duckrun.sql.names import quote_identifier, quote_literal
@@ -18,13 +18,17 @@ if TYPE_CHECKING:
 
 
 class Views:
-    """The views of one lake."""
+    """Views of one lake."""
 
     def __init__(self, form: DuckLakeFormat) -> None:
         self._form = form
 
     def put(self, ref: TableRef, sql: str, comment: str | None) -> None:
-        """Make a view of the catalog; a table of its name goes. Raises InvalidConfig where DuckDB does not take it."""
+        """Create or replace a view, and drop a table of its name.
+
+        Raises:
+            InvalidConfig: DuckDB rejects the view.
+        """
         view = f"{{lake}}.{quote_identifier(ref.schema, ref.name)}"
         self._form.run_alone(
             f"CREATE SCHEMA IF NOT EXISTS {{lake}}.{quote_identifier(ref.schema)}",
@@ -34,37 +38,40 @@ class Views:
         )
 
     def find(self, schema: str, name: str) -> tuple[str, str | None] | None:
-        """The SQL of a view, and its comment, as an open transaction over several tables sees it; None where there is none of that name."""
+        """Return the SQL and the comment of a view; None if there is none of that name.
+
+        An open multi-table transaction sees its own changes.
+        """
         work = self._form.together
         if work is None:
-            found = self._listed(None, "s.schema_name = ? AND v.view_name = ?", [schema, name])
-            return found.get((schema, name))
+            views = self._listed(None, "s.schema_name = ? AND v.view_name = ?", [schema, name])
+            return views.get((schema, name))
         listed = "SELECT sql, comment FROM duckdb_views() WHERE database_name = ? AND schema_name = ? AND view_name = ?"
         rows = work.ask(listed, [work.alias, schema, name])
         return (with_plain_lambdas(_query_of(rows[0][0])), rows[0][1]) if rows else None
 
     def is_as(self, ref: TableRef, sql: str, comment: str | None) -> bool:
-        """True if a view of the catalog has this SQL, however it is spelled, and this comment."""
-        found = self.find(ref.schema, ref.name)
-        return found is not None and found[1] == comment and self._is_same(found[0], sql)
+        """True if the catalog's view has equivalent SQL and this comment."""
+        view = self.find(ref.schema, ref.name)
+        return view is not None and view[1] == comment and self._is_same(view[0], sql)
 
     def rename(self, ref: TableRef, new: TableRef, sql: str, comment: str | None) -> None:
-        """Give a view another name in its schema."""
+        """Rename a view within its schema."""
         old, view = (f"{{lake}}.{quote_identifier(each.schema, each.name)}" for each in (ref, new))
-        said = [f"COMMENT ON VIEW {view} IS {quote_literal(comment)}"] if comment is not None else []
-        self._form.run_alone(f"DROP VIEW {old}", f"CREATE VIEW {view} AS {sql}", *said)
+        comments = [f"COMMENT ON VIEW {view} IS {quote_literal(comment)}"] if comment is not None else []
+        self._form.run_alone(f"DROP VIEW {old}", f"CREATE VIEW {view} AS {sql}", *comments)
 
     def drop(self, ref: TableRef) -> None:
         self._form.run_alone(f"DROP VIEW IF EXISTS {{lake}}.{quote_identifier(ref.schema, ref.name)}")
 
     def at(self, snapshot: int) -> dict[tuple[str, str], tuple[str, str | None]]:
-        """The views at a snapshot: (schema, name) -> the SQL and the comment."""
+        """Return the views at a snapshot: (schema, name) -> (SQL, comment)."""
         return self._listed(snapshot)
 
     def _listed(
         self, snapshot: int | None, where: str = "true", values: Sequence[str] = ()
     ) -> dict[tuple[str, str], tuple[str, str | None]]:
-        """Those at a snapshot, or now."""
+        """Views at a snapshot, or now."""
         meta = self._form.catalog.meta
 
         def there(entry: str) -> str:
@@ -73,31 +80,35 @@ class Views:
                 return ended
             return f"{entry}.begin_snapshot <= {snapshot} AND (({ended}) OR {entry}.end_snapshot > {snapshot})"
 
-        found = self._form.catalog.ask(
-            f"SELECT s.schema_name, v.view_name, v.sql, t.value FROM {meta('ducklake_view')} AS v JOIN {meta('ducklake_schema')} AS s USING (schema_id) "
-            f"LEFT JOIN (SELECT * FROM {meta('ducklake_tag')} AS g WHERE {there('g')} AND key = 'comment') AS t ON t.object_id = v.view_id "
+        rows = self._form.catalog.ask(
+            f"SELECT s.schema_name, v.view_name, v.sql, t.value FROM {meta('ducklake_view')} AS v "
+            f"JOIN {meta('ducklake_schema')} AS s USING (schema_id) "
+            f"LEFT JOIN (SELECT * FROM {meta('ducklake_tag')} AS g WHERE {there('g')} AND key = 'comment') AS t "
+            "ON t.object_id = v.view_id "
             f"WHERE {there('v')} AND {there('s')} AND {where}",
             values,
         )
         return {
+            # DuckLake stores a placeholder for the catalog's name.
             (s, n): (with_plain_lambdas(sql.replace("{DUCKLAKE_CATALOG}.", "")), comment)
-            for s, n, sql, comment in found
+            for s, n, sql, comment in rows
         }
 
     def _is_same(self, sql: str, other: str) -> bool:
-        """True for two queries that differ in spelling alone."""
+        """True for two queries that differ only in spelling."""
         try:
+            # DuckDB's serialization removes differences of spelling.
             plain = self._form.catalog.ask(
                 "SELECT json_deserialize_sql(json_serialize_sql(?)), json_deserialize_sql(json_serialize_sql(?))",
                 [sql, other],
             )
-        except StorageError:  # what DuckDB cannot write down so is another one
+        except StorageError:  # DuckDB cannot serialize one of them: treat them as different.
             return False
         return bool(plain) and plain[0][0] == plain[0][1]
 
 
 def _query_of(statement: str) -> str:
-    """The query in the CREATE VIEW that DuckDB shows of a view."""
+    """Return the query inside the CREATE VIEW statement that DuckDB shows for a view."""
     depth = 0
     for token in sqlglot.tokenize(statement, read="duckdb"):
         depth += (token.token_type == TokenType.L_PAREN) - (token.token_type == TokenType.R_PAREN)

@@ -1,4 +1,4 @@
-"""One transaction of DuckLake: the statements of a write, and the commit that shows them or nothing."""
+"""DuckLake transaction: the statements of a write, and the commit that publishes all or nothing."""
 
 from __future__ import annotations
 
@@ -27,12 +27,16 @@ from duckrun.values.tables import AlterSpec, CreateSpec
 
 log = logging.getLogger(__name__)
 
+# Parts of messages about a conflicting commit, from DuckLake, SQLite and PostgreSQL.
 _TAKEN = ("failed to commit", "database is locked", "conflict", "could not serialize", "deadlock")
 
 
 class Work:
-    """A transaction on one cursor, which nothing else uses meanwhile. ``epoch`` is that of the attachment that it writes through, ``alias``
-    what that is called, where it has another name.
+    """Transaction on one cursor, which nothing else uses meanwhile.
+
+    Args:
+        epoch: Attachment for the writes.
+        alias: Name of the attachment, if it differs from that of the epoch.
     """
 
     def __init__(
@@ -41,46 +45,50 @@ class Work:
         self.catalog, self.cursor, self.epoch = catalog, cursor, epoch
         self.alias = alias or catalog.alias(epoch)
         self.changed = self.redefined = False
-        """Whether rows, and whether anything apart from rows, was changed."""
+        """True once rows, or (``redefined``) the definition of a table, were changed."""
         self.options: list[tuple[TableRef, str, str]] = []
-        """Options of tables that are set once the commit is made: DuckLake keeps them outside of its transactions."""
+        """Table options to set after the commit: DuckLake stores them outside of transactions."""
         self.later: list[tuple[TableRef, str]] = []
-        """Statements that DuckLake takes only of a table without changes: they follow the commit, as one of their own."""
+        """Statements for an unchanged table, which run after the commit as a separate one."""
         self.touched: dict[tuple[str, str], Any] = {}
+        """Tables that the transaction wrote: lower-case (schema, name) -> current state."""
         self.written: dict[TableRef, None] = {}
         self._defined: set[tuple[str, str]] = set()
         self.altered: dict[TableRef, int] = {}
-        """The tables, by id, whose columns were changed while rows of them may lie in the catalog."""
+        """Tables, by id, whose columns changed while rows may be inlined."""
         self.began: dict[TableRef, None] = {}
-        """The tables of which columns may have lost their bounds: that have their first rows, or files of other writers (bounds.py)."""
+        """Tables whose columns may have lost bounds (bounds.py).
+
+        They have their first rows, or adopted files.
+        """
         self.widened: set[tuple[str, str]] = set()
-        """The tables of which columns got a wider type."""
+        """Tables with widened columns."""
         self.new: set[tuple[str, str]] = set()
-        """The tables that were made, or took another's place, by the commit that is under way."""
+        """Tables that the running commit created or replaced."""
         self.redefined_tables: set[tuple[str, str]] = set()
-        """Committed tables whose definition was changed: DuckLake loses one that is renamed afterwards."""
+        """Committed tables with changed definitions. DuckLake loses such a table on a rename."""
         self.renamed_columns: set[tuple[str, str]] = set()
-        """The tables of which columns were renamed."""
+        """Tables with renamed columns."""
         self.filled: set[tuple[str, str]] = set()
         """Tables without a committed row that may have rows of this transaction."""
         self.grown: set[tuple[str, str]] = set()
-        """Those of them that got a column after rows."""
+        """Tables of ``filled`` that got a column after rows."""
         self.notes: list[dict[str, Any]] = []
         self._open = False
         self.failure: BaseException | None = None
-        """The first statement that failed: what the transaction holds is not all that was asked for."""
+        """First failed statement. The transaction is then incomplete and cannot commit."""
         self.instead: Callable[[], None] | None = None
-        """What is done in the place of a COMMIT, once all of it was carried out: it raises."""
+        """Replacement for COMMIT after all statements; it always raises."""
         self.lock: Callable[[], None] | None = None
-        """What takes the lock of writers, before the first write of a transaction that has begun without it."""
+        """Function that takes the writers' lock before the first write, if it is not held."""
         self.has_read = False
-        """Whether something was read of the lake as it was at the beginning."""
+        """True once the transaction read from the lake."""
         self.base = -1
         self.made: int | None = None
-        """The snapshot that was committed."""
+        """The committed snapshot."""
 
     def begin(self) -> Work:
-        """Begin: what is read of the lake from now on is of one snapshot."""
+        """Start the transaction. All later reads are of one snapshot."""
         self.cursor.execute("BEGIN TRANSACTION")
         self._open = True
         row = self.cursor.execute(f"FROM ducklake_current_snapshot({quote_literal(self.alias)})").fetchone()
@@ -89,41 +97,50 @@ class Work:
         return self
 
     def will_write(self) -> None:
-        """Hold the lock of writers from now on. Raises CommitConflict if others have committed since something was read."""
+        """Take the writers' lock, unless it is held.
+
+        Raises:
+            CommitConflict: Others have committed since the transaction read something.
+        """
         if self.lock is not None:
             self.lock()
 
     def table(self, ref: TableRef) -> str:
-        """A table's name in SQL, as it is within this transaction."""
+        """Return the current name of a table in SQL."""
         return quote_identifier(self.alias, ref.schema, ref.name)
 
     def execute(self, sql: str, values: Iterable[Any] | None = None) -> int:
-        """Run a statement; the rows that it changed, 0 where it changes none."""
+        """Run a statement, and return the number of rows that it changed."""
         try:
-            found = self.cursor.execute(sql if values is None else with_values(sql, values)).fetchall()
+            rows = self.cursor.execute(sql if values is None else with_values(sql, values)).fetchall()
         except duckdb.TransactionException as error:
             self.failure = self.failure or error
             raise CommitTaken(self.catalog.redacted(error)) from error
         except duckdb.Error as error:
             self.failure = self.failure or error
             raise
-        return int(found[0][0]) if found and isinstance(found[0][0], int) else 0
+        return int(rows[0][0]) if rows and isinstance(rows[0][0], int) else 0
 
     def ask(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """The rows of a question to the lake as this transaction sees it. Raises StorageError where the catalog does not answer."""
+        """Return the rows of a query in this transaction.
+
+        Raises:
+            StorageError: The catalog does not answer.
+        """
         self.has_read = True
         with self.catalog.errors("transaction"):
             return self.cursor.execute(with_values(sql, values)).fetchall()
 
     def is_defined(self, ref: TableRef) -> bool:
-        """Whether the definition of the commit that is under way was carried out."""
+        """True if the definition of the running commit was carried out."""
         return (ref.schema, ref.name) in self._defined
 
     def now_defined(self, ref: TableRef) -> None:
+        """Note that the definition of the running commit was carried out."""
         self._defined.add((ref.schema, ref.name))
 
     def remember(self, ref: TableRef, snapshot: Snapshot | None, new: NewCommit) -> None:
-        """What a table is from now on, within a transaction over several."""
+        """Record the new state of a table for later commits of this multi-table transaction."""
         self._defined.discard((ref.schema, ref.name))
         self.written[ref] = None
         before: TableState | None = None if snapshot is None else snapshot.own
@@ -141,7 +158,7 @@ class Work:
         )
 
     def renamed(self, ref: TableRef, new: TableRef, state: TableState) -> None:
-        """A table has another name from now on, within a transaction over several."""
+        """Record the new name of a table for later commits of this multi-table transaction."""
         self.touched.pop((ref.schema.lower(), ref.name.lower()), None)
         for names in self._names():
             if (ref.schema, ref.name) in names:
@@ -158,7 +175,7 @@ class Work:
         self.written[ref] = self.written[new] = None
 
     def forget(self, ref: TableRef) -> None:
-        """Nothing of a table that was there is left: it was dropped, or another one took its place."""
+        """Drop all records of a table that was dropped or replaced."""
         self.touched.pop((ref.schema.lower(), ref.name.lower()), None)
         for names in self._names():
             names.discard((ref.schema, ref.name))
@@ -170,17 +187,20 @@ class Work:
         return self.widened, self.redefined_tables, self.renamed_columns, self.filled, self.grown
 
     def refuse_rename(self, ref: TableRef) -> None:
-        """Raise UnsupportedFeature for a committed table that this transaction has altered. DuckLake would keep both names, and read neither, or forget
-        the alteration (https://github.com/duckdb/ducklake/issues/1332).
+        """Raise UnsupportedFeature for a committed table that this transaction has altered.
+
+        DuckLake would keep both names and read neither, or lose the alteration
+        (https://github.com/duckdb/ducklake/issues/1332).
         """
         if (ref.schema, ref.name) in self.redefined_tables or any(where == ref for where, _ in self.later):
             raise UnsupportedFeature(
-                f"Table {ref} cannot be renamed in the transaction that has altered it: DuckLake would lose the table. Rename it first and alter it then, or "
+                f"Table {ref} cannot be renamed in the transaction that has altered it: "
+                "DuckLake would lose the table. Rename it first and alter it then, or "
                 "alter it in a transaction of its own. Nothing was written."
             )
 
     def applied(self, ref: TableRef, app: AppTransaction, note: Mapping[str, Any]) -> None:
-        """Take down that an application transaction is committed with this one."""
+        """Record an application transaction in this transaction."""
         values: list[str | int] = [
             f"{ref.schema}.{ref.name}",
             app.app_id,
@@ -193,17 +213,23 @@ class Work:
         self.changed = True
 
     def note(self, ref: TableRef, note: Mapping[str, Any]) -> None:
-        """What the snapshot is to say of a table's commit."""
+        """Add a table's note to the snapshot."""
         self.notes.append({"table": f"{ref.schema}.{ref.name}", **note})
 
     def commit(self) -> int | None:
-        """The snapshot that was made; None where nothing was changed. Raises CommitTaken where another writer came first, WentAhead where another
-        commit is needed before, CommitConflict after a statement that failed: DuckDB's COMMIT would then succeed, with nothing or with a part.
+        """Commit, and return the snapshot; None if nothing changed.
+
+        Raises:
+            CommitTaken: Another writer came first.
+            WentAhead: A preparatory commit was made instead.
+            CommitConflict: A statement failed before. DuckDB's COMMIT would publish nothing, or a
+                part.
         """
         if self.failure is not None:
             self.rollback()
             raise CommitConflict(
-                f"A statement of this transaction of lake {self.catalog.storage.root} failed ({self.catalog.redacted(self.failure).splitlines()[0]}): nothing of it was "
+                f"A statement of this transaction of lake {self.catalog.storage.root} failed "
+                f"({self.catalog.redacted(self.failure).splitlines()[0]}): nothing of it was "
                 "written. Run all of it again."
             ) from self.failure
         if self.instead is not None:
@@ -231,30 +257,36 @@ class Work:
                 raise CommitTaken(text) from None
             raise StorageError(f"The commit to lake {self.catalog.storage.root} failed: {text}") from None
         self._open = False
+        # COMMIT itself does not return the snapshot.
         row = self.cursor.execute(f"FROM ducklake_last_committed_snapshot({quote_literal(self.alias)})").fetchone()
-        made = None if row is None or row[0] is None else int(row[0])
-        if made is None or made <= self.base:
+        snapshot = None if row is None or row[0] is None else int(row[0])
+        if snapshot is None or snapshot <= self.base:
             if self.changed:
                 raise CommitConflict(
-                    f"The commit to lake {self.catalog.storage.root} made no snapshot, though it changed rows: nothing was written. Run it again."
+                    f"The commit to lake {self.catalog.storage.root} made no snapshot, though it changed rows: "
+                    "nothing was written. Run it again."
                 )
             return None
-        return made
+        return snapshot
 
     def _sign(self, txn_id: str) -> None:
-        """Say in the snapshot what is committed, and by which id, so that a commit whose answer is lost is known again."""
-        if not self.notes and self.catalog.address.is_file:  # no answer of a file is lost
-            self.cursor.execute("SELECT 1")  # of a transaction that has ended, an error
+        """Store the notes and an id in the snapshot.
+
+        The id identifies a commit whose answer is lost.
+        """
+        if not self.notes and self.catalog.address.is_file:  # The answer of a file cannot be lost.
+            self.cursor.execute("SELECT 1")  # Fails if the transaction has ended.
             return
-        said = ", ".join(f"{note.get('mode', 'write')} {note['table']}" for note in self.notes)
-        who = f"'duckrun', {quote_literal(said)}" if self.notes else "NULL, NULL"
+        summary = ", ".join(f"{note.get('mode', 'write')} {note['table']}" for note in self.notes)
+        who = f"'duckrun', {quote_literal(summary)}" if self.notes else "NULL, NULL"
         notes = self.notes if self.catalog.address.is_file else [*self.notes, {"txnId": txn_id}]
         self.cursor.execute(
-            f"CALL {quote_identifier(self.alias)}.set_commit_message({who}, extra_info => {quote_literal(json.dumps(notes))})"
+            f"CALL {quote_identifier(self.alias)}.set_commit_message({who}, extra_info => "
+            f"{quote_literal(json.dumps(notes))})"
         )
 
     def _delete_files(self) -> list[tuple[Any, ...]]:
-        """The delete files of the tables of which rows go, as far as a commit that is taken back needs them."""
+        """Delete files of tables with deletes, for the undo of a commit whose answer is lost."""
         tables = [
             note["table"] for note in self.notes if note.get("rows_updated") != 0 or note.get("rows_deleted") != 0
         ]
@@ -263,33 +295,41 @@ class Work:
         return self.cursor.execute(delete_files_of(self.catalog, tables, self.epoch)).fetchall()
 
     def _outcome(self, txn_id: str, delete_files: Sequence[tuple[Any, ...]], lost: str) -> int | None:
-        """The snapshot of a COMMIT that got no answer. Raises NotCommitted, CommitUnknown."""
+        """Return the snapshot of a COMMIT without an answer.
+
+        Raises:
+            NotCommitted: The commit left no trace.
+            CommitUnknown: The server does not answer.
+        """
         try:
-            made = outcome(self.catalog, self.base, txn_id, delete_files)
+            snapshot = outcome(self.catalog, self.base, txn_id, delete_files)
         except duckdb.Error as error:
             log.info("lake %s: %s", self.catalog.storage.root, self.catalog.redacted(error))
             raise unsure(self.catalog, lost) from None
-        if made is None:
+        if snapshot is None:
             raise NotCommitted(
                 f"the connection to its catalog was lost ({lost}), and nothing of the commit is there"
             ) from None
-        return made
+        return snapshot
 
     def rollback(self) -> None:
-        """End the transaction; nothing of it is there."""
+        """Roll back the transaction, if it is open."""
         if self._open:
             self._open = False
             try:
                 self.cursor.execute("ROLLBACK")
             except duckdb.FatalException:
+                # Freeing a connection after an internal error would end the process (duckdb 1.5.5).
                 keep_forever(self.cursor)
-            except duckdb.Error as error:  # there is none: DuckDB itself has ended it
+            except duckdb.Error as error:  # DuckDB itself has ended the transaction.
                 log.debug("lake %s: %s", self.catalog.storage.root, self.catalog.redacted(error))
 
 
 def taken(error: BaseException, catalog: Catalog) -> BaseException:
-    """The error of a statement within a transaction: CommitTaken where another program's commit is behind it, StorageError where the
-    server of the catalog is gone.
+    """Translate the error of a statement in a transaction.
+
+    Returns:
+        CommitTaken if another program's commit caused it, StorageError if the server is gone.
     """
     if isinstance(error, duckdb.Error) and not isinstance(error, DuckrunError):
         text = catalog.redacted(error)

@@ -1,4 +1,7 @@
-"""A query that the parser does not know, read by its tokens: DuckDB runs it as it is, and its tables are found where one may stand."""
+"""Table names of a query that sqlglot cannot parse, found by tokens.
+
+DuckDB runs the text unchanged.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,12 @@ _NO_ALIAS = _END_OF_TABLES | frozenset([
 
 
 def query(source: StatementText, why: str) -> exp.Expr | None:
-    """A tree that holds the query's tables; None for what does not begin as a query."""
+    """Return a tree with only the query's tables; None for a text that is no query.
+
+    Args:
+        source: the statement.
+        why: the parser's error.
+    """
     if source.dialect != "duckdb" or source.head[0] not in _BEGIN:
         return None
     named = _common_names(source)
@@ -35,9 +43,12 @@ def query(source: StatementText, why: str) -> exp.Expr | None:
 
 
 def _common_names(source: StatementText) -> set[str]:
-    """The names of common table expressions: ``name [(columns)] AS [[NOT] MATERIALIZED] (``."""
+    """Return the names of common table expressions.
+
+    ``name [(columns)] AS [[NOT] MATERIALIZED] (``.
+    """
     words = source.words
-    found = set[str]()
+    names = set[str]()
     for at, word in enumerate(words):
         after = at + 1 + (words[at + 1 : at + 2] == ("NOT",))
         after += words[after : after + 1] == ("MATERIALIZED",)
@@ -48,12 +59,15 @@ def _common_names(source: StatementText) -> set[str]:
                 while name >= 0 and (depth := depth - step_of(source.tokens[name])) > 0:
                     name -= 1
                 name -= 1
-            found.add(source.tokens[name].text.lower())
-    return found
+            names.add(source.tokens[name].text.lower())
+    return names
 
 
 def _places(source: StatementText) -> Iterator[tuple[int, int]]:
-    """First and last token of each name that stands where a table does: after FROM and JOIN, and after a comma behind it."""
+    """Yield first and last token of each name in the place of a table.
+
+    Such places are behind FROM and JOIN, and behind a comma after these.
+    """
     tokens, words = source.tokens, source.words
     in_tables, opened = [False], [""]
     at = 0
@@ -106,5 +120,5 @@ def _table(tokens: Sequence[Token], start: int, end: int) -> exp.Table:
 
 
 def may_be_alias(after: Sequence[Token]) -> bool:
-    """True if what follows a table begins with a name of its own for it."""
+    """Return True if the tokens behind a table begin with an alias."""
     return bool(after) and (word_of(after[0]) == "AS" or (_is_name(after[0]) and word_of(after[0]) not in _NO_ALIAS))

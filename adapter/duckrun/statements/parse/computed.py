@@ -1,4 +1,4 @@
-"""Columns whose values writers compute: GENERATED ALWAYS AS (…), and identity."""
+"""Generated columns (GENERATED ALWAYS AS (…)) and identity columns."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from duckrun.values.tables import Identity
 
 
 def expressions_of(source: StatementText) -> Iterator[str]:
-    """The expressions of the generated columns of a CREATE TABLE, as written, in their order."""
+    """Yield the expressions of the generated columns of a CREATE TABLE, as written, in order."""
     reader = TokenReader(source)
     while reader.next is not None:
         if not reader.accept("GENERATED"):
@@ -24,14 +24,14 @@ def expressions_of(source: StatementText) -> Iterator[str]:
 
 
 def is_generated(kind: exp.Expr) -> bool:
-    """True for the constraint of a column that an expression computes, in either of sqlglot's forms."""
+    """Return True for the constraint of a generated column, in either of sqlglot's forms."""
     return (isinstance(kind, exp.ComputedColumnConstraint) and not isinstance(kind.this, exp.Paren)) or (
         isinstance(kind, exp.GeneratedAsIdentityColumnConstraint) and kind.args.get("expression") is not None
     )
 
 
 def identity_of(kind: exp.GeneratedAsIdentityColumnConstraint, name: str) -> Identity:
-    """The numbers of an identity column: from 1, by 1, where START WITH and INCREMENT BY do not say."""
+    """Return start and step of an identity column; both are 1 by default."""
     start, step = (_number(kind.args.get(word), name) for word in ("start", "increment"))
     return Identity(start, step, bool(kind.this))
 

@@ -1,6 +1,7 @@
-"""Calls of a catalog's macros, in whose place the macro's own text is put, before a statement is read: its tables are then pinned as all others are.
+"""Expansion of macro calls in a statement, before it is parsed.
 
-DuckDB does the same with the trees: an argument stands wherever its parameter does, and a name in it means what it means there.
+So the tables of a macro are pinned like all others. DuckDB expands the trees in the same way. An
+argument replaces its parameter everywhere, and keeps the meaning of its own place.
 """
 
 from __future__ import annotations
@@ -21,7 +22,11 @@ from duckrun.values.macros import Macro, MacroForm
 
 @dataclass(frozen=True)
 class FoundMacro:
-    """A macro, what finds those that it calls itself, and what makes its texts ones that can stand anywhere: with full names of tables."""
+    """A macro that a statement calls.
+
+    ``find`` finds the macros that it calls itself. ``qualified`` returns a form's text with
+    qualified table names.
+    """
 
     macro: Macro
     find: Find
@@ -29,23 +34,33 @@ class FoundMacro:
 
 
 Find = Callable[[tuple[str, ...]], FoundMacro | None]
-"""The macro of a name, by its parts; None for any other function."""
+"""Return the macro of a name, by its parts; None for any other function."""
 
 _NO_CALL = (
-    TokenType.VAR, TokenType.IDENTIFIER, TokenType.STRING, TokenType.NUMBER, TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.DOT,
+    TokenType.VAR, TokenType.IDENTIFIER, TokenType.STRING, TokenType.NUMBER, TokenType.R_PAREN, TokenType.R_BRACKET,
+    TokenType.DOT,
 )  # fmt: skip
-"""Tokens behind which a name with brackets is no call: a list of columns, or a part of a longer name."""
+"""Tokens before a name with brackets that is no call but a column list or part of a longer name."""
 _NO_CALL_WORDS = ("INTO", "TABLE", "VIEW", "EXISTS", "OVERWRITE", "AS", "MACRO", "FUNCTION", "UPDATE")
 _LISTS = ("SELECT", "RETURNING")
 _END_OF_LIST = (
-    "FROM", "WHERE", "GROUP", "GROUP BY", "HAVING", "WINDOW", "QUALIFY", "ORDER", "ORDER BY", "LIMIT", "OFFSET", "UNION", "INTERSECT", "EXCEPT",
-    "SAMPLE", "INTO",
+    "FROM", "WHERE", "GROUP", "GROUP BY", "HAVING", "WINDOW", "QUALIFY", "ORDER", "ORDER BY", "LIMIT", "OFFSET",
+    "UNION", "INTERSECT", "EXCEPT", "SAMPLE", "INTO",
 )  # fmt: skip
 
 
 def expanded(source: StatementText, find: Find, within: tuple[str, ...] = ()) -> StatementText:
-    """The statement with each call of a macro as the macro's text. Raises InvalidConfig for arguments that it does not take, and a circle."""
-    if source.is_unpacked:  # its first word is not in the text
+    """Return the statement with each macro call replaced by the macro's text.
+
+    Args:
+        source: the statement.
+        find: finds a macro by its name.
+        within: the macros that are being expanded.
+
+    Raises:
+        InvalidConfig: for arguments that a macro does not take, and for a macro that calls itself.
+    """
+    if source.is_unpacked:  # the text lacks its first word
         rest = expanded(replace(source, tokens=source.tokens[1:], is_unpacked=False), find, within)
         return replace(rest, tokens=(source.tokens[0], *rest.tokens), is_unpacked=True)
     pieces: list[str] = []
@@ -64,7 +79,7 @@ def expanded(source: StatementText, find: Find, within: tuple[str, ...] = ()) ->
 
 @dataclass(frozen=True)
 class _Call:
-    """A call of a macro, from one token to another."""
+    """A macro call, from one token to another."""
 
     found: FoundMacro
     source: StatementText
@@ -73,7 +88,7 @@ class _Call:
     end: int
     arguments: tuple[tuple[Token, ...], ...]
     is_item: bool
-    """Whether it is a whole item of a SELECT list, without a name of its own."""
+    """True if the call is a whole item of a SELECT list, without an alias."""
 
     @property
     def next(self) -> tuple[Token, ...]:
@@ -81,7 +96,7 @@ class _Call:
 
 
 def _calls(source: StatementText, find: Find) -> Iterator[_Call]:
-    """The outermost calls of a statement."""
+    """Yield the outermost macro calls of a statement."""
     tokens, words = source.tokens, source.words
     in_list, opened = [False], [False]
     at, behind_on = 0, False
@@ -104,8 +119,8 @@ def _calls(source: StatementText, find: Find) -> Iterator[_Call]:
             or is_list_begun
             or (before.token_type not in _NO_CALL and word_of(before) not in _NO_CALL_WORDS)
         )
-        found = find(tuple(token.text for token in tokens[at : (last or at) + 1 : 2])) if starts else None
-        if found is None or last is None:
+        macro = find(tuple(token.text for token in tokens[at : (last or at) + 1 : 2])) if starts else None
+        if macro is None or last is None:
             at += 1
             continue
         reader = TokenReader(source)
@@ -122,12 +137,12 @@ def _calls(source: StatementText, find: Find) -> Iterator[_Call]:
             is_list_begun or before is not None and word_of(before) in ("SELECT", "DISTINCT", "ALL", ",", "RETURNING")
         )
         ends = not reader.left or words[reader.at] in (",", ")", *_END_OF_LIST)
-        yield _Call(found, source, at, last, reader.at - 1, arguments, in_list[-1] and begins and ends)
+        yield _Call(macro, source, at, last, reader.at - 1, arguments, in_list[-1] and begins and ends)
         at = reader.at
 
 
 def _end_of_name(tokens: Sequence[Token], at: int) -> int | None:
-    """The last token of a name that brackets follow; None where none begins."""
+    """Return the last token of a function's name; None if no function call starts here."""
     last = at
     while True:
         token = tokens[last]
@@ -145,48 +160,50 @@ def _end_of_name(tokens: Sequence[Token], at: int) -> int | None:
 
 
 def _text(call: _Call, find: Find, within: tuple[str, ...]) -> str:
-    """What stands in the place of a call."""
+    """Return the text that replaces a call."""
     macro = call.found.macro
     form, values = _form(call, find, within)
     before = word_of(call.source.tokens[call.start - 1]) if call.start else ""
     if form.is_table != (before in ("FROM", "JOIN")) and (
         form.is_table is False or before not in (",", "LATERAL", "(")
     ):
-        said = f"SELECT … FROM {macro}(…)" if form.is_table else f"SELECT {macro}(…)"
-        raise InvalidConfig(f"Macro {macro} gives {'a table' if form.is_table else 'a value, and no table'}: {said}.")
+        example = f"SELECT … FROM {macro}(…)" if form.is_table else f"SELECT {macro}(…)"
+        raise InvalidConfig(
+            f"Macro {macro} gives {'a table' if form.is_table else 'a value, and no table'}: {example}."
+        )
     body = call.found.qualified(form)
     inner = StatementText.of(body, "duckdb")
     text = f"({_filled(expanded(inner, call.found.find, (*within, str(macro))), values, macro)})"
     if form.is_table and not may_be_alias(call.next):
         return f"{text} AS {quote_identifier(macro.name)}"
-    if call.is_item and not form.is_table:  # named as DuckDB names it
+    if call.is_item and not form.is_table:  # keeps the column name that DuckDB generates
         name = "".join(token.text for token in call.source.tokens[call.start : call.name_end + 1])
-        said = ", ".join(call.source.with_(argument).written for argument in call.arguments)
-        return f"{text} AS {quote_identifier(f'{name}({said})')}"
+        example = ", ".join(call.source.with_(argument).written for argument in call.arguments)
+        return f"{text} AS {quote_identifier(f'{name}({example})')}"
     return text
 
 
 def _form(call: _Call, find: Find, within: tuple[str, ...]) -> tuple[MacroForm, dict[str, str]]:
-    """The form of a macro that takes the arguments of a call, and what they say: parameter -> SQL."""
+    """Return the macro's form that fits the arguments of a call, and SQL of each parameter."""
     placed: list[str] = []
     named: dict[str, str] = {}
     for argument in call.arguments:
         part = call.source.with_(argument)
         is_named = len(argument) > 2 and argument[1].text in (":=", "=>")
         text = expanded(part.with_(argument[2:]) if is_named else part, find, within)
-        said = text.written
-        said = said if len(text.tokens) == 1 else f"({said})"
+        argument_sql = text.written
+        argument_sql = argument_sql if len(text.tokens) == 1 else f"({argument_sql})"
         if is_named:
-            named[argument[0].text.lower()] = said
+            named[argument[0].text.lower()] = argument_sql
         else:
-            placed.append(said)
+            placed.append(argument_sql)
     for form in call.found.macro.forms:
         names = [name.lower() for name, _ in form.parameters]
-        given = {**dict(zip(names, placed, strict=False)), **named}
-        missing = [name for name, default in form.parameters if name.lower() not in given and default is None]
+        values = {**dict(zip(names, placed, strict=False)), **named}
+        missing = [name for name, default in form.parameters if name.lower() not in values and default is None]
         if len(placed) <= len(names) and not missing and named.keys() <= {*names[len(placed) :]}:
             defaults = {name.lower(): default for name, default in form.parameters if default is not None}
-            return form, {**defaults, **given}
+            return form, {**defaults, **values}
     takes = " or ".join(
         f"({', '.join(n if d is None else f'{n} := {d}' for n, d in form.parameters)})"
         for form in call.found.macro.forms
@@ -195,26 +212,26 @@ def _form(call: _Call, find: Find, within: tuple[str, ...]) -> tuple[MacroForm, 
 
 
 def _filled(body: StatementText, values: dict[str, str], macro: Macro) -> str:
-    """A macro's text with its arguments in the place of its parameters."""
+    """Replace the parameters in a macro's text by its arguments."""
     try:
         tree = body.parse()
     except SqlglotError as error:
         raise InvalidConfig(f"Macro {macro} cannot be read: {plain_error(error)}") from error
-    found: list[tuple[int, int, str]] = []
+    replacements: list[tuple[int, int, str]] = []
     for column in tree.find_all(exp.Column):
         first = column.parts[0]
         value = values.get(first.name.lower())
         if value is not None and "start" in first.meta and not _is_bound(column, first.name):
-            found.append((first.meta["start"], first.meta["end"], value))
+            replacements.append((first.meta["start"], first.meta["end"], value))
     pieces, at = [], body.tokens[0].start
-    for start, end, value in sorted(found):
+    for start, end, value in sorted(replacements):
         pieces += [body.text[at:start], value]
         at = end + 1
     return "".join([*pieces, body.text[at : body.tokens[-1].end + 1]])
 
 
 def _is_bound(column: exp.Column, name: str) -> bool:
-    """True for a name that a lambda around it binds, or that is the alias of a table."""
+    """Return True for a lambda's parameter, or for a name that begins with a table's alias."""
     node: exp.Expr | None = column
     while node is not None:
         if isinstance(node, exp.Lambda) and any(each.name.lower() == name.lower() for each in node.expressions):

@@ -1,4 +1,7 @@
-"""What ALTER TABLE says that sqlglot drops or has no tree for, from its tokens: layouts, properties that go, and fields of structs."""
+"""Forms of ALTER TABLE that sqlglot drops or cannot parse, read from tokens.
+
+These are layouts, UNSET of properties, and fields of structs.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from duckrun.values import tables
 
 
 def alter(source: StatementText) -> Statement | None:
-    """The statement, or None for one that sqlglot has a tree for."""
+    """Return the statement; None for one that sqlglot can parse."""
     if source.head[:2] != ("ALTER", "TABLE"):
         return None
     reader = TokenReader(source)
@@ -39,7 +42,7 @@ def _unset(reader: TokenReader) -> tables.Change:
 
 
 def _cluster(reader: TokenReader) -> tables.Change:
-    """CLUSTER BY (a, b), and CLUSTER BY NONE, of which sqlglot knows the first only."""
+    """Read CLUSTER BY (a, b) or CLUSTER BY NONE; sqlglot knows only the first."""
     return tables.ClusterBy(() if reader.accept("NONE") else reader.names_in_brackets())
 
 
@@ -61,15 +64,18 @@ _BY_WORDS: dict[tuple[str, ...], Callable[[TokenReader], tables.Change]] = {
 
 
 def _fields(reader: TokenReader) -> Iterator[tables.Change]:
-    """The changes of fields, named by a path: ``address.zip``. None where what is changed has a name of one part."""
+    """Yield changes of struct fields, named by a path such as ``address.zip``.
+
+    Yield nothing for a name of one part.
+    """
     verb = next((word for word in ("ADD", "DROP", "RENAME", "ALTER") if reader.accept(word)), None)
     if verb is None:
         return
     if not reader.accept("COLUMN"):
         reader.accept("COLUMNS")
-    for asked in (("IF", "NOT", "EXISTS"), ("IF", "EXISTS")):
-        if reader.accept(*asked) and _has_path(reader):
-            raise unsupported(f"ALTER TABLE … {verb} {' '.join(asked)} of a field of a struct")
+    for clause in (("IF", "NOT", "EXISTS"), ("IF", "EXISTS")):
+        if reader.accept(*clause) and _has_path(reader):
+            raise unsupported(f"ALTER TABLE … {verb} {' '.join(clause)} of a field of a struct")
     if verb in ("ADD", "DROP") and reader.left and reader.left[0].text == "(":
         parts = [TokenReader(reader.source.with_(part)) for part in reader.brackets()]
         if any(map(_has_path, parts)):
@@ -81,7 +87,7 @@ def _fields(reader: TokenReader) -> Iterator[tables.Change]:
 
 
 def _has_path(reader: TokenReader) -> bool:
-    """True if a name of several parts is next."""
+    """Return True if a name of several parts follows."""
     return len(reader.left) > 1 and reader.left[1].text == "."
 
 

@@ -1,7 +1,7 @@
-"""CALL of what keeps a DuckLake in order, by DuckLake's own names, and CHECKPOINT.
+"""CALL of DuckLake's maintenance functions, and CHECKPOINT.
 
-``CALL ducklake_merge_adjacent_files('lake', 'orders')`` and ``CALL lake.merge_adjacent_files()`` are as in DuckDB; the name of the lake may be left
-out. Source: DuckLake's documentation, Maintenance.
+``CALL ducklake_merge_adjacent_files('lake', 'orders')`` and ``CALL lake.merge_adjacent_files()``
+work as in DuckDB. The lake's name is optional. Source: DuckLake's documentation, Maintenance.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _WORDS: dict[str, tuple[str, ...]] = {
     "delete_orphaned_files": ("older_than", "cleanup_all", "dry_run"),
     "set_option": ("option", "value", "schema", "table_name"),
 }
-"""Function -> the names of its arguments. Those of the first few may be left out, in their order: _POSITIONAL."""
+"""Argument names by function. ``_POSITIONAL`` lists those that may be given by position."""
 _POSITIONAL = {
     "merge_adjacent_files": ("table_name",),
     "rewrite_data_files": ("table_name",),
@@ -49,15 +49,15 @@ _INLINE = "data_inlining_row_limit"
 
 
 def checkpoint(reader: TokenReader) -> Statement:
-    """``CHECKPOINT``, ``CHECKPOINT lake``."""
+    """Read ``CHECKPOINT`` or ``CHECKPOINT lake``."""
     return OnLake(LakeCheckpointSpec(), lake=reader.identifier() if reader.left else None)
 
 
 def call(reader: TokenReader) -> Statement:
-    """``CALL function(...)`` or ``CALL lake.function(...)``."""
+    """Read ``CALL function(...)`` or ``CALL lake.function(...)``."""
     name = reader.name()
     function = name[-1].lower().removeprefix("ducklake_")
-    if function in (*LAKE_FUNCTIONS, *FUNCTIONS):  # what only reads is a query
+    if function in (*LAKE_FUNCTIONS, *FUNCTIONS):  # functions that only read are queries
         tokens, reader.at = reader.source.tokens, len(reader.source.tokens)
         text = reader.source.with_(tokens[1:]).written
         return Query(parse_query(f"SELECT * FROM {text}", reader.source.dialect))
@@ -90,29 +90,29 @@ def call(reader: TokenReader) -> Statement:
     return _statement(function, lake, named)
 
 
-def _statement(function: str, lake: str | None, given: Mapping[str, Any]) -> Statement:
+def _statement(function: str, lake: str | None, arguments: Mapping[str, Any]) -> Statement:
     table = None
-    if given.get("table_name") is not None:
-        schema = given.get("schema", given.get("schema_name"))
-        parts = (schema, given["table_name"]) if schema is not None else (given["table_name"],)
+    if arguments.get("table_name") is not None:
+        schema = arguments.get("schema", arguments.get("schema_name"))
+        parts = (schema, arguments["table_name"]) if schema is not None else (arguments["table_name"],)
         table = tuple(str(part) for part in parts)
         table = (lake, *(table if len(table) > 1 else ("main", *table))) if lake is not None else table
-    elif given.get("schema") or given.get("schema_name"):
+    elif arguments.get("schema") or arguments.get("schema_name"):
         raise unsupported(f"CALL {function} of a schema; name a table too, or leave the schema out; it")
     if function == "set_option":
-        if str(given.get("option")).lower() != _INLINE:
+        if str(arguments.get("option")).lower() != _INLINE:
             raise unsupported(f"CALL set_option of anything but {_INLINE}")
-        value = given.get("value")
+        value = arguments.get("value")
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
             raise InvalidConfig(f"{_INLINE} is {value!r}; it is a number of rows, 0 for none.")
         return InlineRows(value, lake=lake, table=table)
-    return OnLake(_spec(function, given), lake=lake, table=table)
+    return OnLake(_spec(function, arguments), lake=lake, table=table)
 
 
-def _spec(function: str, given: Mapping[str, Any]) -> UpkeepSpec:
-    older = _moment(given.get("older_than"))
-    dry_run = bool(given.get("dry_run", False))
-    if given.get("cleanup_all"):
+def _spec(function: str, arguments: Mapping[str, Any]) -> UpkeepSpec:
+    older = _moment(arguments.get("older_than"))
+    dry_run = bool(arguments.get("dry_run", False))
+    if arguments.get("cleanup_all"):
         older = datetime.now(UTC)
     match function:
         case "flush_inlined_data":
@@ -120,12 +120,12 @@ def _spec(function: str, given: Mapping[str, Any]) -> UpkeepSpec:
         case "merge_adjacent_files":
             return MergeFilesSpec()
         case "rewrite_data_files":
-            share = given.get("delete_threshold")
+            share = arguments.get("delete_threshold")
             return RewriteSpec(None if share is None else float(share))
         case "expire_snapshots":
-            versions = given.get("versions")
+            versions = arguments.get("versions")
             listed = None if versions is None else tuple(int(v) for v in versions)
-            return ExpireSpec(listed, older, bool(given.get("spare_consumers", True)), dry_run)
+            return ExpireSpec(listed, older, bool(arguments.get("spare_consumers", True)), dry_run)
         case "cleanup_old_files":
             return CleanupSpec(older, dry_run)
     return OrphansSpec(older, dry_run)
@@ -142,7 +142,7 @@ def _moment(value: Any) -> datetime | None:
 
 
 def _value(source: StatementText) -> Any:
-    """The value of an expression of constants, such as ``now() - INTERVAL '1 week'``."""
+    """Return the value of a constant expression, such as ``now() - INTERVAL '1 week'``."""
     text = source.written if source.dialect == "duckdb" else source.parse().sql(dialect="duckdb")
     config: dict[str, Any] = {"threads": "1", "enable_external_access": "false"}
     with duckdb.connect(config=config) as alone:

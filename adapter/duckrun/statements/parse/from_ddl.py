@@ -1,4 +1,4 @@
-"""Statements that make, alter and drop tables and views, from their syntax trees."""
+"""CREATE, ALTER and DROP of tables and views, from their syntax trees."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from duckrun.values.nearest import did_you_mean
 
 @dataclass
 class _Properties:
-    """What stands between the name of a new table or view and AS."""
+    """The clauses between the name of a new table or view and AS."""
 
     layout: dict[str, Any] = field(
         default_factory=lambda: {"partition_by": (), "cluster_by": (), "table_properties": {}}
@@ -45,7 +45,13 @@ class _Properties:
 
 
 def create(tree: exp.Expr, source: StatementText, sorted_by: Parts) -> Statement:
-    """CREATE TABLE, CREATE VIEW, and their temporary forms."""
+    """Read CREATE TABLE, CREATE VIEW, and their temporary forms.
+
+    Args:
+        tree: the tree of the statement's outline.
+        source: the statement.
+        sorted_by: the columns of SORTED BY, which sqlglot cannot parse.
+    """
     kind, dialect = str(tree.args["kind"]).upper(), source.dialect
     if kind not in ("TABLE", "VIEW"):
         raise unsupported(f"CREATE {kind}")
@@ -60,7 +66,7 @@ def create(tree: exp.Expr, source: StatementText, sorted_by: Parts) -> Statement
     properties = _properties(tree, kind, source)
     query = None
     if tree.args.get("expression") is not None:
-        query_of(tree.expression, f"CREATE {kind}")  # refuses what is no query
+        query_of(tree.expression, f"CREATE {kind}")  # raises if it is no query
         query = query_of(_after_as(source).parse(), f"CREATE {kind}")
     if properties.temporary:
         return _temporary(kind, target, query, listed, if_exists, properties, dialect)
@@ -111,30 +117,30 @@ def _temporary(
 
 
 def _properties(tree: exp.Expr, kind: str, source: StatementText) -> _Properties:
-    found = _Properties()
+    properties = _Properties()
     for node in tree.args["properties"].expressions if tree.args.get("properties") else ():
         if isinstance(node, exp.PartitionedByProperty):
-            found.layout["partition_by"] = partitioned_by(source)
+            properties.layout["partition_by"] = partitioned_by(source)
         elif isinstance(node, exp.ClusterProperty):
-            found.layout["cluster_by"] = tuple(
+            properties.layout["cluster_by"] = tuple(
                 ".".join(part.name for part in column.parts) for column in node.expressions
             )
         elif isinstance(node, exp.SchemaCommentProperty):
-            found.description = node.this.name
+            properties.description = node.this.name
         elif isinstance(node, exp.TemporaryProperty) and not node.this:
-            found.temporary = True
+            properties.temporary = True
         elif isinstance(node, exp.FileFormatProperty):
             if node.this.name.lower() != "delta":
                 raise unsupported(f"CREATE {kind} USING {node.this.name}")
         elif type(node) is exp.Property:
-            found.layout["table_properties"][_property(node)] = _text(node.args["value"])
+            properties.layout["table_properties"][_property(node)] = _text(node.args["value"])
         else:
             raise unsupported(f"CREATE {kind} … {words_of(node)}")
-    return found
+    return properties
 
 
 def refuse_options(source: StatementText, kind: str) -> None:
-    """Raise InvalidConfig for a bare word in WITH (…), which is an option: a property has a dot, or stands in quotes."""
+    """Raise InvalidConfig for an option in WITH (…): a bare word without a dot or quotes."""
     for at, token in enumerate(source.tokens):
         if word_of(token) == "AS":
             return
@@ -149,8 +155,8 @@ def refuse_options(source: StatementText, kind: str) -> None:
             option = part[0].text
             raise InvalidConfig(
                 f"CREATE {kind} … WITH ({option} = …): there is no option {option!r}."
-                f"{did_you_mean(option, _OPTIONS, cutoff=0.5)} The layout has clauses, PARTITIONED BY, SORTED BY and CLUSTER BY; "
-                "a table property has a dot in its name, or stands in quotes."
+                f"{did_you_mean(option, _OPTIONS, cutoff=0.5)} The layout has clauses, PARTITIONED BY, SORTED BY and "
+                "CLUSTER BY; a table property has a dot in its name, or stands in quotes."
             )
 
 
@@ -162,13 +168,13 @@ _OPTIONS = (
 
 
 def _property(node: exp.Expr) -> str:
-    """A property's name, whose parts may stand in quotes together or be joined by dots."""
+    """Return a property's name; its parts may share quotes or be joined by dots."""
     name = node.this
     return ".".join(part.name for part in name.flatten()) if isinstance(name, exp.Dot) else str(name.name)
 
 
 def _text(value: exp.Expr) -> str:
-    """A property's value: a text, a number, or a bare word."""
+    """Return a property's value: a text, a number, or a bare word."""
     return value.name if isinstance(value, exp.Literal | exp.Var | exp.Identifier | exp.Column) else value.sql().lower()
 
 
@@ -183,14 +189,14 @@ def _renamed(query: exp.Query, names: Parts) -> exp.Query:
 
 
 def renamed(query: exp.Query, names: Sequence[str]) -> exp.Query:
-    """A query with other names for its columns, by position."""
+    """Return a query with new column names, by position."""
     columns = [exp.to_identifier(name, quoted=True) for name in names]
     alias = exp.TableAlias(this=exp.to_identifier("given", quoted=True), columns=columns)
     return exp.select("*").from_(exp.Subquery(this=query.copy(), alias=alias))
 
 
 def _after_as(source: StatementText) -> StatementText:
-    """The query of a CREATE … AS."""
+    """Return the query of a CREATE … AS."""
     reader = TokenReader(source)
     reader.until("AS")
     reader.expect("AS")
@@ -198,17 +204,17 @@ def _after_as(source: StatementText) -> StatementText:
 
 
 def checks_of(source: StatementText) -> list[str]:
-    """The conditions of the CHECKs of a statement, as written, in their order."""
-    found: list[str] = []
+    """Return the conditions of a statement's CHECKs, as written, in order."""
+    conditions: list[str] = []
     reader = TokenReader(source)
     while reader.next is not None:
         if reader.accept("CHECK") and reader.next is not None and reader.next.text == "(":
             start = reader.at
             reader.brackets()
-            found.append(source.with_(source.tokens[start + 1 : reader.at - 1]).written)
+            conditions.append(source.with_(source.tokens[start + 1 : reader.at - 1]).written)
         else:
             reader.at += 1
-    return found
+    return conditions
 
 
 def _columns(
@@ -237,7 +243,7 @@ def _columns(
 
 
 def _column(node: exp.ColumnDef, dialect: str, generated: Iterator[str] = iter(())) -> tables.ColumnSpec:
-    """A column with its type, whether it may be NULL, its comment, and what computes it: the next of some expressions."""
+    """Return a column's spec; ``generated`` yields the next expression of a generated column."""
     if node.args.get("position"):
         raise unsupported("a new column FIRST or AFTER another")
     if node.args.get("kind") is None:
@@ -250,7 +256,7 @@ def _column(node: exp.ColumnDef, dialect: str, generated: Iterator[str] = iter((
         elif isinstance(kind, exp.CommentColumnConstraint):
             comment = kind.this.name
         elif isinstance(kind, exp.DefaultColumnConstraint):
-            # NULL is what a column without one has.
+            # DEFAULT NULL is the same as no default.
             default = None if isinstance(kind.this, exp.Null) else kind.this.sql(dialect=dialect)
         elif is_generated(kind):
             expression = next(generated, None)
@@ -276,7 +282,7 @@ def _is_check(node: exp.Expr) -> bool:
 
 
 def drop(tree: exp.Expr, source: StatementText) -> list[Statement]:
-    """DROP TABLE and DROP VIEW, of one name or several."""
+    """Read DROP TABLE and DROP VIEW, of one name or several."""
     kind = str(tree.args["kind"]).upper()
     if kind not in ("TABLE", "VIEW"):
         raise unsupported(f"DROP {kind}")
@@ -290,7 +296,7 @@ def drop(tree: exp.Expr, source: StatementText) -> list[Statement]:
 
 
 def alter(tree: exp.Expr, source: StatementText) -> list[Statement]:
-    """ALTER TABLE: changes of columns, constraints, properties."""
+    """Read ALTER TABLE: changes of columns, constraints, properties."""
     dialect, checks = source.dialect, iter(checks_of(source))
     kind = str(tree.args["kind"]).upper()
     if tree.args.get("options"):
@@ -306,17 +312,17 @@ def alter(tree: exp.Expr, source: StatementText) -> list[Statement]:
     changes: list[tables.Change] = []
     optional: list[tables.Change] = []
     for action in tree.args["actions"]:
-        found = list(_changes(action, dialect, checks))
-        changes += found
+        changes_of_action = list(_changes(action, dialect, checks))
+        changes += changes_of_action
         if action.args.get("exists"):
-            optional += found
+            optional += changes_of_action
     if (
         dialect == "spark"
         and len(changes) == 1
         and isinstance(changes[0], tables.ChangeType)
         and "TYPE" in source.words
     ):
-        # sqlglot reads STRING for the VARCHAR(n) of Spark, but in a list of columns.
+        # Outside of a column list, sqlglot reads Spark's VARCHAR(n) as STRING.
         at = len(source.words) - source.words[::-1].index("TYPE")
         changes = [replace(changes[0], type=source.with_(source.tokens[at:]).written)]
     target = target_of(tree.this, "ALTER TABLE")
@@ -386,9 +392,9 @@ def _altered(action: exp.AlterColumn, dialect: str) -> tables.Change:
 
 
 def _set_properties(action: exp.AlterSet) -> list[exp.Expr]:
-    found = [
+    properties = [
         p for node in action.expressions for p in (node.expressions if isinstance(node, exp.Properties) else [node])
     ]
-    if not found or not all(type(node) is exp.Property for node in found):
+    if not properties or not all(type(node) is exp.Property for node in properties):
         raise unsupported("ALTER TABLE … SET of anything but TBLPROPERTIES")
-    return found
+    return properties

@@ -1,8 +1,11 @@
-"""Statements that change rows: their form from the syntax tree, and each query, condition and value as its part of the text."""
+"""Statements that change rows: the tree of the outline gives their form.
+
+Each query, condition and value is parsed from its own part of the text.
+"""
 
 from __future__ import annotations
 
-from sqlglot import Token, exp
+from sqlglot import exp
 
 from duckrun.errors import InvalidConfig, UnsupportedFeature
 from duckrun.sql.written import stand_in
@@ -39,7 +42,7 @@ def insert(tree: exp.Expr, source: StatementText) -> list[Statement]:
     target = target_of(table, "INSERT")
     if tree.args.get("default"):
         return [_default_values(target, tree, source, table.alias_or_name)]
-    query_of(tree.expression, "INSERT")  # refuses what is no query
+    query_of(tree.expression, "INSERT")  # raises if it is no query
     with_, reader = after_with(source, "INSERT")
     start = query_start(reader.left)
     head, text = reader.source.between(0, start), reader.source.between(start)
@@ -80,7 +83,7 @@ def _without_brackets(tree: exp.Expr) -> exp.Expr:
 
 
 def _default_values(target: Parts, tree: exp.Expr, source: StatementText, alias: str) -> Statement:
-    """``INSERT INTO t DEFAULT VALUES [RETURNING …]``."""
+    """Read ``INSERT INTO t DEFAULT VALUES [RETURNING …]``."""
     before, returned = parted_at(source, "RETURNING")
     if before.words[-2:] != (DEFAULT, "VALUES") or isinstance(tree.this, exp.Schema):
         raise unsupported("INSERT … DEFAULT VALUES with a list of columns, or a clause behind it,")
@@ -91,7 +94,7 @@ def _default_values(target: Parts, tree: exp.Expr, source: StatementText, alias:
 
 
 def _returned(reader: TokenReader, alias: str) -> Returned | None:
-    """``RETURNING`` a list, which ends the statement; None where it does not stand there."""
+    """Read RETURNING at the end of a statement; None without one."""
     if not reader.accept("RETURNING"):
         return None
     if not reader.left:
@@ -104,13 +107,14 @@ def _returned(reader: TokenReader, alias: str) -> Returned | None:
 
 def _without_keys(what: str) -> UnsupportedFeature:
     return unsupported(
-        f"Tables of a lake have no primary key: say which columns are the key, as INSERT INTO … ON CONFLICT (columns) DO UPDATE "
+        f"Tables of a lake have no primary key: say which columns are the key, as INSERT INTO … ON CONFLICT "
+        "(columns) DO UPDATE "
         f"SET column = excluded.column, or DO NOTHING. {what} without them"
     )
 
 
 def _on_conflict(text: StatementText, alias: str, with_: exp.With | None) -> OnConflict:
-    """``ON CONFLICT (keys) DO NOTHING | DO UPDATE SET … [WHERE …]``."""
+    """Read ``ON CONFLICT (keys) DO NOTHING | DO UPDATE SET … [WHERE …]``."""
     reader = TokenReader(text)
     reader.expect("ON", "CONFLICT")
     if not reader.left or reader.left[0].text != "(":
@@ -133,7 +137,7 @@ def _on_conflict(text: StatementText, alias: str, with_: exp.With | None) -> OnC
 
 
 def after_with(source: StatementText, verb: str) -> tuple[exp.With | None, TokenReader]:
-    """The WITH that stands before a statement, and the statement itself."""
+    """Return the WITH before a statement, and a reader of the statement itself."""
     reader = TokenReader(source)
     if source.head[0] != "WITH":
         return None, reader
@@ -142,10 +146,9 @@ def after_with(source: StatementText, verb: str) -> tuple[exp.With | None, Token
 
 
 def _rows(text: StatementText) -> tuple[exp.Query, bool]:
-    """The query of an INSERT, and true for VALUES and nothing else."""
+    """Return the query of an INSERT, and True for plain VALUES."""
     tree = text.parse()
-    words = text.words
-    if isinstance(tree, exp.Values) and DEFAULT in words:
+    if isinstance(tree, exp.Values) and DEFAULT in (words := text.words):
         places = [
             token
             for at, token in enumerate(text.tokens)
@@ -158,16 +161,16 @@ def _rows(text: StatementText) -> tuple[exp.Query, bool]:
 
 
 def _partition(head: StatementText) -> tuple[tuple[str, exp.Expr | None], ...]:
-    """``PARTITION (a = 1, b)``."""
+    """Read ``PARTITION (a = 1, b)``."""
     reader = TokenReader(head)
     reader.at = head.words.index("PARTITION") + 1
-    found: list[tuple[str, exp.Expr | None]] = []
+    partition: list[tuple[str, exp.Expr | None]] = []
     for part in reader.brackets():
         inside = TokenReader(head.with_(part))
         name = inside.identifier()
         value = inside.until().parse() if inside.accept("=") else None
-        found.append((name, value))
-    return tuple(found)
+        partition.append((name, value))
+    return tuple(partition)
 
 
 def update(tree: exp.Expr, source: StatementText) -> list[Statement]:
@@ -183,7 +186,7 @@ def update(tree: exp.Expr, source: StatementText) -> list[Statement]:
 
 
 def _rest(reader: TokenReader, word: str, alias: str) -> tuple[exp.Expr | None, tuple[exp.Expr, ...], Returned | None]:
-    """The condition of an UPDATE or DELETE, the tables that stand before it, behind a word, and RETURNING; nothing may follow."""
+    """Read the tables behind ``word``, the condition and RETURNING; nothing may follow."""
     sources = (from_items(reader.until("WHERE", *LATER)),) if reader.accept(word) else ()
     where = reader.until(*LATER).parse() if reader.accept("WHERE") else None
     returning = _returned(reader, alias)
@@ -193,39 +196,45 @@ def _rest(reader: TokenReader, word: str, alias: str) -> tuple[exp.Expr | None, 
 
 
 def assignments(text: StatementText, alias: str, *, defaults: bool = False) -> tuple[tuple[str, exp.Expr], ...]:
-    """``SET a = 1, t.b = 2, (c, d) = (3, 4)``; with ``defaults`` a value may be the word DEFAULT."""
-    found: list[tuple[str, exp.Expr]] = []
+    """Read ``SET a = 1, t.b = 2, (c, d) = (3, 4)``.
+
+    Args:
+        text: the text behind SET.
+        alias: the table's alias.
+        defaults: True if a value may be the word DEFAULT.
+    """
+    assigned: list[tuple[str, exp.Expr]] = []
     for part in parted(text, ","):
         reader = TokenReader(part)
-        listed = reader.source.words[:1] == ("(",)
-        names = [part.with_(name) for name in reader.brackets()] if listed else [part.with_(_to_equals(reader))]
+        listed = part.head[:1] == ("(",)
+        names = [part.with_(name) for name in reader.brackets()] if listed else [_to_equals(reader)]
         if not reader.accept("=") or not reader.left:
             raise unsupported(f"SET {part.written if part.tokens else ''}")
         values = [part.between(reader.at)]
         if listed:
             bracket = TokenReader(values[0])
-            values = [part.with_(value) for value in bracket.brackets()] if bracket.source.words[0] == "(" else []
+            values = [part.with_(value) for value in bracket.brackets()] if bracket.source.head[0] == "(" else []
             if len(values) != len(names) or bracket.left:
                 raise unsupported("SET of several columns to anything but as many values in brackets")
         for name, value in zip(names, values, strict=True):
             column = _column(name, alias)
-            is_default = value.words == (DEFAULT,)
+            is_default = len(value.tokens) == 1 and value.head == (DEFAULT,)
             if is_default and not defaults:
                 raise unsupported("SET … = DEFAULT behind ON CONFLICT")
-            if column.lower() in {known.lower() for known, _ in found}:
+            if column.lower() in {known.lower() for known, _ in assigned}:
                 raise InvalidConfig(f"The column {column} is set twice.")
-            found.append((column, exp.var(DEFAULT) if is_default else value.parse()))
-    return tuple(found)
+            assigned.append((column, exp.var(DEFAULT) if is_default else value.parse()))
+    return tuple(assigned)
 
 
-def _to_equals(reader: TokenReader) -> tuple[Token, ...]:
-    words = reader.source.words  # a column may be called "="
-    reader.at = words.index("=") if "=" in words else len(words)
-    return reader.source.tokens[: reader.at]
+def _to_equals(reader: TokenReader) -> StatementText:
+    at = reader.source.next_outer(0, "=")
+    reader.at = len(reader.source.tokens) if at is None else at
+    return reader.source.between(0, reader.at)
 
 
 def _column(name: StatementText, alias: str) -> str:
-    """The column that is set, before which the table's alias may stand."""
+    """Return the name of the column to set, without the table's alias."""
     reader = TokenReader(name)
     try:
         parts = reader.name()

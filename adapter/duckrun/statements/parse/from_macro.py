@@ -1,4 +1,4 @@
-"""CREATE MACRO and DROP MACRO, from their tokens."""
+"""CREATE MACRO and DROP MACRO, read from tokens."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from duckrun.statements.values import CreateMacro, DropMacro, Statement
 
 
 def is_macro(source: StatementText) -> bool:
-    """True for a statement that makes a macro: what it calls is looked up when it is called itself."""
+    """Return True for CREATE MACRO: the macros that it calls are resolved when it is called."""
     return source.head[:1] == ("CREATE",) and bool({"MACRO", "FUNCTION"} & {*source.head[1:4]})
 
 
 def create(*, replace: bool) -> Callable[[TokenReader], Statement]:
-    """Reads what follows CREATE [OR REPLACE] MACRO."""
+    """Return the reader of the tokens behind CREATE [OR REPLACE] MACRO."""
 
     def read(reader: TokenReader) -> Statement:
         if reader.source.dialect != "duckdb":
@@ -50,7 +50,9 @@ def create(*, replace: bool) -> Callable[[TokenReader], Statement]:
 
 
 def _parameter(reader: TokenReader) -> tuple[str, str | None]:
-    """A parameter, and its default, a literal: of anything else DuckLake writes what it cannot read again (duckdb 1.5.5)."""
+    """Read a parameter, and its default."""
+    # Only literals: DuckLake stores other defaults in a form that it cannot read again (duckdb
+    # 1.5.5).
     name = reader.identifier()
     if not reader.left:
         return name, None
@@ -71,7 +73,7 @@ def _parameter(reader: TokenReader) -> tuple[str, str | None]:
 
 
 def drop(reader: TokenReader) -> Statement:
-    """What follows DROP MACRO."""
+    """Read the tokens behind DROP MACRO."""
     reader.accept("TABLE")
     if_exists = reader.accept("IF", "EXISTS")
     return DropMacro(reader.name(), if_exists)

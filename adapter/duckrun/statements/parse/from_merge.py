@@ -1,4 +1,4 @@
-"""MERGE, by its tokens: sqlglot has a tree for a part of what DuckDB and Spark write."""
+"""MERGE, read from tokens: sqlglot parses only a part of what DuckDB and Spark write."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from duckrun.statements.values import Merge, When
 
 
 def is_merge(source: StatementText) -> bool:
-    """True for a MERGE, which a WITH may stand before."""
+    """Return True for a MERGE, with or without WITH before it."""
     if source.head[0] == "MERGE":
         return True
     if source.head[0] != "WITH":
@@ -28,7 +28,11 @@ def is_merge(source: StatementText) -> bool:
 
 
 def merge(source: StatementText) -> Merge:
-    """``[WITH …] MERGE [WITH SCHEMA EVOLUTION] INTO t USING s ON … | USING (columns) WHEN …``."""
+    """Read a MERGE.
+
+    Its form is ``[WITH …] MERGE [WITH SCHEMA EVOLUTION] INTO t USING s ON … | USING (columns) WHEN
+    …``.
+    """
     with_, reader = after_with(source, "MERGE")
     reader.expect("MERGE")
     evolve = reader.accept("WITH", "SCHEMA", "EVOLUTION")
@@ -62,7 +66,7 @@ def _when(reader: TokenReader, alias: str) -> When:
 
 def _action(text: StatementText, kind: str, alias: str) -> When:
     words = text.words
-    said = f"MERGE … WHEN {kind.upper().replace('_', ' ')} THEN {text.written}"
+    clause = f"MERGE … WHEN {kind.upper().replace('_', ' ')} THEN {text.written}"
     reader = TokenReader(text)
     if words == ("DO", "NOTHING"):
         return When(f"{kind}_nothing")  # type: ignore[arg-type]
@@ -74,17 +78,20 @@ def _action(text: StatementText, kind: str, alias: str) -> When:
         if reader.accept("SET") and words[2:] != ("*",):
             return When(f"{kind}_update", assigned=assignments(reader.until(), alias, defaults=True))  # type: ignore[arg-type]
         if kind == "not_matched_by_source":
-            raise InvalidConfig(f"{said}: there is no source row to take the columns from; name them with SET.")
-        return _of_source("matched_update", reader, said)
+            raise InvalidConfig(f"{clause}: there is no source row to take the columns from; name them with SET.")
+        return _of_source("matched_update", reader, clause)
     if reader.accept("INSERT") and kind == "not_matched":
         if "VALUES" in words and words[1:2] != ("DEFAULT",):
             return _values(reader)
-        return _of_source("not_matched_insert", reader, said)
-    raise unsupported(said)
+        return _of_source("not_matched_insert", reader, clause)
+    raise unsupported(clause)
 
 
-def _of_source(kind: str, reader: TokenReader, said: str) -> When:
-    """``*`` and BY NAME take the source's columns by their names; BY POSITION, and nothing said, by their places."""
+def _of_source(kind: str, reader: TokenReader, clause: str) -> When:
+    """Read a clause that uses all source columns.
+
+    By name for ``*`` and BY NAME, else by position.
+    """
     by = "position"
     if reader.accept("*"):
         by = "all"
@@ -95,7 +102,7 @@ def _of_source(kind: str, reader: TokenReader, said: str) -> When:
     if by != "all":
         reader.accept("*")
     if reader.left:
-        raise unsupported(said)
+        raise unsupported(clause)
     return When(kind, by=by)  # type: ignore[arg-type]
 
 
@@ -106,9 +113,9 @@ def _values(reader: TokenReader) -> When:
         reader.expect("VALUES")
     parts = [reader.source.with_(part) for part in reader.brackets()]
     reader.end()
-    given = tuple(exp.var(DEFAULT) if part.words == (DEFAULT,) else part.parse() for part in parts)
+    values = tuple(exp.var(DEFAULT) if part.words == (DEFAULT,) else part.parse() for part in parts)
     if names is None:
-        return When("not_matched_insert", positional=given)
-    if len(names) != len(given):
-        raise InvalidConfig(f"MERGE … INSERT names {len(names)} columns and gives {len(given)} values.")
-    return When("not_matched_insert", assigned=tuple(zip(names, given, strict=True)))
+        return When("not_matched_insert", positional=values)
+    if len(names) != len(values):
+        raise InvalidConfig(f"MERGE … INSERT names {len(names)} columns and gives {len(values)} values.")
+    return When("not_matched_insert", assigned=tuple(zip(names, values, strict=True)))

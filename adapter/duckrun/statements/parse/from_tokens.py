@@ -1,4 +1,4 @@
-"""Statements that sqlglot has no syntax tree for, read from their tokens."""
+"""Statements that sqlglot cannot parse, read from tokens."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from duckrun.statements.parse.tokens import StatementText, TokenReader, step_of,
 from duckrun.statements.values import (
     CommentOnView,
     CreateSchema,
-    Deallocate,
     Describe,
     DropSchema,
     OnLake,
@@ -32,7 +31,7 @@ from duckrun.values.upkeep import RestoreLakeSpec
 
 
 def read(source: StatementText) -> Statement | None:
-    """The statement, or None for one that sqlglot has a tree for."""
+    """Return the statement; None for one that sqlglot can parse."""
     for words, read_rest in _BY_WORDS.items():
         if source.head[: len(words)] == words:
             reader = TokenReader(source)
@@ -54,7 +53,7 @@ def _describe(what: str) -> Callable[[TokenReader], Statement]:
 
 
 def _restore(reader: TokenReader) -> Statement:
-    if reader.source.words[1:2] == ("DATABASE",):  # a DuckLake as a whole; Spark's word for a schema says nothing here
+    if reader.source.words[1:2] == ("DATABASE",):  # a whole DuckLake; Spark's meaning, a schema, does not apply
         reader.expect("DATABASE")
         lake = None if reader.accept("TO") else reader.identifier()
         if lake is not None:
@@ -153,11 +152,6 @@ def _comment(reader: TokenReader) -> Statement:
     return OnTable(name[:-1], tables.AlterSpec((tables.SetComment(comment, name[-1]),)))
 
 
-def _deallocate(reader: TokenReader) -> Statement:
-    reader.accept("PREPARE")
-    return Deallocate(reader.identifier().lower())
-
-
 def _use(reader: TokenReader) -> Statement:
     for word in ("SCHEMA", "DATABASE", "NAMESPACE"):
         if len(reader.left) > 1 and reader.accept(word):
@@ -172,7 +166,7 @@ def _create_schema(reader: TokenReader) -> Statement:
 
 
 def _drop_schema(reader: TokenReader) -> Statement:
-    """Without a word, as with RESTRICT, only an empty schema goes."""
+    """Read DROP SCHEMA; only CASCADE drops a schema that is not empty."""
     _refuse_database(reader)
     if_exists = reader.accept("IF", "EXISTS")
     name, cascade = _schema(reader), reader.accept("CASCADE")
@@ -182,13 +176,16 @@ def _drop_schema(reader: TokenReader) -> Statement:
 
 
 def _refuse_database(reader: TokenReader) -> None:
-    """DATABASE is Spark's other word for SCHEMA; DuckDB's database is a lake here."""
+    """Refuse DATABASE in DuckDB's dialect.
+
+    Spark's synonym for SCHEMA, but DuckDB's databases are lakes.
+    """
     if reader.source.words[1] == "DATABASE" and reader.source.dialect == "duckdb":
         raise unsupported(f"{reader.source.words[0]} DATABASE (a lake is attached by s.attach()); it")
 
 
 def _schema(reader: TokenReader) -> Parts:
-    """``schema`` or ``lake.schema``. A clause behind it is refused by its words."""
+    """Read ``schema`` or ``lake.schema``; refuse a clause behind it by name."""
     name = reader.name()
     if len(name) > 2:
         raise InvalidConfig(f"{'.'.join(name)} is no schema; write schema, or lake.schema.")
@@ -224,7 +221,6 @@ _BY_WORDS: dict[tuple[str, ...], Callable[[TokenReader], Statement]] = {
     ("VACUUM",): _vacuum,
     ("CONVERT", "TO", "DELTA"): _convert,
     ("SHOW",): _show,
-    ("DEALLOCATE",): _deallocate,
     ("USE",): _use,
     ("CREATE", "SCHEMA"): _create_schema,
     ("CREATE", "DATABASE"): _create_schema,
@@ -244,7 +240,10 @@ _BY_WORDS: dict[tuple[str, ...], Callable[[TokenReader], Statement]] = {
 
 
 def without_sorted_by(source: StatementText) -> tuple[StatementText, tuple[str, ...]]:
-    """CREATE TABLE … SORTED BY (a, b), of which sqlglot would make a Command: the clause stands before AS."""
+    """Cut SORTED BY (a, b) out of a CREATE TABLE, and return its columns too.
+
+    sqlglot would read the whole statement as a Command. The clause stands before AS.
+    """
     for at, token in enumerate(source.tokens):
         if word_of(token) == "AS":
             break
@@ -257,7 +256,10 @@ def without_sorted_by(source: StatementText) -> tuple[StatementText, tuple[str, 
 
 
 def whole_tree(source: StatementText) -> exp.Expr:
-    """The tree of all of an INSERT, UPDATE or DELETE, for an engine that runs its text as it is."""
+    """Return the tree of a whole INSERT, UPDATE or DELETE.
+
+    An engine runs its text unchanged.
+    """
     fewer = source
     if source.head[0] in ("INSERT", "WITH"):
         fewer = without_brackets(without_by_position(source))
@@ -265,7 +267,7 @@ def whole_tree(source: StatementText) -> exp.Expr:
 
 
 def without_by_position(source: StatementText) -> StatementText:
-    """INSERT … BY POSITION, which is what INSERT does anyway."""
+    """Cut BY POSITION out of an INSERT: it is the default."""
     for at, token in enumerate(source.tokens):
         if word_of(token) in ("SELECT", "VALUES", "WITH", "FROM"):
             break
@@ -275,7 +277,10 @@ def without_by_position(source: StatementText) -> StatementText:
 
 
 def without_brackets(source: StatementText) -> StatementText:
-    """INSERT INTO t (VALUES …) and (FROM …) without the brackets, in which sqlglot would look for columns."""
+    """Remove the brackets of INSERT INTO t (VALUES …) or (FROM …).
+
+    sqlglot would read columns in them.
+    """
     depth, verb = 0, 0
     for at, token in enumerate(source.tokens):
         if depth == 0 and word_of(token) == "INSERT":

@@ -1,4 +1,7 @@
-"""``PARTITIONED BY (…)`` and ``SORTED BY (…)``, which sqlglot drops or reads as something else, from their tokens."""
+"""``PARTITIONED BY (…)`` and ``SORTED BY (…)``, read from tokens.
+
+Sqlglot drops or misreads them.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,11 @@ from duckrun.statements.parse.parts import unsupported
 from duckrun.statements.parse.tokens import StatementText, TokenReader, step_of, word_of
 
 _ONE = {"years": "year", "months": "month", "days": "day", "hours": "hour"}
-"""Spark's names of transforms -> those of the catalog."""
+"""Transform names of the catalog, by Spark's names."""
 
 
 def partitioned_by(source: StatementText) -> tuple[str, ...]:
-    """The partition keys of a CREATE TABLE, before its query; none where it names none."""
+    """Return the partition keys of a CREATE TABLE, from the tokens before its query."""
     depth = 0
     for at, token in enumerate(source.tokens):
         if depth == 0 and word_of(token) == "AS":
@@ -24,7 +27,7 @@ def partitioned_by(source: StatementText) -> tuple[str, ...]:
 
 
 def partition_keys(reader: TokenReader) -> tuple[str, ...]:
-    """``(day, month(at), bucket(16, id))``, or one name without brackets."""
+    """Read ``(day, month(at), bucket(16, id))``, or one name without brackets."""
     if not reader.left or reader.left[0].text != "(":
         return (reader.identifier(),)
     return tuple(_key(TokenReader(reader.source.with_(part))) for part in reader.brackets())
@@ -46,14 +49,14 @@ def _key(reader: TokenReader) -> str:
 
 
 def sorted_columns(reader: TokenReader) -> tuple[str, ...]:
-    """``(a, b ASC)``: names of columns, in ascending order."""
+    """Read ``(a, b ASC)``: column names, in ascending order."""
     if reader.accept("AUTO"):
         raise unsupported("SORTED BY AUTO (name the columns: SORTED BY (a, b)); it")
-    found = []
+    columns = []
     for part in reader.brackets():
         inside = TokenReader(reader.source.with_(part))
-        found.append(inside.identifier())
+        columns.append(inside.identifier())
         inside.accept("ASC")
         if inside.left:
             raise unsupported("SORTED BY of anything but names of columns, ascending")
-    return tuple(found)
+    return tuple(columns)

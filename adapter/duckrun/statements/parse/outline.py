@@ -1,6 +1,7 @@
-"""The outline of a statement: its words without the query, the conditions and the values, each of which is read by itself.
+"""The outline of a statement: its words without the query, the conditions and the values.
 
-A tree is made of each part of a text once: of its outline for the form of the statement, and of what the outline leaves out.
+The tree of the outline gives the form of the statement. Each part that the outline omits is parsed
+by itself. So no part of a text is parsed twice.
 """
 
 from __future__ import annotations
@@ -11,14 +12,17 @@ from sqlglot import Token
 from sqlglot.tokens import TokenType
 
 from duckrun.statements.parse.parts import query_start
-from duckrun.statements.parse.tokens import StatementText, TokenReader, parted_at, step_of
+from duckrun.statements.parse.tokens import StatementText, TokenReader, parted_at, step_of, word_of
 
 LATER = ("RETURNING", "ORDER BY", "LIMIT")
-"""What may follow the condition of an UPDATE or DELETE."""
+"""Words that may follow the condition of an UPDATE or DELETE."""
 
 
 def outline(source: StatementText) -> StatementText:
-    """The outline of a CREATE … AS, INSERT, UPDATE or DELETE; any other statement as it is."""
+    """Return the outline of a CREATE … AS, INSERT, UPDATE or DELETE.
+
+    Other statements stay unchanged.
+    """
     shorten = _BY_WORD.get(source.head[0])
     return source if shorten is None else shorten(source)
 
@@ -34,7 +38,7 @@ def _create(source: StatementText) -> StatementText:
 
 def _insert(source: StatementText) -> StatementText:
     start = query_start(source.tokens)
-    if start == len(source.tokens) or source.words[start - 1] == "DEFAULT":
+    if start == len(source.tokens) or word_of(source.tokens[start - 1]) == "DEFAULT":
         return source
     query = source.between(start)
     for words in (("ON", "CONFLICT"), ("RETURNING",)):
@@ -45,7 +49,7 @@ def _insert(source: StatementText) -> StatementText:
 
 
 def _with_one_row(source: StatementText, start: int, after: Sequence[Token]) -> StatementText:
-    """A statement with the shortest query in the place of its own, from a token on."""
+    """Replace the query that starts at a token by the shortest one."""
     if start >= len(source.tokens):
         return source
     first = source.tokens[start]
@@ -67,13 +71,13 @@ def _delete(source: StatementText) -> StatementText:
     reader = TokenReader(source)
     reader.until("USING", "WHERE", *LATER)
     start = reader.at
-    if reader.left and source.words[start] not in LATER:
+    if reader.left and word_of(source.tokens[start]) not in LATER:
         reader.until(*LATER)
     return source.with_([*source.tokens[:start], *reader.left])
 
 
 def _beside(token: Token, *kinds: TokenType) -> list[Token]:
-    """Tokens of these kinds, which stand where another one does."""
+    """Return new tokens of these kinds at the place of another token."""
     return [Token(kind, _TEXTS[kind], token.line, token.col, token.start, token.end) for kind in kinds]
 
 

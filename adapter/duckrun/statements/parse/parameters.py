@@ -1,6 +1,8 @@
-"""Parameters of a statement: each mark becomes a literal of its value's type, in the dialect of the text.
+"""Parameters of a statement.
 
-So a value is the same on both engines, in every place where a literal may stand, and nothing of it is read as SQL.
+Each mark becomes a literal of its value's type, in the text's dialect.
+
+So a value is equal on both engines, and valid wherever a literal is. No part of it is read as SQL.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ Params = Sequence[Any] | Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Mark:
-    """A parameter: its first and last token, and its number (from 1) or name in small letters."""
+    """A parameter: its first and last token, and its number (from 1) or its name in lower case."""
 
     first: int
     last: int
@@ -33,7 +35,14 @@ class Mark:
 
 
 def marks_of(source: StatementText, before: int = 0) -> list[Mark]:
-    """The marks of a statement: ``?`` (numbered on from ``before``), ``$1``, ``$name``; in Spark's dialect ``:name`` too."""
+    """Return the parameters of a statement.
+
+    ``?``, ``$1``, ``$name``, and in Spark's dialect ``:name``.
+
+    Args:
+        source: the statement.
+        before: the number of ``?`` in earlier statements.
+    """
     if not any(sign in source.text for sign in "?$:"):
         return []
     marks: list[Mark] = []
@@ -56,7 +65,7 @@ def marks_of(source: StatementText, before: int = 0) -> list[Mark]:
 
 
 def _beside(source: StatementText, at: int) -> str:
-    """The token that follows one without a blank, as text; "" where there is none."""
+    """Return the token that directly follows another, as text; "" without one."""
     after = source.tokens[at + 1 : at + 2]
     return after[0].text if after and after[0].start == source.tokens[at].end + 1 else ""
 
@@ -74,22 +83,24 @@ _ENDS_A_VALUE = (
 
 
 def filled(sources: Sequence[StatementText], params: Params | None) -> list[StatementText]:
-    """The statements with a literal for each mark; the marks of a PREPARE are left to its EXECUTE.
+    """Return the statements with a literal for each parameter.
 
-    Raises InvalidConfig for a mark without a value, a value without a mark, and UnsupportedFeature for a type that has no literal.
+    Raises:
+        InvalidConfig: for a parameter without a value, or a value without a parameter.
+        UnsupportedFeature: for a type that has no literal.
     """
     if isinstance(params, str | bytes) or (params is not None and not isinstance(params, Sequence | Mapping)):
         raise InvalidConfig(f"params is a list of values, or a dict of names and values, not {type(params).__name__}.")
     marks: list[list[Mark]] = []
     count = 0
     for source in sources:
-        marks.append([] if source.head[0] == "PREPARE" else marks_of(source, count))
+        marks.append(marks_of(source, count))
         count += sum(source.tokens[mark.first].text.startswith("?") for mark in marks[-1])
-    given = _given(params)
-    _refuse_unfitting({mark.key for each in marks for mark in each}, given, params)
+    values = _given(params)
+    _refuse_unfitting({mark.key for each in marks for mark in each}, values, params)
 
     def text_for(mark: Mark) -> str:
-        return literal(given[mark.key], sources[0].dialect, _shown(mark.key))
+        return literal(values[mark.key], sources[0].dialect, _shown(mark.key))
 
     return [with_texts(source, each, text_for) for source, each in zip(sources, marks, strict=True)]
 
@@ -102,13 +113,13 @@ def _given(params: Params | None) -> dict[int | str, Any]:
     return dict(enumerate(params, 1))
 
 
-def _refuse_unfitting(asked: set[int | str], given: Mapping[int | str, Any], params: Params | None) -> None:
-    missing = sorted((key for key in asked if key not in given), key=str)
+def _refuse_unfitting(keys: set[int | str], values: Mapping[int | str, Any], params: Params | None) -> None:
+    missing = sorted((key for key in keys if key not in values), key=str)
     if missing:
         how = "params={'name': value}" if isinstance(missing[0], str) else "params=[value, …]"
-        hint = did_you_mean(str(missing[0]), map(str, given)) if params else ""
+        hint = did_you_mean(str(missing[0]), map(str, values)) if params else ""
         raise InvalidConfig(f"{', '.join(map(_shown, missing))} has no value: sql(text, {how}).{hint} Nothing was run.")
-    left = sorted((key for key in given if key not in asked), key=str)
+    left = sorted((key for key in values if key not in keys), key=str)
     if left:
         raise InvalidConfig(
             f"The text has no {', '.join(map(_shown, left))}, and params has a value for it. Nothing was run."
@@ -120,7 +131,7 @@ def _shown(key: int | str) -> str:
 
 
 def with_texts(source: StatementText, marks: Sequence[Mark], text_for: Callable[[Mark], str]) -> StatementText:
-    """A statement with other words in the place of its marks."""
+    """Return a statement with other words for its parameters."""
     if not marks:
         return source
     head = source.tokens[:1] if source.is_unpacked else ()
@@ -129,7 +140,7 @@ def with_texts(source: StatementText, marks: Sequence[Mark], text_for: Callable[
     pieces: list[str] = []
     for mark in marks:
         start = source.tokens[mark.first].start
-        beside = start > begin and source.text[start - 1].isalnum()  # in?: the mark parts it from the word
+        beside = start > begin and source.text[start - 1].isalnum()  # "in?": the value needs a blank before it
         pieces += [source.text[begin:start], " " * beside, text_for(mark)]
         begin = source.tokens[mark.last].end + 1
         pieces.append(" " * source.text[begin : begin + 1].isalnum())
@@ -142,7 +153,10 @@ def with_texts(source: StatementText, marks: Sequence[Mark], text_for: Callable[
 
 
 def literal(value: Any, dialect: str, what: str = "A parameter") -> str:
-    """A value as SQL that has its type. Raises UnsupportedFeature for a type that SQL has no literal for.
+    """Return a value as SQL of its type.
+
+    Raises:
+        UnsupportedFeature: for a type that has no literal in SQL.
 
     >>> literal([1, None, "it's"], "duckdb")
     "[1, NULL, 'it''s']"
@@ -177,7 +191,7 @@ def _cast(text: str, kind: str) -> str:
 def _number(value: int, dialect: str) -> str:
     if dialect == "duckdb" and not -(2**127) <= value < 2**128:
         raise UnsupportedFeature(f"{value} is a whole number of more than 128 bits, which DuckDB has no type for.")
-    if dialect == "duckdb" and value in _LEAST:  # a minus and a number that is one too large for the type
+    if dialect == "duckdb" and value in _LEAST:  # without its minus, the number exceeds the type
         return _cast(str(value), _LEAST[value])
     text = f"{value}L" if dialect == "spark" and not -(2**31) <= value < 2**31 else str(value)
     if dialect == "spark" and not -(2**63) <= value < 2**63:

@@ -1,34 +1,31 @@
-"""SQL text to statements: what sqlglot has a syntax tree for, from the tree; the rest from its tokens.
+"""SQL text to statements: from syntax trees where sqlglot can parse them, else from tokens.
 
-Everything is read, and what is not supported refused by its name, before anything runs.
+All statements are parsed, and unsupported ones refused by name, before anything runs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Protocol
 
 from sqlglot import exp
 
 from duckrun.errors import DuckrunError, InvalidConfig
+from duckrun.sql.dialects import collector_paused
 from duckrun.sql.names import DIALECTS
 from duckrun.statements.parse import by_tokens, from_ddl, from_dml, from_macro, from_merge, from_tokens
 from duckrun.statements.parse.outline import outline
-from duckrun.statements.parse.parameters import Params, filled, marks_of, with_texts
+from duckrun.statements.parse.parameters import Params, filled
 from duckrun.statements.parse.parts import named, unsupported
-from duckrun.statements.parse.prepared import executed, nothing_prepared, prepared_by
 from duckrun.statements.parse.tokens import StatementText, TokenReader, split
 from duckrun.statements.reading import parts_of
 from duckrun.statements.values import (
-    Deallocate,
     Delete,
     Describe,
     Explain,
     Insert,
-    Prepare,
     Query,
     Statement,
     Update,
@@ -46,55 +43,70 @@ def parse(
     text: str,
     dialect: str = "duckdb",
     params: Params | None = None,
-    prepared: Mapping[str, StatementText] = MappingProxyType({}),
     macros: Expands | None = None,
     *,
     abridge: bool = False,
 ) -> list[Statement]:
-    """The statements of a text, in order, each EXECUTE as what was ``prepared`` under its name, and calls of ``macros`` as what they stand for. Raises InvalidConfig and UnsupportedFeature, which name the statement by its
-    number where there are several.
+    """Return the statements of a text, in order, with macro calls expanded.
+
+    Args:
+        text: one or more statements.
+        dialect: the dialect of the text.
+        params: values of the parameters in the text.
+        macros: the macros that the statements may call.
+        abridge: True if trees may omit long runs of constants.
+
+    Raises:
+        InvalidConfig: for a text that cannot be parsed. Errors name a statement by number if there
+            are several.
+        UnsupportedFeature: for an unsupported statement.
     """
     if dialect not in DIALECTS:
         raise InvalidConfig(f"Unknown SQL dialect {dialect!r}; the dialects are {', '.join(DIALECTS)}.")
-    sources = filled(split(text, dialect, abridge=abridge), params)
+    with collector_paused() if len(text) > _LONG else nullcontext():
+        return _parsed(text, dialect, params, macros, abridge)
+
+
+_LONG = 4000
+"""Minimum length of a long text, in characters."""
+
+
+def _parsed(text: str, dialect: str, params: Params | None, macros: Expands | None, abridge: bool) -> list[Statement]:
+    sources = split(text, dialect, abridge=abridge)
     if not sources:
         raise InvalidConfig("This text holds no statement.")
+    for number, source in enumerate(sources, 1):
+        if source.head[0] in _PREPARED:
+            with numbered(number, len(sources)):
+                raise unsupported(source.head[0])
+    sources = filled(sources, params)
     statements: list[Statement] = []
-    known = dict(prepared)
     for number, source in enumerate(sources, 1):
         with numbered(number, len(sources)):
-            if source.head[0] == "EXECUTE":
-                source = executed(source, known)
             if macros is not None and not from_macro.is_macro(source):
                 source = macros.expand(source)
             read = _statements(source)
             for statement in read:
                 if macros is not None:
                     macros.read(statement)
-                if isinstance(statement, Prepare):
-                    known[statement.name] = statement.source
-                elif isinstance(statement, Deallocate) and known.pop(statement.name, None) is None:
-                    raise nothing_prepared(statement.name, known)
             statements += read
     return statements
 
 
 @contextmanager
 def numbered(number: int, count: int) -> Iterator[None]:
-    """Name a statement in its errors, by its number, where there are several."""
+    """Add the number of a statement to its errors, if there are several statements."""
     try:
         yield
     except DuckrunError as error:
         if count == 1:
             raise
-        raise type(error)(f"Statement {number} of {count}: {error}") from error
+        raise error.with_message(f"Statement {number} of {count}: {error}") from error
 
 
 def _statements(source: StatementText) -> list[Statement]:
     if source.head[0] == "EXPLAIN":
         return [_explain(TokenReader(source))]
-    if source.head[0] == "PREPARE":
-        return [_prepare(source)]
     statement = from_tokens.read(source)
     if statement is not None:
         return [statement]
@@ -133,15 +145,6 @@ def _tree(source: StatementText) -> exp.Expr:
         return tree
 
 
-def _prepare(source: StatementText) -> Statement:
-    """A statement to be carried out later. It is read now with NULL for its parameters, so that what is wrong is said now."""
-    name, body = prepared_by(source)
-    if body.head[0] in ("PREPARE", "EXECUTE", "DEALLOCATE"):
-        raise unsupported(f"PREPARE of {body.head[0]}")
-    _statements(with_texts(body, marks_of(body), lambda mark: "NULL"))
-    return Prepare(name, body)
-
-
 def _explain(reader: TokenReader) -> Statement:
     reader.expect("EXPLAIN")
     analyze = reader.accept("ANALYZE")
@@ -161,6 +164,7 @@ def _query(tree: exp.Expr) -> Statement:
     return Query(tree)
 
 
+_PREPARED = ("PREPARE", "EXECUTE", "DEALLOCATE")
 _BY_TREE: dict[type[exp.Expr], Callable[[exp.Expr, StatementText], list[Statement]]] = {
     exp.Insert: from_dml.insert,
     exp.Update: from_dml.update,

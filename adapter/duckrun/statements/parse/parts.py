@@ -1,4 +1,4 @@
-"""What every statement's syntax tree is asked for, and how a part of it is refused by its name."""
+"""Shared helpers for syntax trees of statements, and errors that name an unsupported part."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from duckrun.statements.reading import parts_of
 
 
 def unsupported(what: str) -> UnsupportedFeature:
-    """The error for a statement, or a part of one, that sql() does not carry out, with what to use instead where something is."""
+    """Return the error for a statement or clause that sql() lacks, with an alternative."""
     advice = next((f" {instead}" for words, instead in _INSTEAD.items() if re.search(words, what)), "")
     return UnsupportedFeature(
         f"{what} is not supported by sql(). Nothing was run;{advice or ' docs/sql.md lists what is.'}"
@@ -24,20 +24,32 @@ def unsupported(what: str) -> UnsupportedFeature:
 
 
 _INSTEAD = {
-    r"\b(PRIMARY KEY|UNIQUE)\b": "no table format here enforces keys: write by MERGE or INSERT … ON CONFLICT (keys), in dbt by unique_key, "
+    r"\b(PRIMARY KEY|UNIQUE)\b": "no table format here enforces keys: write by MERGE or INSERT … ON CONFLICT (keys), "
+    "in dbt by unique_key, "
     "and have a dbt test or an asset check find duplicates.",
-    r"\b(REFERENCES?|FOREIGN KEY)\b": "no table format here enforces them: have a dbt relationships test or an asset check find what is lost.",
-    r"\bCOLLATE\b": "no table format here keeps a collation: leave it out, and compare and sort by lower(…) or upper(…).",
-    r"\bLOCATION\b": "a table lies in its lake, by schema and name: leave it out, or connect to, or attach, a lake with the root that it is to lie in.",
-    r"(?i)^(create|alter|drop) sequence\b": "write uuid() as the key, or (select max(id) from t) + row_number() over ().",
-    r"(?i)^(create|drop) (macro|function)\b": "lakes of format ducklake keep macros, made in DuckDB's dialect; elsewhere put the expression into a CREATE TEMP VIEW, or into a dbt macro.",
-    r"(?i)^(begin|start|commit|rollback|abort|end|savepoint|release)\b": "each statement is one commit of one table; what belongs "
-    "together is one MERGE, or one CREATE OR REPLACE TABLE … AS. A lake of format ducklake has BEGIN, COMMIT and ROLLBACK, without more words.",
+    r"\b(REFERENCES?|FOREIGN KEY)\b": "no table format here enforces them: have a dbt relationships test or an asset "
+    "check find what is lost.",
+    r"\bCOLLATE\b": "no table format here keeps a collation: leave it out, and compare and sort by lower(…) or "
+    "upper(…).",
+    r"\bLOCATION\b": "a table lies in its lake, by schema and name: leave it out, or connect to, or attach, a lake "
+    "with the root that it is to lie in.",
+    r"(?i)^(create|alter|drop) sequence\b": "write uuid() as the key, or (select max(id) from t) + row_number() over "
+    "().",
+    r"(?i)^(create|drop) (macro|function)\b": "lakes of format ducklake keep macros, made in DuckDB's dialect; "
+    "elsewhere put the expression into a CREATE TEMP VIEW, or into a dbt macro.",
+    r"(?i)^(prepare|execute|deallocate)\b": "pass values beside the text: sql(text, params=[…] or {…}).",
+    r"(?i)^(begin|start|commit|rollback|abort|end|savepoint|release)\b": "each statement is one commit of one table; "
+    "what belongs "
+    "together is one MERGE, or one CREATE OR REPLACE TABLE … AS. A lake of format ducklake has BEGIN, COMMIT and "
+    "ROLLBACK, without more words.",
 }
 
 
 def named(source: StatementText) -> str:
-    """A statement as its text begins, for a message: up to its first literal or bracket, so that no secret is repeated."""
+    """Return the first words of a statement, for a message.
+
+    They end before the first literal or bracket, so that the message repeats no secret.
+    """
     begins = list(
         takewhile(lambda token: token.text.replace(".", "").isidentifier() or token.text == ".", source.tokens[:6])
     )
@@ -51,7 +63,7 @@ _BEGIN_ROWS = ("SELECT", "WITH", "FROM", "VALUES", "TABLE", "PIVOT", "UNPIVOT", 
 
 
 def query_of(tree: exp.Expr | None, what: str) -> exp.Query:
-    """The rows that a statement writes, as a query: VALUES and table names too."""
+    """Return the rows that a statement writes as a query, also for VALUES and table names."""
     if isinstance(tree, exp.Values | exp.Pivot | exp.Describe | exp.Summarize):
         return exp.select("*").from_(exp.Subquery(this=tree))
     if isinstance(tree, exp.Table):
@@ -62,7 +74,7 @@ def query_of(tree: exp.Expr | None, what: str) -> exp.Query:
 
 
 def query_start(tokens: Sequence[Token]) -> int:
-    """Where the query begins in an INSERT, or in a CREATE after its AS."""
+    """Return the index of the token that begins the query of an INSERT or CREATE … AS."""
     depth = 0
     for at, token in enumerate(tokens):
         if depth == 0 and at > 1 and _begins_rows(tokens[at:]):
@@ -79,7 +91,7 @@ def _begins_rows(tokens: Sequence[Token]) -> bool:
 
 
 def with_ctes(query: exp.Query, outer: exp.With | None) -> exp.Query:
-    """A query under the WITH of the statement that it is a part of."""
+    """Return a query under the WITH of its statement."""
     if outer is None:
         return query
     whole = exp.select("*").from_(exp.Subquery(this=query.copy()))
@@ -88,13 +100,13 @@ def with_ctes(query: exp.Query, outer: exp.With | None) -> exp.Query:
 
 
 def ctes_of(source: StatementText) -> exp.With:
-    """The WITH of a text that is nothing else."""
+    """Return the WITH of a text that contains nothing else."""
     with_: exp.With = _between(source, "", "SELECT 1").args["with_"]
     return read_from(with_, source.dialect, source.text, source.tokens)  # type: ignore[return-value]
 
 
 def from_items(source: StatementText) -> exp.Expr:
-    """The first item of a text that may follow FROM; it holds the others as its joins."""
+    """Return the first item of a FROM clause's text; it holds the others as its joins."""
     select = _between(source, "SELECT * FROM", "")
     first: exp.Expr = select.args["from_"].this
     known = set(select.args) - {"expressions", "from_", "joins", "laterals", "kind", "hint", "distinct", "limit"}
@@ -108,7 +120,7 @@ def from_items(source: StatementText) -> exp.Expr:
 
 
 def select_list(source: StatementText) -> exp.Select:
-    """The tree of a text that may follow SELECT, and is a list and nothing else."""
+    """Return the tree of a SELECT list's text."""
     select = _between(source, "SELECT", "")
     if any(select.args[key] for key in set(select.args) - {"expressions"}):
         raise unsupported(f"{source.written} as a list of columns")
@@ -116,7 +128,7 @@ def select_list(source: StatementText) -> exp.Select:
 
 
 def _between(source: StatementText, before: str, after: str) -> exp.Select:
-    """The tree of a part of a text, with words around it that are not there."""
+    """Return the tree of a text's part, with words around it that the text lacks."""
     around = [
         [Token(t.token_type, t.text, t.line, t.col, -2, -2) for t in tokens_of(words, source.dialect)]
         for words in (before, after)
@@ -128,7 +140,7 @@ def _between(source: StatementText, before: str, after: str) -> exp.Select:
 
 
 def refuse(tree: exp.Expr, what: str, *names: str) -> None:
-    """Raise UnsupportedFeature for a clause that the tree holds and we do not carry out."""
+    """Raise UnsupportedFeature for a clause in the tree that we do not support."""
     for name in names:
         if tree.args.get(name):
             raise unsupported(f"{what} … {_AS_WRITTEN.get(name) or name.upper().strip('_').replace('_', ' ')}")
@@ -143,11 +155,11 @@ _AS_WRITTEN = {
     "only": "ONLY",
     "not_valid": "NOT VALID",
 }
-"""What sqlglot calls otherwise than SQL."""
+"""SQL words for sqlglot's argument names, where these differ."""
 
 
 def words_of(node: exp.Expr) -> str:
-    """A kind of node as SQL spells it: PRIMARY KEY for PrimaryKeyColumnConstraint."""
+    """Return a node's class as SQL: PRIMARY KEY for PrimaryKeyColumnConstraint."""
     if isinstance(node, exp.Constraint) and node.expressions:
         node = node.expressions[0]
     name = type(node).__name__
@@ -166,7 +178,7 @@ _KINDS = {
 
 
 def target_of(table: exp.Expr, what: str) -> tuple[str, ...]:
-    """The name of the table that a statement changes."""
+    """Return the name of the table that a statement changes."""
     if not isinstance(table, exp.Table) or not table.name or table.args.get("joins"):
         raise unsupported(f"{what} of anything but a table")
     if table.args.get("when") or table.args.get("version"):

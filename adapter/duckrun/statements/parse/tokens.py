@@ -1,10 +1,12 @@
-"""Tokens of one statement, read one after the other: for statements that sqlglot has no syntax tree for.
+"""Tokens of a statement, and a reader for statements that sqlglot cannot parse.
 
-Its Parser is not subclassed, since the compiled build of sqlglot forbids that.
+sqlglot's Parser is not subclassed, because its compiled build forbids that.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -20,7 +22,7 @@ from duckrun.sql.names import plain_error
 from duckrun.sql.written import unread
 
 _HEAD = 8
-_PACKED = ("OPTIMIZE", "VACUUM", "EXPLAIN", "SHOW", "PREPARE", "EXECUTE", "CALL")
+_PACKED = ("OPTIMIZE", "VACUUM", "EXPLAIN", "SHOW", "CALL")
 _QUOTED = (TokenType.IDENTIFIER, TokenType.STRING, TokenType.HEREDOC_STRING, TokenType.RAW_STRING)
 _STEPS = {
     **dict.fromkeys((TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE, TokenType.CASE), 1),
@@ -30,9 +32,11 @@ _STEPS = {
 
 @dataclass(frozen=True)
 class StatementText:
-    """The text of a statement (which may be part of a longer one), its dialect and its tokens. ``is_unpacked``: the text begins
-    behind the first token. ``abridge``: its tokens and trees leave out long runs of constants, which stay in the text alone; so no
-    other dialect's text can be made of them. ``left_out`` is where these begin.
+    """A statement, or a part of a longer text, with its dialect and its tokens.
+
+    ``is_unpacked``: the text begins behind the first token. ``abridge``: tokens and trees omit long
+    runs of constants, which only the text contains. No other dialect's text can be generated from
+    such trees. ``left_out`` holds the offsets of these runs.
     """
 
     text: str
@@ -44,41 +48,76 @@ class StatementText:
 
     @classmethod
     def of(cls, text: str, dialect: str, *, abridge: bool = False) -> StatementText:
-        """A text that is one statement, or a part of one. Raises InvalidConfig for an open quote or comment."""
+        """Return a text with its tokens.
+
+        Raises:
+            InvalidConfig: for an open quote or comment.
+        """
         short, left_out = abridged(text, dialect) if abridge else (text, ())
         return cls(text, dialect, tuple(tokens_of(short, dialect)), abridge=abridge, left_out=left_out)
 
     @cached_property
     def words(self) -> tuple[str, ...]:
-        """The tokens in capitals, for keywords; quoted names and strings are none. Computed once."""
+        """The tokens in capitals, for keywords; "" for quoted names and strings."""
         return tuple(map(word_of, self.tokens))
 
     @cached_property
     def head(self) -> tuple[str, ...]:
-        """The first words, which say what kind of statement this is; the words of a long query are seldom of use."""
+        """The first words, which tell the kind of the statement."""
+        # Not ``words``: computing all words of a long query is rarely worth it.
         return tuple(map(word_of, self.tokens[:_HEAD]))
+
+    @cached_property
+    def _outer(self) -> tuple[_OuterWords, int]:
+        """The outer words of the text, and the place of this part's first token in it."""
+        return _OuterWords(self.tokens), 0
+
+    def next_outer(self, start: int, *words: str) -> int | None:
+        """Return the next place of one of these words outside of all brackets and CASE … END.
+
+        The FROM of ``a IS NOT DISTINCT FROM b`` is skipped.
+
+        Args:
+            start: the first place to look at; it is outside of all brackets too.
+            words: the words.
+        """
+        outer, first = self._outer
+        place = outer.next(first + start, first + len(self.tokens), words)
+        if place is None:
+            return None
+        at = place - first
+        return self.next_outer(at + 1, *words) if self.says(("DISTINCT", "FROM"), max(at - 1, 0)) else at
 
     def with_(self, tokens: Sequence[Token]) -> StatementText:
         return replace(self, tokens=tuple(tokens))
 
     def between(self, start: int, end: int | None = None) -> StatementText:
-        """The part from one token to another, whose words are not computed again."""
+        """Return the part from one token to another, both outside of all brackets.
+
+        It shares the words already computed.
+        """
         part = self.with_(self.tokens[start:end])
         if "words" in self.__dict__:
             part.__dict__["words"] = self.words[start:end]
+        outer, first = self._outer
+        part.__dict__["_outer"] = outer, first + start
         return part
 
     def says(self, words: tuple[str, ...], at: int = 0) -> bool:
-        """True if these words stand at a token. Of a long text no others are computed for it."""
+        """Return True if these words stand at a token; no other words are computed."""
         return tuple(map(word_of, self.tokens[at : at + len(words)])) == words
 
     @property
     def written(self) -> str:
-        """The text of these tokens, as it stands there."""
+        """The text of these tokens, unchanged."""
         return self.text[self.tokens[0].start : self.tokens[-1].end + 1]
 
     def parse(self) -> exp.Expr:
-        """The syntax tree of the statement, which knows its text. Raises InvalidConfig for what is no SQL."""
+        """Return the syntax tree of the statement, which knows its text.
+
+        Raises:
+            InvalidConfig: for a text that cannot be parsed.
+        """
         if not self.tokens:
             raise InvalidConfig(f"Cannot read this as {self.dialect} SQL: an expression is missing.")
         try:
@@ -90,14 +129,49 @@ class StatementText:
         return tree
 
 
+class _OuterWords:
+    """Places of the words outside of all brackets and of CASE … END, found as far as needed."""
+
+    def __init__(self, tokens: Sequence[Token]) -> None:
+        self._tokens = tokens
+        self._places = defaultdict[str, list[int]](list)
+        self._seen = self._depth = 0
+
+    def next(self, start: int, stop: int, words: tuple[str, ...]) -> int | None:
+        """Return the first place of one of the words from ``start`` on, before ``stop``."""
+        known = ((places := self._places[word], bisect_left(places, start)) for word in words)
+        first = min((places[at] for places, at in known if at < len(places)), default=None)
+        if first is None:
+            first = self._search(start, stop, words)
+        return first if first is not None and first < stop else None
+
+    def _search(self, start: int, stop: int, words: tuple[str, ...]) -> int | None:
+        depth = self._depth
+        for at in range(self._seen, stop):
+            token = self._tokens[at]
+            word = "" if depth or token.token_type == TokenType.NUMBER else word_of(token)
+            depth += _STEPS.get(token.token_type, 0)
+            if word:
+                self._places[word].append(at)
+                if word in words and at >= start:
+                    self._seen, self._depth = at + 1, depth
+                    return at
+        self._seen, self._depth = max(self._seen, stop), depth
+        return None
+
+
 def split(text: str, dialect: str, *, abridge: bool = False) -> list[StatementText]:
-    """The statements of a text."""
+    """Return the statements of a text."""
     whole = StatementText.of(text, dialect, abridge=abridge)
-    return [_whole(whole.with_(each)) for each in statements_in(whole.tokens)]
+    return [_whole(whole.with_(each)) for each in statements_in(whole.tokens, text)]
 
 
 def tokens_of(text: str, dialect: str) -> list[Token]:
-    """The tokens of a text. Raises InvalidConfig for an open quote or comment."""
+    """Return the tokens of a text.
+
+    Raises:
+        InvalidConfig: for an open quote or comment.
+    """
     try:
         return tokens_in(text, dialect)
     except SqlglotError as error:
@@ -105,7 +179,7 @@ def tokens_of(text: str, dialect: str) -> list[Token]:
 
 
 def _whole(source: StatementText) -> StatementText:
-    """The tokens that sqlglot makes one string of after OPTIMIZE, VACUUM, EXPLAIN, SHOW and the like, one by one."""
+    """Split the single string that sqlglot makes behind a command word such as OPTIMIZE or SHOW."""
     first = source.tokens[0]
     packed = len(source.tokens) == 2 and source.tokens[1].token_type == TokenType.STRING
     if not packed or word_of(first) not in _PACKED:
@@ -115,14 +189,17 @@ def _whole(source: StatementText) -> StatementText:
 
 
 def word_of(token: Token) -> str:
-    """A token as a keyword, in capitals; "" for what is quoted."""
+    """Return a token as a keyword, in capitals; "" for a quoted one."""
     if token.token_type in _QUOTED:
         return ""
     return token.text.upper()
 
 
 class TokenReader:
-    """A place in a statement's tokens. Every method raises InvalidConfig that says what was expected there."""
+    """A position in a statement's tokens.
+
+    Every method raises InvalidConfig with the expected words.
+    """
 
     def __init__(self, source: StatementText) -> None:
         self.source = source
@@ -130,7 +207,7 @@ class TokenReader:
 
     @property
     def left(self) -> tuple[Token, ...]:
-        """The tokens that are not read yet. A copy: a loop over a long text uses ``next``."""
+        """The remaining tokens. A copy: a loop over a long text uses ``next``."""
         return self.source.tokens[self.at :]
 
     @property
@@ -139,7 +216,7 @@ class TokenReader:
         return self.source.tokens[self.at] if self.at < len(self.source.tokens) else None
 
     def accept(self, *words: str) -> bool:
-        """Step over these keywords, if they are next."""
+        """Skip these keywords, if they are next; return True if they were."""
         if not self.source.says(words, self.at):
             return False
         self.at += len(words)
@@ -150,7 +227,7 @@ class TokenReader:
             raise self.error(" ".join(words))
 
     def end(self) -> None:
-        """Nothing may follow."""
+        """Raise InvalidConfig unless the reader is at the end."""
         if self.left:
             raise self.error("the end of the statement")
 
@@ -159,7 +236,7 @@ class TokenReader:
         return InvalidConfig(f"Cannot read this {' '.join(self.source.head[:2])}: expected {expected} {where}.")
 
     def name(self) -> tuple[str, ...]:
-        """A name of one part or more."""
+        """Read a name of one or more parts."""
         parts = [self.identifier()]
         while self.next is not None and self.next.token_type == TokenType.DOT:
             self.at += 1
@@ -167,8 +244,8 @@ class TokenReader:
         return tuple(parts)
 
     def identifier(self) -> str:
-        """One part of a name."""
-        if self.next is not None and self.next.text == "`":  # no quote in DuckDB's dialect, but paths are written so
+        """Read one part of a name."""
+        if self.next is not None and self.next.text == "`":  # no quote in DuckDB, but used around paths
             close = next((i for i, token in enumerate(self.left[1:], 1) if token.text == "`"), None)
             if close is not None:
                 text = self.source.text[self.next.end + 1 : self.left[close].start]
@@ -192,17 +269,17 @@ class TokenReader:
         return self.source.tokens[self.at - 1].text
 
     def names_in_brackets(self) -> tuple[str, ...]:
-        """``(a, b)``; names in quotes of either kind."""
-        found: list[str] = []
+        """Read ``(a, b)``, with names in quotes of either kind."""
+        names: list[str] = []
         for part in self.brackets():
             inside = TokenReader(self.source.with_(part))
             is_text = bool(part) and part[0].token_type == TokenType.STRING
-            found.append(inside.string() if is_text else ".".join(inside.name()))
+            names.append(inside.string() if is_text else ".".join(inside.name()))
             inside.end()
-        return tuple(found)
+        return tuple(names)
 
     def brackets(self) -> list[tuple[Token, ...]]:
-        """The tokens between brackets, parted by commas."""
+        """Read the tokens between brackets, separated by commas."""
         if self.next is None or self.next.token_type != TokenType.L_PAREN:
             raise self.error("(")
         depth, start, parts = 0, self.at + 1, []
@@ -217,51 +294,41 @@ class TokenReader:
         raise self.error(")")
 
     def until(self, *words: str) -> StatementText:
-        """What comes before a keyword that stands outside of all brackets and of CASE … END, or before the end."""
-        start, depth = self.at, 0
-        for token in self.source.tokens[start:]:
-            if depth == 0 and word_of(token) in words and not self._in_distinct_from():
-                break
-            depth += step_of(token)
-            self.at += 1
+        """Read up to a keyword outside of all brackets and of CASE … END, or to the end."""
+        start, end = self.at, self.source.next_outer(self.at, *words)
+        self.at = len(self.source.tokens) if end is None else end
         if start == self.at:
             raise self.error("an expression")
         return self.source.between(start, self.at)
 
-    def _in_distinct_from(self) -> bool:
-        """True at the FROM of ``a IS NOT DISTINCT FROM b``."""
-        return self.source.says(("DISTINCT", "FROM"), max(self.at - 1, 0))
-
 
 def step_of(token: Token) -> int:
-    """What a token adds to the depth of brackets and of CASE … END."""
+    """Return the change of the depth of brackets and CASE … END at a token."""
     return _STEPS.get(token.token_type, 0)
 
 
 def parted(source: StatementText, *words: str) -> list[StatementText]:
-    """The parts of a text between keywords or signs that stand outside of all brackets and of CASE … END; some may be empty."""
+    """Split a text at keywords or signs outside of all brackets and CASE … END.
+
+    Parts may be empty.
+    """
     parts: list[StatementText] = []
-    depth = start = 0
-    for at, token in enumerate(source.tokens):
-        if depth == 0 and word_of(token) in words:
-            parts.append(source.between(start, at))
-            start = at + 1
-        else:
-            depth += step_of(token)
+    start = 0
+    while (end := source.next_outer(start, *words)) is not None:
+        parts.append(source.between(start, end))
+        start = end + 1
     return [*parts, source.between(start)]
 
 
 def parted_at(text: StatementText, *words: str) -> tuple[StatementText, StatementText | None]:
-    """What comes before some keywords outside of all brackets, and from them on; None where they are not there."""
-    found = text.words
-    if words[0] not in found:
-        return text, None
-    depth = 0
-    for at, token in enumerate(text.tokens):
-        if depth == 0 and at and found[at] == words[0] and found[at : at + len(words)] == words:
-            return text.between(0, at), text.between(at)
-        depth += step_of(token)
-    return text, None
+    """Split a text before keywords outside of all brackets.
+
+    The second part is None without them.
+    """
+    at = text.next_outer(1, words[0])
+    while at is not None and not text.says(words, at):
+        at = text.next_outer(at + 1, words[0])
+    return (text, None) if at is None else (text.between(0, at), text.between(at))
 
 
 def _is_word(token: Token) -> bool:

@@ -1,4 +1,7 @@
-"""What columns are filled with that a statement does not name, or says DEFAULT for. Source: Delta protocol, Default Columns."""
+"""Values for columns that a statement omits or sets to DEFAULT.
+
+Source: Delta protocol, Default Columns.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from duckrun.values.snapshot import Snapshot
 
 
 def defaults_of(snapshot: Snapshot) -> dict[str, str]:
-    """The columns of a table that have a default, with it in Spark SQL."""
+    """Return the defaults of a table's columns in Spark SQL, by column."""
     return {
         name: _harmless(snapshot, name, column.default, is_default=True)
         for name, column in snapshot.computed().items()
@@ -23,24 +26,33 @@ def defaults_of(snapshot: Snapshot) -> dict[str, str]:
 
 
 def _harmless(snapshot: Snapshot, name: str, expression: str, *, is_default: bool) -> str:
-    """An expression of a table's log, before it becomes a part of a statement. Raises UnsupportedFeature for one that reads more."""
+    """Return an expression of a table's log that is safe to use in a statement.
+
+    Raises:
+        UnsupportedFeature: for an expression that depends on more than one row.
+    """
     why = why_not_scalar_in_spark(expression, is_default=is_default)
     if why is not None:
         raise UnsupportedFeature(
-            f"Table {snapshot.ref}: column {name} is computed by {expression}, which has {why}: only columns of the row and scalar functions "
-            f"are computed. Nothing was written; ALTER TABLE … ALTER COLUMN {name} DROP DEFAULT, or name the column with a value."
+            f"Table {snapshot.ref}: column {name} is computed by {expression}, which has {why}: only columns of the "
+            "row and scalar functions "
+            f"are computed. Nothing was written; ALTER TABLE … ALTER COLUMN {name} DROP DEFAULT, or name the column "
+            "with a value."
         )
     return expression
 
 
 def default_of(name: str, defaults: Mapping[str, str]) -> exp.Expr:
-    """A column's default, or NULL."""
-    found = {column.lower(): text for column, text in defaults.items()}.get(name.lower())
-    return exp.null() if found is None else tree_in(found, "spark")
+    """Return a column's default, or NULL."""
+    default = {column.lower(): text for column, text in defaults.items()}.get(name.lower())
+    return exp.null() if default is None else tree_in(default, "spark")
 
 
 def computed_of(snapshot: Snapshot) -> dict[str, exp.Expr | None]:
-    """The columns that a table computes, in small letters: the expression of a generated one, None for an identity column."""
+    """Return the computed columns of a table, in lower case.
+
+    The value is the expression of a generated column, and None for an identity column.
+    """
     return {
         name.lower(): None
         if column.generated is None
@@ -53,26 +65,34 @@ def computed_of(snapshot: Snapshot) -> dict[str, exp.Expr | None]:
 def with_defaults(
     assigned: Sequence[tuple[str, exp.Expr]], snapshot: Snapshot, *, inserts: bool = False
 ) -> list[tuple[str, exp.Expr]]:
-    """Values of SET, or of the rows that a merge inserts, with a column's default for the word. What the table computes is left to it."""
+    """Replace DEFAULT by the columns' defaults, in SET or in rows that a merge inserts.
+
+    Columns that the table computes are omitted.
+
+    Args:
+        assigned: column and value pairs.
+        snapshot: the table.
+        inserts: True for rows to insert.
+    """
     defaults, computed = defaults_of(snapshot), computed_of(snapshot)
-    found = []
+    values = []
     for name, value in assigned:
         if not is_default(value):
-            found.append((name, value))
+            values.append((name, value))
         elif name.lower() not in computed:
-            found.append((name, default_of(name, defaults)))
+            values.append((name, default_of(name, defaults)))
         elif not inserts and computed[name.lower()] is None:
-            found.append((name, exp.null()))  # the engine says why numbers stay
-    if not found:  # something must be said, and this changes nothing
-        own = [(name, computed[name.lower()]) for name, _ in assigned if name.lower() in computed]
+            values.append((name, exp.null()))  # the engine reports that identity columns stay
+    if not values:  # at least one assignment is needed, and this one changes nothing
+        generated = [(name, computed[name.lower()]) for name, _ in assigned if name.lower() in computed]
         first = next((each for each in snapshot.schema.names if each.lower() not in computed), None)
         if not inserts:
-            found = [(name, value) for name, value in own if value is not None]
+            values = [(name, value) for name, value in generated if value is not None]
         elif first is not None:
-            found = [(first, default_of(first, defaults))]
-    return found
+            values = [(first, default_of(first, defaults))]
+    return values
 
 
 def is_default(value: exp.Expr) -> bool:
-    """True for the word DEFAULT in the place of a value."""
+    """Return True for the word DEFAULT in the place of a value."""
     return isinstance(value, exp.Var) and value.name == DEFAULT

@@ -1,5 +1,7 @@
-"""MERGE, in SQL or by Spark's builder, as a MergeSpec: the keys out of its condition, the clauses, and a source that has the keys
-under the table's names.
+"""MERGE as a MergeSpec, from SQL or from Spark's builder.
+
+It consists of the keys of the condition, the clauses, and a source that has the keys under the
+table's column names.
 """
 
 from __future__ import annotations
@@ -38,16 +40,16 @@ from duckrun.values.snapshot import Snapshot, TableRef
 _COPY = "__duckrun_source_"
 
 
-def merge(statement: Merge, ref: TableRef, reading: Reading, asked: Asked) -> Work:
-    """The merge, its keys and clauses, and its source."""
-    return _Merge(statement, reading.snapshot(ref), reading, asked).work()
+def merge(statement: Merge, ref: TableRef, reading: Reading, options: Asked) -> Work:
+    """Return the merge with its keys, clauses and source."""
+    return _Merge(statement, reading.snapshot(ref), reading, options).work()
 
 
 class _Merge:
-    def __init__(self, statement: Merge, snapshot: Snapshot, reading: Reading, asked: Asked) -> None:
-        self.statement, self.snapshot, self.reading, self.asked = _under_with(statement), snapshot, reading, asked
-        if statement.evolve and asked.schema_mode == "fail":
-            self.asked = replace(asked, schema_mode="append_new_columns")
+    def __init__(self, statement: Merge, snapshot: Snapshot, reading: Reading, options: Asked) -> None:
+        self.statement, self.snapshot, self.reading, self.asked = _under_with(statement), snapshot, reading, options
+        if statement.evolve and options.schema_mode == "fail":
+            self.asked = replace(options, schema_mode="append_new_columns")
         self.what = f"MERGE into table {snapshot.ref}"
         self.given = statement.source if isinstance(statement.source, Given) else None
         self.items = (
@@ -64,12 +66,13 @@ class _Merge:
         self._find_keys()
         whens = [self._error(when) for when in _without_nothing(self.statement.whens)]
         self.whens = self._with_lists(whens) or [When("matched_delete", exp.false())]
-        # Rows at hand go as they are, under the names that they have.
+        # In-memory rows are used unchanged, under their own column names.
         self.whole = self.given is not None or any(_takes_all(when) for when in self.whens)
         self.projected: dict[str, exp.Expr] = dict(self.keys)
 
     def work(self) -> Work:
-        """Clauses first: they say which columns the source has to have."""
+        """Return the spec and the source."""
+        # Clauses come first: they add the columns that the source needs.
         clauses = tuple(self._clause(when) for when in self.whens)
         on = None if not self.on else self._text(all_of(self.on))
         source = self._queried() if self.given is None else self._renamed(self.given)
@@ -89,7 +92,7 @@ class _Merge:
     # -- the source
 
     def _queried(self) -> LazyRows:
-        """The query of the source, with the keys and the values that the clauses name."""
+        """Return the source's query with the keys and the values that the clauses use."""
         assert isinstance(self.statement.source, exp.Expr)
         columns = [exp.alias_(tree, name, quoted=True) for name, tree in self.projected.items()]
         if self.whole:
@@ -104,22 +107,27 @@ class _Merge:
         query: Any = exp.select(*columns).from_(source)
         return self.reading.frame(with_ctes(query, self.statement.with_))
 
-    def _renamed(self, given: Given) -> Any:
-        """Rows at hand, with their keys under the table's names too. Raises InvalidConfig for a value that is no Frame."""
+    def _renamed(self, source: Given) -> Any:
+        """Return in-memory rows with their keys under the table's names too.
+
+        Raises:
+            InvalidConfig: for rows that are no Frame, and for a column with a key's name.
+        """
         renamed = [(_path(value), key) for key, value in self.keys.items() if not self._is_same(key, value)]
         if not renamed:
-            return given.rows
+            return source.rows
         pairs = ", ".join(f"{'.'.join(old)} AS {new}" for old, new in renamed)
-        if not isinstance(given.rows, LazyRows):
+        if not isinstance(source.rows, LazyRows):
             raise InvalidConfig(
                 f"{self.what}: its keys have other names in the source; give a Frame, or rename them ({pairs})."
             )
         taken = [new for _, new in renamed if new.lower() in self.names]
         if taken:
             raise InvalidConfig(
-                f"{self.what}: the source has a column {', '.join(taken)} that is not the key; rename it, and the key ({pairs})."
+                f"{self.what}: the source has a column {', '.join(taken)} that is not the key; rename it, and the "
+                f"key ({pairs})."
             )
-        return given.rows.renamed([*(((column,), column) for column in given.columns), *renamed])
+        return source.rows.renamed([*(((column,), column) for column in source.columns), *renamed])
 
     # -- ON
 
@@ -145,11 +153,14 @@ class _Merge:
             )
 
     def _is_key_by_expression(self, condition: exp.Expr) -> bool:
-        """True, with the key noted, for an equality of a value of the table and one of the source, such as lower(t.k) = s.k."""
-        found = equality(condition)
-        if found is None or has_subquery(condition):
+        """Return True, and add the key, for an equality such as lower(t.k) = s.k.
+
+        One side is an expression of the table alone, the other one of the source alone.
+        """
+        operands = equality(condition)
+        if operands is None or has_subquery(condition):
             return False
-        left, right = (self.sides.rewritten(side) for side in found)
+        left, right = (self.sides.rewritten(side) for side in operands)
         for side, value in ((left, right), (right, left)):
             only = names_side(side, TARGET) and not names_side(side, SOURCE)
             if only and names_side(value, SOURCE) and not names_side(value, TARGET) and self._is_value(value):
@@ -158,20 +169,26 @@ class _Merge:
         return False
 
     def _compare(self, name: str, side: exp.Expr, value: exp.Expr) -> None:
-        """A key that is no column of the table, by the name that messages give it."""
+        """Add a key that is no column of the table, under the name that messages use."""
         name = fresh_name(name, [*self.spelled, *self.names, *self.keys])
         self.keys[name], self.compared[name] = value, side
 
     def _is_value(self, value: exp.Expr) -> bool:
-        """True for what the source can be asked for: of rows at hand, their columns and fields."""
+        """Return True for a value that the source can provide.
+
+        In-memory rows have columns and fields only.
+        """
         return self.given is None or _path(value) != ()
 
     def _key(self, condition: exp.Expr) -> tuple[str, exp.Expr] | None:
-        """The column of the table and the value of the source that an equality joins, if it is one."""
-        found = equality(condition)
-        if found is None or has_subquery(condition):
+        """Return the table's column and the source's value of an equality.
+
+        None for another condition.
+        """
+        operands = equality(condition)
+        if operands is None or has_subquery(condition):
             return None
-        left, right = (self.sides.rewritten(side) for side in found)
+        left, right = (self.sides.rewritten(side) for side in operands)
         for column, value in ((left, right), (right, left)):
             of_target = isinstance(column, exp.Column) and column.table == TARGET and column.name not in self.keys
             if not self._is_value(value) or not names_side(value, SOURCE) or names_side(value, TARGET):
@@ -186,15 +203,16 @@ class _Merge:
     # -- clauses
 
     def _with_lists(self, whens: Sequence[When]) -> list[When]:
-        """``*`` and VALUES without a list, spelled out where the source's own columns are not all that it will have."""
+        """Add column lists to ``*`` and VALUES, if the source gets more than its own columns."""
         changed = [k for k, value in self.keys.items() if k not in self.compared and not self._is_same(k, value)]
-        found: list[When] = []
+        completed: list[When] = []
         for when in whens:
             if when.positional is not None:
                 names = self.snapshot.schema.names
                 if len(names) != len(when.positional):
                     raise InvalidConfig(
-                        f"MERGE … INSERT VALUES gives {len(when.positional)} values for the {len(names)} columns of table "
+                        f"MERGE … INSERT VALUES gives {len(when.positional)} values for the {len(names)} columns of "
+                        "table "
                         f"{self.snapshot.ref} ({', '.join(names)})."
                     )
                 when = replace(when, assigned=tuple(zip(names, when.positional, strict=True)), positional=None)
@@ -211,10 +229,10 @@ class _Merge:
                 when = replace(when, assigned=self._all_by_name())
             if when.assigned is not None and any(is_default(value) for _, value in when.assigned):
                 inserts = when.kind.endswith("insert")
-                said = with_defaults(when.assigned, self.snapshot, inserts=inserts)
-                when = replace(when, assigned=tuple(said))
-            found.append(when)
-        return found
+                values = with_defaults(when.assigned, self.snapshot, inserts=inserts)
+                when = replace(when, assigned=tuple(values))
+            completed.append(when)
+        return completed
 
     def _all_by_name(self) -> tuple[tuple[str, exp.Expr], ...]:
         new = [name for lower, name in self.names.items() if lower not in self.spelled]
@@ -227,13 +245,14 @@ class _Merge:
         return tuple((self.spelled[lower], self._of_source(name)) for lower, name in self.names.items())
 
     def _all_by_position(self) -> tuple[tuple[str, exp.Expr], ...]:
-        names, given = self.snapshot.schema.names, list(self.items[0].columns)
-        if len(names) != len(given):
+        names, columns = self.snapshot.schema.names, list(self.items[0].columns)
+        if len(names) != len(columns):
             raise SchemaMismatch(
-                f"{self.what}: UPDATE and INSERT take the source's columns by position, and it has {len(given)} "
-                f"({', '.join(given)}) for the table's {len(names)} ({', '.join(names)}). BY NAME takes those that it has."
+                f"{self.what}: UPDATE and INSERT take the source's columns by position, and it has {len(columns)} "
+                f"({', '.join(columns)}) for the table's {len(names)} ({', '.join(names)}). BY NAME takes those that "
+                "it has."
             )
-        return tuple((name, self._of_source(column)) for name, column in zip(names, given, strict=True))
+        return tuple((name, self._of_source(column)) for name, column in zip(names, columns, strict=True))
 
     def _those_by_name(self) -> tuple[tuple[str, exp.Expr], ...]:
         new = [name for lower, name in self.names.items() if lower not in self.spelled]
@@ -248,16 +267,16 @@ class _Merge:
         return exp.column(name, table=self.items[0].alias, quoted=True)
 
     def _error(self, when: When) -> When:
-        """THEN ERROR as a clause that writes a row, and fails on its value."""
+        """Turn THEN ERROR into a clause that writes a row and fails on its value."""
         kind, _, action = when.kind.rpartition("_")
         if action != "error":
             return when
-        said: exp.Expr = exp.Literal.string(f"a row met WHEN {kind.upper().replace('_', ' ')} THEN ERROR")
+        text: exp.Expr = exp.Literal.string(f"a row met WHEN {kind.upper().replace('_', ' ')} THEN ERROR")
         if when.message is not None:
             message = exp.func("COALESCE", exp.cast(exp.paren(when.message.copy()), "text"), exp.Literal.string("NULL"))
-            said = exp.DPipe(this=exp.DPipe(this=said, expression=exp.Literal.string(": ")), expression=message)
+            text = exp.DPipe(this=exp.DPipe(this=text, expression=exp.Literal.string(": ")), expression=message)
         done = "insert" if kind == "not_matched" else "update"
-        assigned = ((self.snapshot.schema.names[0], raising_tree(SchemaMismatch, said, self.reading.engine.name)),)
+        assigned = ((self.snapshot.schema.names[0], raising_tree(SchemaMismatch, text, self.reading.engine.name)),)
         return When(f"{kind}_{done}", when.condition, assigned)  # type: ignore[arg-type]
 
     def _is_same(self, key: str, value: exp.Expr) -> bool:
@@ -288,7 +307,10 @@ class _Merge:
         return MergeClause(when.kind, condition, set={name: self._text(value) for name, value in values.items()})  # type: ignore[arg-type]
 
     def _assigned(self, name: str) -> str:
-        """The column that is set: one of the table, or a new one, which has the type of the source's of that name."""
+        """Return the column to set.
+
+        One of the table, or a new one with the source column's type.
+        """
         bare = name.lower().removeprefix(f"{self.statement.alias.lower()}.")
         evolves = self.asked.schema_mode != "fail"
         return (
@@ -298,17 +320,13 @@ class _Merge:
         )
 
     def _is_plain(self, name: str, value: exp.Expr) -> bool:
-        """A source's column that goes into the column of its own name, as the key does if it is one."""
+        """Return True for a source column assigned to the column of the same name."""
         if not isinstance(value, exp.Column) or value.table != SOURCE or value.name.lower() != name.lower():
             return False
         return name not in self.keys or self._is_same(name, self.keys[name])
 
     def _text(self, tree: exp.Expr) -> str:
-        """An expression of the spec; the source's columns that it names are projected.
-
-        A column that shares its name with one of the table would be cast to that one's type, so it goes by a name of
-        its own, unless all columns are taken by name anyway.
-        """
+        """Return an expression of the spec as SQL, and add its source columns to the projection."""
         if has_subquery(tree) and not self.reading.engine.subqueries_in_changes:
             raise UnsupportedFeature(
                 f"{self.what}: a subquery in a condition or value is not supported on "
@@ -320,22 +338,24 @@ class _Merge:
                 continue
             name = column.name
             is_key = any(self._is_same(key, value) and key.lower() == name.lower() for key, value in self.keys.items())
-            given = name
+            projected_name = name
+            # A source column with the name of a table column would be cast to the table's type. So
+            # it gets its own name, unless all columns are used by name anyway.
             if not (self.whole or is_key or name.lower() not in self.spelled):
-                given = fresh_name(f"{_COPY}{name}", [*self.spelled, *self.names])
+                projected_name = fresh_name(f"{_COPY}{name}", [*self.spelled, *self.names])
             if not is_key:
-                self.projected.setdefault(given, column_of(SOURCE, name))
-            column.set("this", exp.to_identifier(given, quoted=True))
+                self.projected.setdefault(projected_name, column_of(SOURCE, name))
+            column.set("this", exp.to_identifier(projected_name, quoted=True))
         return self.reading.text(root.this)
 
 
-def _given_item(given: Given) -> Item:
-    columns = list(given.columns)
-    return Item(Source(exp.Placeholder(), given.alias, columns=lambda: columns), {name: name for name in columns})
+def _given_item(source: Given) -> Item:
+    columns = list(source.columns)
+    return Item(Source(exp.Placeholder(), source.alias, columns=lambda: columns), {name: name for name in columns})
 
 
 def _under_with(statement: Merge) -> Merge:
-    """The statement with its WITH in the subqueries of its clauses too."""
+    """Add the statement's WITH to the subqueries of its clauses."""
     with_ = statement.with_
     if with_ is None:
         return statement
@@ -353,7 +373,7 @@ def _under_with(statement: Merge) -> Merge:
 
 
 def _path(value: exp.Expr) -> tuple[str, ...]:
-    """The names of a column, or of a field inside of one; nothing for any other expression."""
+    """Return the names of a column, or of a field of one; empty for another expression."""
     if isinstance(value, exp.Dot):
         around = _path(value.this)
         return (*around, value.expression.name) if around and isinstance(value.expression, exp.Identifier) else ()
@@ -365,8 +385,8 @@ def _takes_all(when: When) -> bool:
 
 
 def _without_nothing(whens: Sequence[When]) -> list[When]:
-    """DO NOTHING as what it keeps the clauses after it from doing."""
-    found: list[When] = []
+    """Replace DO NOTHING by conditions on the clauses behind it, which it excludes rows from."""
+    clauses: list[When] = []
     kept_from: dict[str, list[exp.Expr]] = {}
     closed: set[str] = set()
     for when in whens:
@@ -383,5 +403,5 @@ def _without_nothing(whens: Sequence[When]) -> list[When]:
             continue
         conditions = [*kept_from.get(kind, []), *([when.condition] if when.condition is not None else [])]
         condition = all_of([c.copy() for c in conditions]) if conditions else None
-        found.append(replace(when, condition=condition))
-    return found
+        clauses.append(replace(when, condition=condition))
+    return clauses

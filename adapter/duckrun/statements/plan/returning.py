@@ -1,4 +1,4 @@
-"""RETURNING, as the engine that writes is asked for it."""
+"""RETURNING lists in the SQL of the writing engine."""
 
 from __future__ import annotations
 
@@ -11,11 +11,16 @@ from duckrun.values.rows import Returning
 from duckrun.values.snapshot import TableRef
 
 
-def returning(returned: Returned, ref: TableRef, reading: Reading, asked: Asked) -> Returning:
-    """The list in the engine's SQL. Raises UnsupportedFeature where the write may have been made before, and has no rows to give."""
-    if asked.app is not None:
+def returning(returned: Returned, ref: TableRef, reading: Reading, options: Asked) -> Returning:
+    """Return the RETURNING list in the engine's SQL.
+
+    Raises:
+        UnsupportedFeature: with ``app``: if the write was already made, it has no rows to return.
+    """
+    if options.app is not None:
         raise UnsupportedFeature(
-            f"RETURNING of table {ref}: what app has written once has no rows to give back a second time; read them by a SELECT."
+            f"RETURNING of table {ref}: what app has written once has no rows to give back a second time; read them "
+            "by a SELECT."
         )
     columns, engine = returned.columns, reading.engine.name
     if returned.dialect != engine:

@@ -1,6 +1,6 @@
-"""Statements that change rows, as specs and sources that a session carries out.
+"""Statements that change rows, as specs and sources that a session executes.
 
-Only here is it known what a statement's clauses mean for the core: which columns are keys, what is a fence.
+Only this package knows what clauses mean for the core, such as keys and replaced ranges.
 """
 
 from __future__ import annotations
@@ -45,24 +45,24 @@ from duckrun.values.tables import SORT_BY
 
 @dataclass(frozen=True)
 class Work:
-    """What a session carries out on a table for one statement. ``source`` is a Frame, or the rows that a builder was given."""
+    """The write of one statement. ``source`` is a Frame, or the rows of a builder."""
 
     spec: RowSpec
     source: Any | None = None
     reads: Reads = NOTHING
-    """What the spec's own expressions and the source were computed from."""
+    """The versions that the spec's expressions and the source were computed from."""
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What was asked for beside the statement's text."""
+    """Options beside the statement's text."""
 
     schema_mode: SchemaMode = "fail"
     app: AppTransaction | None = None
 
 
-def create_as(statement: CreateTableAs, ref: TableRef, reading: Reading, asked: Asked) -> Work:
-    """A new table of the rows of a query, or another in the place of one."""
+def create_as(statement: CreateTableAs, ref: TableRef, reading: Reading, options: Asked) -> Work:
+    """Return the creation or replacement of a table with the rows of a query."""
     frame = reading.frame(statement.query)
     mode = {"error": "error", "ignore": "ignore", "replace": "overwrite"}[statement.if_exists]
     properties = dict(statement.table_properties)
@@ -72,17 +72,17 @@ def create_as(statement: CreateTableAs, ref: TableRef, reading: Reading, asked: 
         mode,  # type: ignore[arg-type]
         redefine=mode == "overwrite",
         description=statement.description,
-        app=asked.app,
+        app=options.app,
         dialect=reading.engine.name,
         **{**statement.layout, "table_properties": properties},
     )
     return Work(spec, frame, reading.reads)
 
 
-def insert(statement: Insert, ref: TableRef, reading: Reading, asked: Asked) -> Work:
-    """Rows of a query, cast to the table's columns, appended or in the place of others."""
+def insert(statement: Insert, ref: TableRef, reading: Reading, options: Asked) -> Work:
+    """Return an append or a replacement with a query's rows, cast to the table's columns."""
     snapshot = reading.snapshot(ref)
-    rows, fewer = fitted(statement, snapshot, reading, asked.schema_mode)
+    rows, fewer = fitted(statement, snapshot, reading, options.schema_mode)
     frame = reading.frame(rows)
     mode, predicate = "append", None
     if statement.where is not None:
@@ -92,8 +92,8 @@ def insert(statement: Insert, ref: TableRef, reading: Reading, asked: Asked) -> 
     spec = WriteSpec(
         mode,  # type: ignore[arg-type]
         predicate=predicate,
-        schema_mode="append_new_columns" if fewer and asked.schema_mode == "fail" else asked.schema_mode,
-        app=asked.app,
+        schema_mode="append_new_columns" if fewer and options.schema_mode == "fail" else options.schema_mode,
+        app=options.app,
         dialect=reading.engine.name,
         existing=True,
     )
@@ -107,8 +107,17 @@ def fitted(
     schema_mode: SchemaMode,
     uncast: Collection[str] = (),
 ) -> tuple[exp.Query, bool]:
-    """The query with the table's names and types, and whether some columns of the table are not in it. The columns ``uncast`` (in
-    small letters) keep the types of the rows.
+    """Return the query with the table's column names and types.
+
+    Args:
+        statement: the INSERT.
+        snapshot: the table.
+        reading: the reads of the statement.
+        schema_mode: treatment of columns that the table lacks.
+        uncast: columns, in lower case, that keep the types of the rows.
+
+    Returns:
+        The query, and True if it lacks some columns of the table.
     """
     types = reading.engine.column_types(snapshot)
     spelled = {name.lower(): name for name in types}
@@ -117,7 +126,7 @@ def fitted(
         if _spelled(name, spelled, snapshot) not in snapshot.partition_columns:
             raise InvalidConfig(f"Table {snapshot.ref}: {name} is no partition column; PARTITION names those only.")
     named, computed = statement.columns or types, computed_of(snapshot)
-    if statement.defaults:  # one value, of the first column: the others have theirs too
+    if statement.defaults:  # one value suffices: the other columns get their defaults too
         named = tuple(name for name in types if name.lower() not in computed)[:1]
     listed = [_spelled(name, spelled, snapshot) for name in named]
     if len(set(listed)) < len(listed):
@@ -131,22 +140,24 @@ def fitted(
             given_rows, wanted, _cast_in_values(types, reading), reading.engine.name, defaults, computed
         )
         given_rows = _with_structs_by_name(given_rows, wanted, types, reading, snapshot)
-    # To bind VALUES of constants takes as long as to write them, and says nothing that their text does not.
+    # Binding VALUES of constants takes as long as writing them, and adds nothing to what their
+    # text tells.
     frame = None if is_counted and reading.engine.casts_structs_by_name else reading.frame(given_rows)
-    found = wanted if frame is None else frame.columns
+    columns_of_rows = wanted if frame is None else frame.columns
     new: list[str] = []
     if statement.by_name:
-        given = [spelled.get(name.lower(), name) for name in found]
-        new = [name for name in given if name not in types]
+        filled_columns = [spelled.get(name.lower(), name) for name in columns_of_rows]
+        new = [name for name in filled_columns if name not in types]
     else:
-        given = wanted
-        if len(found) > len(wanted) and named is types and schema_mode != "fail":
-            new = found[len(wanted) :]
-            given = [*wanted, *new]
-        if len(found) != len(given):
+        filled_columns = wanted
+        if len(columns_of_rows) > len(wanted) and named is types and schema_mode != "fail":
+            new = columns_of_rows[len(wanted) :]
+            filled_columns = [*wanted, *new]
+        if len(columns_of_rows) != len(filled_columns):
             raise SchemaMismatch(
-                f"INSERT into table {snapshot.ref} fills {len(given)} columns ({', '.join(given)}), and its query has "
-                f"{len(found)}. Name the columns to fill, or use BY NAME."
+                f"INSERT into table {snapshot.ref} fills {len(filled_columns)} columns "
+                f"({', '.join(filled_columns)}), and its query has "
+                f"{len(columns_of_rows)}. Name the columns to fill, or use BY NAME."
             )
     if new and schema_mode == "fail":
         raise SchemaMismatch(
@@ -154,7 +165,7 @@ def fitted(
             "schema_mode='append_new_columns' would add what is new."
         )
     columns: list[exp.Expr] = []
-    for at, name in enumerate(given):
+    for at, name in enumerate(filled_columns):
         value: exp.Expr = exp.column(name, quoted=True)
         kind = types.get(name)
         grows = schema_mode != "fail" and kind is not None and _holds_struct(kind)  # fields that are new
@@ -167,10 +178,10 @@ def fitted(
             exp.alias_(exp.cast(constant.copy(), types[name], dialect=reading.engine.name), name, quoted=True)
         )
     for name in defaults:
-        if name not in given and name not in fixed:
+        if name not in filled_columns and name not in fixed:
             filled = exp.cast(default_of(name, defaults), types[name], dialect=reading.engine.name)
             columns.append(exp.alias_(filled, name, quoted=True))
-    query = exp.select(*columns).from_(exp.Subquery(this=renamed(given_rows, given), alias=_alias("given")))
+    query = exp.select(*columns).from_(exp.Subquery(this=renamed(given_rows, filled_columns), alias=_alias("given")))
     return query, len(columns) - len(new) < len(types)
 
 
@@ -190,7 +201,10 @@ def _cast(
 
 
 def _cast_in_values(types: Mapping[str, str], reading: Reading) -> dict[str, str]:
-    """The types to which each of several rows of VALUES is cast; UNTYPED where the engine's cast would mix up the fields of structs."""
+    """Return the cast types of multi-row VALUES.
+
+    UNTYPED where the engine's cast would mix up struct fields.
+    """
     by_name = reading.engine.casts_structs_by_name
     return {name: kind if by_name or not _holds_struct(kind) else UNTYPED for name, kind in types.items()}
 
@@ -198,19 +212,22 @@ def _cast_in_values(types: Mapping[str, str], reading: Reading) -> dict[str, str
 def _with_structs_by_name(
     query: exp.Query, columns: Sequence[str], types: Mapping[str, str], reading: Reading, snapshot: Snapshot
 ) -> exp.Query:
-    """VALUES whose structs have the form of the table's, each by the names of its own fields. Any other query as it is."""
+    """Convert the structs in VALUES to the table's form by field names.
+
+    Other queries stay unchanged.
+    """
     values = query.find(exp.Values)
     nested = [at for at, name in enumerate(columns) if _holds_struct(types[name])]
     if reading.engine.casts_structs_by_name or values is None or not nested or written(values) is None:
         return query
     rows = [row.expressions for row in values.expressions if isinstance(row, exp.Tuple)]
     if len(rows) < 2 or len(rows) < len(values.expressions) or any(len(row) != len(columns) for row in rows):
-        return query  # one row is a query of one form
+        return query  # a single row has only one form
     cells = [(row, at) for row in rows for at in nested]
     frame = reading.frame(exp.select(*[exp.alias_(row[at].copy(), columns[at], quoted=True) for row, at in cells]))
     for number, (row, at) in enumerate(cells):
         row[at] = _cast(row[at].copy(), types[columns[at]], frame, number, reading, snapshot)
-    # Spark computes no lambda in VALUES.
+    # Spark does not evaluate lambdas in VALUES, so the rows become a UNION.
     selects = [
         exp.select(*[exp.alias_(value.copy(), name, quoted=True) for value, name in zip(row, columns, strict=True)])
         for row in rows
@@ -225,7 +242,10 @@ def _spelled(name: str, spelled: dict[str, str], snapshot: Snapshot) -> str:
 
 
 def _partition_predicate(statement: Insert, snapshot: Snapshot, reading: Reading) -> str | None:
-    """What INSERT OVERWRITE replaces: the table, the named partitions, or (None) those that the rows lie in."""
+    """Return the predicate of the rows that INSERT OVERWRITE replaces.
+
+    None: the partitions of the new rows.
+    """
     if any(value is None for _, value in statement.partition):
         return None
     equal = [
@@ -238,7 +258,7 @@ def _partition_predicate(statement: Insert, snapshot: Snapshot, reading: Reading
 
 
 def _own_columns(where: exp.Expr, snapshot: Snapshot, reading: Reading) -> str:
-    """A predicate over a table's own columns, unqualified."""
+    """Return a predicate over a table's own columns, unqualified."""
     if has_subquery(where):
         raise UnsupportedFeature(f"Table {snapshot.ref}: REPLACE WHERE takes no subquery; give it values.")
     tree = sides_of(snapshot, snapshot.ref.name, reading).rewritten(where)
@@ -250,24 +270,30 @@ def _own_columns(where: exp.Expr, snapshot: Snapshot, reading: Reading) -> str:
 # -- UPDATE and DELETE
 
 
-def update(statement: Update, ref: TableRef, reading: Reading, asked: Asked) -> Work:
-    """New values for some rows; with FROM, out of the one row of the source that meets the condition."""
+def update(statement: Update, ref: TableRef, reading: Reading, options: Asked) -> Work:
+    """Return new values for some rows.
+
+    With FROM, from the one source row that meets the condition.
+    """
     snapshot = reading.snapshot(ref)
     change = _Change(statement, with_defaults(statement.assigned, snapshot), snapshot, reading)
     texts = dict(zip(change.columns, change.values, strict=True))
-    spec = UpdateSpec(texts, change.predicate, app=asked.app, dialect=reading.engine.name)
+    spec = UpdateSpec(texts, change.predicate, app=options.app, dialect=reading.engine.name)
     return Work(spec, change.source, reading.reads)
 
 
-def delete(statement: Delete, ref: TableRef, reading: Reading, asked: Asked) -> Work:
-    """Rows that go; with USING, those that any row of the source meets the condition with."""
+def delete(statement: Delete, ref: TableRef, reading: Reading, options: Asked) -> Work:
+    """Return a deletion of rows.
+
+    With USING, the rows that match any source row.
+    """
     change = _Change(statement, [], reading.snapshot(ref), reading)
-    spec = DeleteSpec(change.predicate, app=asked.app, dialect=reading.engine.name)
+    spec = DeleteSpec(change.predicate, app=options.app, dialect=reading.engine.name)
     return Work(spec, change.source, reading.reads)
 
 
 class _Change:
-    """The condition and the values of an UPDATE or DELETE, over the aliases target and source, and the source."""
+    """Source, condition and values of an UPDATE or DELETE, over the aliases target and source."""
 
     source: LazyRows | None = None
     predicate: str | None = None
@@ -303,23 +329,24 @@ class _Change:
         sides = self._sides(statement, items)
         inside, between = [], []
         for condition in conjuncts(statement.where):
-            found = sides.rewritten(under(statement.with_, condition))
-            if names_side(found, TARGET) or (has_subquery(condition) and not _closed(condition, self.snapshot)):
-                between.append(found)
+            rewritten = sides.rewritten(under(statement.with_, condition))
+            if names_side(rewritten, TARGET) or (has_subquery(condition) and not _closed(condition, self.snapshot)):
+                between.append(rewritten)
             else:
-                inside.append(condition)  # of the source alone: it has fewer rows before they meet the table
+                inside.append(condition)  # over the source alone: it reduces the rows before the join
         self.values = [_text(value, sides, reading) for value in values]
         if not reading.engine.subqueries_in_changes and (
             any(has_subquery(condition) for condition in between) or any(has_subquery(value) for value in values)
         ):
             raise UnsupportedFeature(
-                f"Table {self.snapshot.ref}: a subquery over both sides is not supported on {reading.engine.name}; put it "
+                f"Table {self.snapshot.ref}: a subquery over both sides is not supported on {reading.engine.name}; "
+                "put it "
                 "into the FROM or USING, or run this with engine: duckdb."
             )
         columns = [
-            exp.alias_(item.column(exp.to_identifier(name, quoted=True)), given, quoted=True)
+            exp.alias_(item.column(exp.to_identifier(name, quoted=True)), name_in_source, quoted=True)
             for item in items
-            for name, given in item.columns.items()
+            for name, name_in_source in item.columns.items()
         ]
         query: Any = exp.select(*columns).from_(statement.sources[0].copy())
         if inside:
@@ -328,7 +355,10 @@ class _Change:
         self.predicate = reading.text(all_of(between))
 
     def _by_whole_rows(self, statement: Update | Delete, values: Sequence[exp.Expr]) -> None:
-        """For an engine that has no subqueries there: a query finds the rows, all of their columns say which they are."""
+        """Find the rows by a query, and match them by all columns.
+
+        This serves an engine without subqueries in changes.
+        """
         reading, snapshot, sides = self.reading, self.snapshot, self._sides(statement)
         table = reading.engine.pinned(snapshot)
         table.set("alias", _alias(TARGET))
@@ -350,12 +380,15 @@ class _Change:
 
 
 def _text(tree: exp.Expr, sides: Sides, reading: Reading) -> str:
-    """An expression over ``target`` and ``source`` as the engine's SQL."""
+    """Return an expression over ``target`` and ``source`` as the engine's SQL."""
     return reading.text(sides.rewritten(tree, dialect=reading.engine.name))
 
 
 def sides_of(snapshot: Snapshot, alias: str, reading: Reading, items: Sequence[Item] = ()) -> Sides:
-    """The table that a statement changes under an alias, or its own name, and the items of its source."""
+    """Return the sides of a change.
+
+    The table under its alias or name, and the items of its source.
+    """
     ref, names = snapshot.ref, snapshot.schema.names
     catalog = ref.catalog or OWN_CATALOGS[0]
     target = Source(
@@ -371,7 +404,7 @@ def sides_of(snapshot: Snapshot, alias: str, reading: Reading, items: Sequence[I
 
 
 def source_items(sources: Sequence[exp.Expr], with_: exp.With | None, reading: Reading) -> list[Item]:
-    """The tables and subqueries of a FROM clause, with their columns; a name that two of them have is told apart."""
+    """Return the tables and subqueries of a FROM clause, with unique names for their columns."""
     items: list[Item] = []
     taken: set[str] = set()
     common = {cte.alias.lower() for cte in with_.expressions} if with_ is not None else set()
@@ -380,43 +413,46 @@ def source_items(sources: Sequence[exp.Expr], with_: exp.With | None, reading: R
         if not name:
             raise InvalidConfig("A subquery in FROM, USING or MERGE needs a name: (…) AS name.")
         source = _source(tree, common, reading)
-        found: list[str] = []
+        column_names: list[str] = []
         if not hidden:
             all_of_it = Item(source, {}).column(exp.Star())
-            found = reading.frame(with_ctes(exp.select(all_of_it).from_(sources[0].copy()), with_)).columns
+            column_names = reading.frame(with_ctes(exp.select(all_of_it).from_(sources[0].copy()), with_)).columns
         columns: dict[str, str] = {}
-        for name in found:
-            given, number = name, 2
-            while given.lower() in taken:
-                given, number = f"{name}_{number}", number + 1
-            taken.add(given.lower())
-            columns[name] = given
+        for name in column_names:
+            unique_name, number = name, 2
+            while unique_name.lower() in taken:
+                unique_name, number = f"{name}_{number}", number + 1
+            taken.add(unique_name.lower())
+            columns[name] = unique_name
         items.append(Item(replace(source, columns=partial(list, columns)), columns))
     return items
 
 
 def _source(tree: exp.Expr, common: Collection[str], reading: Reading) -> Source:
-    """An item of a FROM clause, by the names that find it; ``common`` are the names of common table expressions."""
+    """Return an item of a FROM clause; ``common`` holds the names of common table expressions."""
     if not isinstance(tree, exp.Table):
         return other_source(tree)
     bare = not tree.db
-    # A temporary name, or that of a value, lies in no schema of a lake.
+    # Temporary names and session values belong to no schema of a lake.
     is_other = bare and (tree.name.lower() in common or tree.name in reading.engine.temp_names)
     return other_source(tree) if is_other else reading.names.source(tree)
 
 
 def _flat(sources: Sequence[exp.Expr]) -> list[tuple[exp.Expr, bool]]:
-    """Each item of a FROM clause, and whether its columns are hidden (the right side of a SEMI or ANTI join)."""
-    found: list[tuple[exp.Expr, bool]] = []
+    """Return each item of a FROM clause, and True if its columns are hidden.
+
+    The right side of a SEMI or ANTI join is hidden.
+    """
+    items: list[tuple[exp.Expr, bool]] = []
     for source in sources:
-        found.append((source, False))
+        items.append((source, False))
         for join in source.args.get("joins") or ():
-            found.append((join.this, str(join.kind).upper() in ("SEMI", "ANTI")))
-    return found
+            items.append((join.this, str(join.kind).upper() in ("SEMI", "ANTI")))
+    return items
 
 
 def _closed(condition: exp.Expr, snapshot: Snapshot) -> bool:
-    """True if no bare name in a condition's subqueries could be a column of the table."""
+    """Return True if no bare name in a condition's subqueries may be a column of the table."""
     names = {name.lower() for name in snapshot.schema.names}
     return not any(not column.table and column.name.lower() in names for column in condition.find_all(exp.Column))
 

@@ -1,6 +1,7 @@
-"""The two sides of a statement that changes rows: which column of its expressions is the target's, which the source's.
+"""Target and source of a statement that changes rows: resolution of the columns in its expressions.
 
-Engines know the sides as ``target`` and ``source``; statements name them as they like. sqlglot's trees are rewritten.
+Engines use the aliases ``target`` and ``source``; statements use any. The syntax trees are
+rewritten.
 """
 
 from __future__ import annotations
@@ -25,37 +26,37 @@ class Item:
     """One table or subquery of a source."""
 
     source: Source
-    """The names that find it."""
+    """Names that find the item."""
     columns: dict[str, str]
-    """Its columns with the names that the source gives them."""
+    """Names in the source, by the item's column names."""
 
     @property
     def alias(self) -> str:
         return self.source.name
 
     def column(self, this: exp.Expr) -> exp.Column:
-        """A column of this item alone, in the query of the source."""
+        """Return a column of this item, qualified for the query of the source."""
         parts = {"table": self.alias, "db": self.source.schema, "catalog": self.source.catalog}
         return exp.Column(
             this=this, **{key: exp.to_identifier(name, quoted=True) for key, name in parts.items() if name}
         )
 
     def given(self, name: str) -> str | None:
-        """The source's name of a column, which is named in any case; None for one that is not there."""
-        return {column.lower(): given for column, given in self.columns.items()}.get(name.lower())
+        """Return the source's name of a column, given in any case; None for an unknown column."""
+        return {column.lower(): unique for column, unique in self.columns.items()}.get(name.lower())
 
 
 @dataclass
 class Sides:
-    """The columns that an expression may name."""
+    """The columns that an expression may use."""
 
     table: str
-    """The table's full name, for messages."""
+    """Qualified name of the table, for messages."""
     target: Source
-    """The names that find the table's own columns."""
+    """Names that find the table's own columns."""
     columns: Sequence[str]
     inner: Callable[[exp.Expr], Sight]
-    """The tables of the subqueries in an expression."""
+    """Return the tables of the subqueries in an expression."""
     items: Sequence[Item] = ()
     _of_target: dict[str, str] = field(init=False)
 
@@ -67,16 +68,17 @@ class Sides:
         return self.target.name
 
     def rewritten(self, tree: exp.Expr, visible: str | None = None, dialect: str = "") -> exp.Expr:
-        """The expression over ``target`` and ``source``.
+        """Return the expression over ``target`` and ``source``.
 
         Args:
-            tree: the expression; it stays as it is.
-            visible: limits bare names to one side, where the other has no row.
-            dialect: the one that the result is wanted in as text alone: an expression without a subquery that was read in it is
-                then not copied, and becomes a text.
+            tree: the expression, which stays unchanged.
+            visible: the only side that unqualified names may mean, if the other has no row.
+            dialect: the dialect of the text that the caller needs. An expression in this dialect,
+                without subqueries, is not copied; the result is a text without a tree.
 
         Raises:
-            InvalidConfig: for a column of neither side, or of both, and for a part that is computed from several rows.
+            InvalidConfig: for a column of neither side, or of both, and for a part that is computed
+                from several rows.
         """
         as_text = InText.fits(tree, dialect) and not has_subquery(tree)
         edit: InText | InTree = InText(tree, text_in) if as_text else InTree(tree)
@@ -92,38 +94,43 @@ class Sides:
                     continue  # t.* of a subquery's own table
                 raise InvalidConfig(f"Table {self.table}: * cannot stand in an expression.")
             parts = tuple(parts_of_column(column))
-            if not as_text or parts not in known:  # a text has no subquery, in which a name may mean something else
+            if not as_text or parts not in known:  # without subqueries, a name always means the same
                 known[parts] = self._resolved(column, sight, visible)
-            found = known[parts]
-            if found is None:
+            resolved = known[parts]
+            if resolved is None:
                 continue
             inner = {each.alias_or_name.lower() for level in place.levels for each in level}
-            captured = inner & {node.table for node in found.find_all(exp.Column)}
+            captured = inner & {node.table for node in resolved.find_all(exp.Column)} if inner else None
             if captured:
                 raise InvalidConfig(
                     f"Name the {captured.pop()} of this subquery otherwise; {column.sql()} would mean it."
                 )
-            edit.put(found, column, aliased=False)
+            edit.put(resolved, column, aliased=False)
         for name, aggregate in () if as_text else aggregates_in(edit.root):
             columns = list(aggregate.find_all(exp.Column))
             if columns and all(column.table in (TARGET, SOURCE) for column in columns):
-                self._refuse_over_rows(name)  # of the rows that the statement changes, though it stands in a subquery
+                self._refuse_over_rows(name)  # in a subquery, but over the rows that the statement changes
         return edit.result
 
     def _refuse_over_rows(self, part: str | None) -> None:
         if part is not None:
             raise InvalidConfig(
-                f"Table {self.table}: {part} takes or gives several rows, and a condition or value of a change is computed from one row. Nothing was written. "
+                f"Table {self.table}: {part} takes or gives several rows, and a condition or value of a change is "
+                "computed from one row. Nothing was written. "
                 "Compute it in a subquery: (SELECT … FROM …)."
             )
 
     def assigned(self, name: str) -> str:
-        """The column of the target that is set, as the table spells it; its alias may stand before it. Raises InvalidConfig."""
+        """Return the target column to set, as the table spells it; the name may have the alias.
+
+        Raises:
+            InvalidConfig: for an unknown column.
+        """
         lower = name.lower()
-        found = self._of_target.get(lower) or self._of_target.get(lower.removeprefix(f"{self.alias.lower()}."))
-        if found is None:
+        column = self._of_target.get(lower) or self._of_target.get(lower.removeprefix(f"{self.alias.lower()}."))
+        if column is None:
             raise InvalidConfig(f"Table {self.table} has no column {name!r} to set; it has {', '.join(self.columns)}.")
-        return found
+        return column
 
     def _resolved(self, column: exp.Column, sight: Sight, visible: str | None) -> exp.Expr | None:
         parts = parts_of_column(column)
@@ -137,48 +144,51 @@ class Sides:
                 return self._whole_row(item, visible)
             return _with_fields(self._column(item, parts[length]), parts[length + 1 :])
         if sight.place(column).in_select:
-            return None  # a name of the subquery's own tables, or one that the engine finds outside of it
-        found = self._bare(parts[0], visible)
-        if found is None:
+            return None  # the engine finds the name, in the subquery or outside of it
+        bare_column = self._bare(parts[0], visible)
+        if bare_column is None:
             raise InvalidConfig(f"{'.'.join(parts)} is no column here. {self._known()}")
-        return _with_fields(found, parts[1:])
+        return _with_fields(bare_column, parts[1:])
 
     def _column(self, item: Item | None, name: str) -> exp.Column:
-        """A column of the target, or of an item of the source."""
+        """Return a column of the target, or of an item of the source."""
         if item is None:
             if name.lower() not in self._of_target:
                 raise InvalidConfig(f"Table {self.table} has no column {name}. {self._known()}")
             return column_of(TARGET, self._of_target[name.lower()])
-        given = item.given(name)
-        if given is None:
+        name_in_source = item.given(name)
+        if name_in_source is None:
             raise InvalidConfig(f"{item.alias} has no column {name}. {self._known()}")
-        return column_of(SOURCE, given)
+        return column_of(SOURCE, name_in_source)
 
     def _whole_row(self, item: Item | None, visible: str | None) -> exp.Expr:
-        """All columns of a table as one struct, which its name means where no column has that name."""
+        """Return all columns of a table as a struct.
+
+        The meaning of its name if no column has it.
+        """
         alias = self.alias if item is None else item.alias
         if visible == (SOURCE if item is None else TARGET):
             raise InvalidConfig(f"{alias} has no row here. {self._known()}")
         fields = (
             [(name, column_of(TARGET, name)) for name in self.columns]
             if item is None
-            else [(name, column_of(SOURCE, given)) for name, given in item.columns.items()]
+            else [(name, column_of(SOURCE, name_in_source)) for name, name_in_source in item.columns.items()]
         )
         pairs = [exp.PropertyEQ(this=exp.to_identifier(name, quoted=True), expression=value) for name, value in fields]
         return exp.Struct(expressions=pairs)
 
     def _bare(self, name: str, visible: str | None) -> exp.Column | None:
-        found: list[tuple[str, exp.Column]] = []
+        matches: list[tuple[str, exp.Column]] = []
         if visible != SOURCE and name.lower() in self._of_target:
-            found.append((self.alias, column_of(TARGET, self._of_target[name.lower()])))
+            matches.append((self.alias, column_of(TARGET, self._of_target[name.lower()])))
         for item in self.items if visible != TARGET else ():
-            given = item.given(name)
-            if given is not None:
-                found.append((item.alias, column_of(SOURCE, given)))
-        if len(found) > 1:
-            places = " and ".join(f"{alias}.{name}" for alias, _ in found)
+            name_in_source = item.given(name)
+            if name_in_source is not None:
+                matches.append((item.alias, column_of(SOURCE, name_in_source)))
+        if len(matches) > 1:
+            places = " and ".join(f"{alias}.{name}" for alias, _ in matches)
             raise InvalidConfig(f"The column {name} is ambiguous: it may be {places}. Write one of them.")
-        return found[0][1] if found else None
+        return matches[0][1] if matches else None
 
     def _known(self) -> str:
         known = [f"{self.alias} has {', '.join(self.columns)}"]
@@ -187,7 +197,7 @@ class Sides:
 
 
 def names_side(tree: exp.Expr, side: str) -> bool:
-    """True if a rewritten expression names a column of a side."""
+    """Return True if a rewritten expression uses a column of a side."""
     return any(column.table == side for column in tree.find_all(exp.Column))
 
 
@@ -196,7 +206,7 @@ def has_subquery(tree: exp.Expr | None) -> bool:
 
 
 def conjuncts(tree: exp.Expr | None) -> list[exp.Expr]:
-    """The conditions that AND joins, each with its own part of the text."""
+    """Return the conditions joined by AND, each with its own part of the text."""
     if tree is None:
         return []
     bare = tree.unnest() if isinstance(tree, exp.Paren) else tree
@@ -208,11 +218,14 @@ def conjuncts(tree: exp.Expr | None) -> list[exp.Expr]:
     parts = _and_parts(source)
     if len(parts) < 2 or any(word in _LOOSER for part in parts for word in _outer_words(part)):
         return [tree]
-    return [found for part in parts for found in conjuncts(part.parse())]
+    return [condition for part in parts for condition in conjuncts(part.parse())]
 
 
 def equality(tree: exp.Expr) -> tuple[exp.Expr, exp.Expr] | None:
-    """The two sides of a condition that is an equality and nothing else, each with its own part of the text."""
+    """Return both sides of an equality, each with its own part of the text.
+
+    None for another condition.
+    """
     bare = tree.unnest() if isinstance(tree, exp.Paren) else tree
     if not isinstance(bare, exp.EQ):
         return None
@@ -233,7 +246,7 @@ _BESIDE_EQUAL = (
 
 
 def _source_of(tree: exp.Expr) -> StatementText | None:
-    """The text of a piece that nothing was changed in, without brackets around it."""
+    """Return the text of an unchanged piece, without brackets around it."""
     text, dialect = written(tree), dialect_of(tree)
     if text is None or dialect is None:
         return None
@@ -244,7 +257,7 @@ def _source_of(tree: exp.Expr) -> StatementText | None:
 
 
 def _and_parts(source: StatementText) -> list[StatementText]:
-    """The parts between AND; that of BETWEEN joins nothing."""
+    """Return the parts between ANDs; the AND of BETWEEN is no separator."""
     parts: list[list[Token]] = [[]]
     for part in parted(source, "AND"):
         if "BETWEEN" in _outer_words(source.with_(parts[-1])):
@@ -258,29 +271,29 @@ def _and_parts(source: StatementText) -> list[StatementText]:
 
 
 def _outer_words(source: StatementText) -> list[str]:
-    """The keywords outside of all brackets."""
-    depth, found = 0, []
+    """Return the keywords outside of all brackets."""
+    depth, outer = 0, []
     for token, word in zip(source.tokens, source.words, strict=True):
         if depth == 0:
-            found.append(word)
+            outer.append(word)
         depth += step_of(token)
-    return found
+    return outer
 
 
 def all_of(conditions: Sequence[exp.Expr]) -> exp.Expr:
-    """Conditions joined by AND; of none, true."""
+    """Join conditions by AND; TRUE for none."""
     whole = [c if isinstance(c, exp.Condition) else exp.Paren(this=c.copy()) for c in conditions]
     return exp.and_(*whole) if whole else exp.true()
 
 
 def column_of(side: str, name: str) -> exp.Column:
-    """A column of a side, as a rewritten expression names it."""
+    """Return a column of a side, as a rewritten expression uses it."""
     return exp.column(exp.to_identifier(name, quoted=True), table=exp.to_identifier(side))
 
 
 def _with_fields(column: exp.Column, fields: Sequence[str]) -> exp.Expr:
-    """A column, or a field inside of it."""
-    found: exp.Expr = column
+    """Return a column, or a field of it."""
+    value: exp.Expr = column
     for name in fields:
-        found = exp.Dot(this=found, expression=exp.to_identifier(name, quoted=True))
-    return found
+        value = exp.Dot(this=value, expression=exp.to_identifier(name, quoted=True))
+    return value

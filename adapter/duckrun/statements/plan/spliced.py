@@ -1,4 +1,7 @@
-"""Parts of a statement with words added to their text: the WITH of the statement in its subqueries, a type at each of VALUES."""
+"""Text edits of a statement's parts.
+
+The WITH of the statement in its subqueries, casts in VALUES.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +20,14 @@ from duckrun.statements.plan.defaults import DEFAULT
 
 _BEGIN = ("SELECT", "WITH", "FROM", "VALUES", "TABLE")
 UNTYPED = '"NULL"'
-"""DuckDB's type of a VOID column, which sqlglot does not read."""
+"""DuckDB's type of a VOID column, which sqlglot cannot parse."""
 _Edit = tuple[int, int, str]
-"""What is written from one place of a text to another, in their order."""
+"""Start, end and new words of an edit, in the order of the text."""
 Tree = TypeVar("Tree", exp.Expr, exp.Expr | None)
 
 
 def under(with_: exp.With | None, tree: Tree) -> Tree:
-    """An expression whose subqueries know the common tables of the statement that it is a part of."""
+    """Return an expression whose subqueries see the common table expressions of its statement."""
     if with_ is None or tree is None or tree.find(exp.Query) is None:
         return tree
     head, text, dialect = written(with_), written(tree), dialect_of(tree)
@@ -55,11 +58,21 @@ def with_types(
     defaults: Mapping[str, str],
     computed: Collection[str] = (),
 ) -> tuple[exp.Query, list[str], bool]:
-    """The rows of VALUES, each value cast to the column that it goes into: two rows may differ. Any other query as it is. And the
-    columns that they fill: one of those that the table has ``computed`` (in small letters) is left out where all rows say DEFAULT.
-    And true if each row is known to have a value for each of these columns.
+    """Cast each value of multi-row VALUES to its column's type.
 
-    ``types`` are in the engine's SQL, ``defaults`` what DEFAULT means, where it is not NULL, in Spark's.
+    The types of two rows may differ. Other queries stay unchanged.
+
+    Args:
+        query: the rows.
+        columns: the columns that they fill.
+        types: types of the columns, in the engine's SQL.
+        engine: the name of the engine.
+        defaults: the meaning of DEFAULT in Spark SQL, if it is not NULL.
+        computed: columns that the table computes, in lower case.
+
+    Returns:
+        The query; the columns that it fills, without computed columns that are DEFAULT in all rows;
+        True if each row surely has a value for each of these columns.
     """
     values = query.find(exp.Values)
     text = None if values is None else written(values)
@@ -86,28 +99,31 @@ def with_types(
     for parts in rows:
         cast = []
         for value, column, kind, is_left in zip(parts, columns, kinds, left, strict=True):
-            given = text[value.tokens[0].start : value.tokens[-1].end + 1]
+            cell = text[value.tokens[0].start : value.tokens[-1].end + 1]
             if value.words == (DEFAULT,):
-                given = transpile(defaults.get(column, "NULL"), "spark", dialect)
+                cell = transpile(defaults.get(column, "NULL"), "spark", dialect)
             if is_left and not all(left):
                 continue
-            # An untyped column takes NULL alone, without a cast.
-            cast.append(given if kind is None else f"CAST({given} AS {kind})")
+            # An untyped column accepts only NULL, without a cast.
+            cast.append(cell if kind is None else f"CAST({cell} AS {kind})")
         added.append((parts[0].tokens[0].start, parts[-1].tokens[-1].end + 1, ", ".join(cast)))
     new = query.copy()
-    found = new.find(exp.Values)
-    assert found is not None
-    found.replace(_read(_spliced(text, added), dialect))
+    old_values = new.find(exp.Values)
+    assert old_values is not None
+    old_values.replace(_read(_spliced(text, added), dialect))
     return new, [name for name, is_left in zip(columns, left, strict=True) if not is_left or all(left)], True
 
 
 _LONG = 400
-"""Tokens of VALUES from which on it pays to look whether its rows need no casts of their own."""
+"""Minimum number of tokens at which a check for superfluous casts pays off."""
 _NUMBERS = re.compile(r"U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?|DECIMAL\b.*|DOUBLE|FLOAT|REAL", re.IGNORECASE)
 
 
 def _read_as_types(text: str, types: Sequence[str]) -> bool:
-    """The same as ``_have_types()``, from the text of VALUES alone, which is faster. False for what the tokens are to say."""
+    """Return the same as ``_have_types()`` from the text alone, which is faster.
+
+    False leaves the decision to the tokens.
+    """
     begin = _BEGIN_OF_VALUES.match(text)
     if begin is None:
         return False
@@ -122,11 +138,11 @@ def _read_as_types(text: str, types: Sequence[str]) -> bool:
         cells.append(rf"(?:{constant}|{_NULL})")
         at = first.end()
     row = rf"\(\s*+{_COMMA.join(cells)}\s*+\)"
-    # Pieces of a run: a repetition without a bound would remember each of its rows.
+    # Bounded pieces of a run: an unbounded repetition would remember each of its rows.
     rows = re.compile(rf"{row}(?:{_COMMA}{row}){{0,63}}+")
     at = begin.end() - 1
-    while (found := rows.match(text, at)) is not None:
-        behind = _BEHIND_ROWS.match(text, found.end())
+    while (match := rows.match(text, at)) is not None:
+        behind = _BEHIND_ROWS.match(text, match.end())
         assert behind is not None, "it may be empty"
         if behind.end() == len(text):
             return "," not in behind[0]
@@ -149,8 +165,9 @@ _FIRST_OF_KIND = re.compile(
 
 
 def _have_types(tokens: Sequence[Token], types: Sequence[str]) -> bool:
-    """True for rows of as many constants as there are types, in each column of one kind: cast with their column, or each alone, they
-    become the same values.
+    """Return True if casting whole columns gives the same values as casting each value.
+
+    That holds for rows of constants with one kind of constant per column.
     """
     kinds: list[str] = ["null"] * len(types)
     at = 0
@@ -163,7 +180,7 @@ def _have_types(tokens: Sequence[Token], types: Sequence[str]) -> bool:
             return False
         for column, value in enumerate(values):
             kind, known = _kind_of(value), kinds[column]
-            if kind == known or kind == "null":
+            if kind in (known, "null"):
                 continue
             if known == "null":
                 kinds[column] = kind
@@ -182,7 +199,7 @@ def _have_types(tokens: Sequence[Token], types: Sequence[str]) -> bool:
 
 
 def _end_of_constants(tokens: Sequence[Token], at: int) -> int:
-    """The first token behind a list of constants that begins at one; that one, if none does."""
+    """Return the first token behind a list of constants; ``at`` if no list starts there."""
     start = at
     while at < len(tokens):
         if tokens[at].token_type == TokenType.DASH and at + 1 < len(tokens):
@@ -197,7 +214,7 @@ def _end_of_constants(tokens: Sequence[Token], at: int) -> int:
 
 
 def _kind_of(value: Token) -> str:
-    """The kind of a constant: texts, and numbers that have a common type without a loss, are of one."""
+    """Return the kind of a constant; all numbers of a kind have a common type without loss."""
     if value.token_type == TokenType.NUMBER:
         whole, point, digits = value.text.partition(".")
         if len(value.text) > 15 or not (whole.isdecimal() and (digits.isdecimal() or not point)):
@@ -209,13 +226,18 @@ def _kind_of(value: Token) -> str:
 _KINDS = {TokenType.STRING: "text", TokenType.NULL: "null", TokenType.TRUE: "boolean", TokenType.FALSE: "boolean"}
 
 
-def _left_out(name: str, said: Sequence[tuple[str, ...]], computed: Collection[str]) -> bool:
-    """True for a column that the table is to compute. Raises UnsupportedFeature where some rows say so and others bring a value."""
-    if name.lower() not in computed or (DEFAULT,) not in said:
+def _left_out(name: str, words_of_rows: Sequence[tuple[str, ...]], computed: Collection[str]) -> bool:
+    """Return True for a column that the table computes.
+
+    Raises:
+        UnsupportedFeature: if only some rows say DEFAULT for it.
+    """
+    if name.lower() not in computed or (DEFAULT,) not in words_of_rows:
         return False
-    if set(said) != {(DEFAULT,)}:
+    if set(words_of_rows) != {(DEFAULT,)}:
         raise UnsupportedFeature(
-            f"INSERT: {name} is computed by its table, and some rows say DEFAULT for it where others bring a value. Insert them by two "
+            f"INSERT: {name} is computed by its table, and some rows say DEFAULT for it where others bring a value. "
+            "Insert them by two "
             "statements."
         )
     return True

@@ -1,4 +1,4 @@
-"""INSERT … ON CONFLICT as a merge by the keys that it names."""
+"""INSERT … ON CONFLICT as a merge by its keys."""
 
 from __future__ import annotations
 
@@ -15,13 +15,16 @@ from duckrun.values.snapshot import Snapshot, TableRef
 _EXCLUDED = "excluded"
 
 
-def insert(statement: Insert, ref: TableRef, reading: Reading, asked: Asked) -> Work:
-    """An append, or the merge that ON CONFLICT asks for. Rows with a NULL in their keys conflict with none."""
+def insert(statement: Insert, ref: TableRef, reading: Reading, options: Asked) -> Work:
+    """Return an append, or the merge for ON CONFLICT.
+
+    Rows with a NULL in a key conflict with no row.
+    """
     if statement.conflict is None:
-        return rows.insert(statement, ref, reading, asked)
+        return rows.insert(statement, ref, reading, options)
     snapshot = reading.snapshot(ref)
     keys = _keys(statement.conflict, snapshot)
-    query, _ = rows.fitted(statement, snapshot, reading, asked.schema_mode, _seen(statement))
+    query, _ = rows.fitted(statement, snapshot, reading, options.schema_mode, _seen(statement))
     whole = _whole(query, snapshot, reading)
     whens = [When("not_matched_insert")]
     if statement.conflict.assigned is None:
@@ -31,13 +34,14 @@ def insert(statement: Insert, ref: TableRef, reading: Reading, asked: Asked) -> 
         whens.insert(0, When("matched_update", where, assigned, bare="target"))
     source = exp.Subquery(this=whole, alias=exp.TableAlias(this=exp.to_identifier(_EXCLUDED)))
     by_keys = Merge(statement.target, statement.conflict.alias, source, None, keys, tuple(whens))
-    return merge.merge(by_keys, ref, reading, asked)
+    return merge.merge(by_keys, ref, reading, options)
 
 
 def _seen(statement: Insert) -> set[str]:
-    """The columns of ``excluded`` that expressions name, in small letters. They see the query's own values, as in a MERGE.
+    """Return the columns of ``excluded`` that expressions use, in lower case.
 
-    VALUES have the types of the table's columns, as in DuckDB.
+    They see the query's own values, as in a MERGE. VALUES have the types of the table's columns, as
+    in DuckDB.
     """
     conflict = statement.conflict
     if conflict is None or statement.is_values:
@@ -61,7 +65,7 @@ def _keys(conflict: OnConflict, snapshot: Snapshot) -> tuple[str, ...]:
 
 
 def _whole(query: exp.Query, snapshot: Snapshot, reading: Reading) -> exp.Query:
-    """The rows with all columns of the table: those that are not filled are NULL."""
+    """Return the rows with all columns of the table; missing columns are NULL."""
     types = reading.engine.column_types(snapshot)
     present = {name.lower() for name in query.named_selects}
     missing = [
@@ -73,7 +77,7 @@ def _whole(query: exp.Query, snapshot: Snapshot, reading: Reading) -> exp.Query:
 
 
 def _first_of_each(query: exp.Query, keys: tuple[str, ...], reading: Reading) -> exp.Query:
-    """The first row of each key, and all with a NULL in theirs."""
+    """Return the first row of each key, and all rows with a NULL in a key."""
     names = query.named_selects
     place, number = (fresh_name(f"__duckrun_{what}", names) for what in ("place", "number"))
     order: exp.Expr = exp.Anonymous(this="monotonically_increasing_id")

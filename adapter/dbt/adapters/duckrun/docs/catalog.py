@@ -1,4 +1,4 @@
-"""What `dbt docs generate` shows of a lake: columns, comments, rows and bytes, from the logs of its tables."""
+"""The catalog of `dbt docs generate`: columns, comments, rows and bytes, from the tables' logs."""
 
 from __future__ import annotations
 
@@ -31,9 +31,10 @@ COLUMNS = (*_TABLE, *_COLUMN, *(f"stats:{key}:{part}" for key in _STATISTICS for
 
 
 def catalog_of(env: LakeEnvironment, views: ViewCatalog, names: Iterable[tuple[str, str]]) -> agate.Table:
-    """The catalog rows of some (schema, name) of one lake: one a column. Names that the lake lacks are left out.
+    """Return the catalog rows of some (schema, name) of one lake, one row per column.
 
-    Twins (names that differ in letter case only) are left out too: dbt's catalog ignores letter case.
+    Names that the lake lacks are left out. So are twins (names that differ in letter case only),
+    because dbt's catalog ignores letter case.
     """
     from dbt_common.clients.agate_helper import table_from_rows
 
@@ -49,7 +50,7 @@ def catalog_of(env: LakeEnvironment, views: ViewCatalog, names: Iterable[tuple[s
 
 
 def catalog_entry(env: LakeEnvironment, views: ViewCatalog, schema: str, name: str) -> CatalogTable | None:
-    """What the catalog says of one table or view; None where the lake does not hold it."""
+    """Return the catalog entry of one table or view; None if the lake does not have it."""
     from dbt.task.docs.generate import Catalog
 
     rows = catalog_of(env, views, [(schema, name)]).rows

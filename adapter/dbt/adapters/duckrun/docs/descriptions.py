@@ -1,4 +1,4 @@
-"""persist_docs: the descriptions of a model in the comments of its Delta table."""
+"""persist_docs: the descriptions of a model as comments of its table."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from duckrun.values.snapshot import Snapshot, TableRef
 
 
 def describe(env: LakeEnvironment, ref: TableRef, description: str | None, documented: Mapping[str, Any]) -> None:
-    """Bring the descriptions in a Delta table up to date, by one metadata commit, and only if they differ."""
+    """Update the descriptions in a table by one metadata commit, only if they differ."""
     lake = env.lakes.of(ref)
     if isinstance(lake.definition(ref), ViewDefinition) or not lake.exists(ref):
         return

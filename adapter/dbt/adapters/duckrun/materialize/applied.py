@@ -1,4 +1,7 @@
-"""An incremental model by the strategies scd1 and scd2: its rows are changes, which are applied to its table by key."""
+"""Strategies scd1 and scd2: a model's rows are changes, applied to its table by key.
+
+Both are strategies of incremental models.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +30,11 @@ from duckrun.values.snapshot import Snapshot
 
 
 def applied_by_type(config: ModelConfig, source: Sequence[str]) -> ApplySpec | None:
-    """How the rows of a model are applied that follows a table by key: its rows say by ``_change_type`` what becomes of them, and its config
-    says nothing else. None for another model.
+    """Return how to apply the rows of a model that follows a table's changes by key.
+
+    Returns None for another model.
+
+    The model's rows have a ``_change_type``, and its config sets nothing but the key.
     """
     plain = config.merge == parse_merge(config.node, {}) and not config.predicates
     by_key = plain and bool(config.unique_key) and config.strategy in ("merge", "delete+insert")
@@ -48,9 +54,22 @@ def plan_applied(
     named: str,
     fenced: bool = True,
 ) -> tuple[Write, Sequence[Check]]:
-    """The write of the staged changes, and what to ask of them before. ``named`` is the SQL by which the table is read.
+    """Return the write of the staged changes, and the checks to run before it.
 
-    Raises InvalidConfig and SchemaMismatch, which name the model, before anything is written.
+    Args:
+        config: The model's config.
+        apply: How changes are applied.
+        strategy: The strategy of this write.
+        table: The name of the table, for errors.
+        staging: The staged relation.
+        source: The columns of the staged rows.
+        target: The table; None if it does not exist.
+        named: The SQL name of the table.
+        fenced: The engine can fence a write to this store.
+
+    Raises:
+        InvalidConfig: The config does not fit the table. Raised before anything is written.
+        SchemaMismatch: The columns do not fit the table.
     """
     rows = quote_identifier(staging)
     if config.constraints:
@@ -64,14 +83,14 @@ def plan_applied(
             return Write(whole, applying.states(rows)), applying.checks(rows)
         refuse_other_partitions(config, table, target)
         ends = [] if apply.scd == 1 else [VALID_FROM, VALID_TO]
-        given = [*(name for name in applying.stored if name not in ends), *ends]
-        columns, schema_mode = columns_to_write(config, table, given, target.schema.names)
-        kept = tuple(name for name in columns if name not in ends)
-        layout = {**config.layout, "table_properties": {}}  # those are of a table that is made
-        apply = replace(apply, columns=kept, schema_mode=schema_mode, **layout, **config.writing)
+        names = [*(name for name in applying.stored if name not in ends), *ends]
+        columns, schema_mode = columns_to_write(config, table, names, target.schema.names)
+        stored = tuple(name for name in columns if name not in ends)
+        layout = {**config.layout, "table_properties": {}}  # properties are set only on a new table
+        apply = replace(apply, columns=stored, schema_mode=schema_mode, **layout, **config.writing)
         applying = Applying(table, apply, source, target.schema)
         return Write(applying.merge(), applying.source(rows, named)), applying.checks(rows)
     except (InvalidConfig, SchemaMismatch) as error:
         if str(error).startswith(config.node):
             raise
-        raise type(error)(f"{config.node}: {error}") from error
+        raise error.with_message(f"{config.node}: {error}") from error

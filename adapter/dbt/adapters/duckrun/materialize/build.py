@@ -1,4 +1,4 @@
-"""One node's way to the lake: its SQL or staged rows become its table, or its SQL a persisted view, by one commit."""
+"""One node's write: its SQL or staged rows become its table, or a persisted view, by one commit."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _STAGING_SUFFIX = "__duckrun_staging"
 
 
 class Build:
-    """One node's write: its rows are staged on its engine, and the write's own query takes them from there."""
+    """One node's write: its rows are staged on its engine, where the write's query reads them."""
 
     def __init__(self, env: LakeEnvironment, stage: Stage, ref: TableRef, config: ModelConfig) -> None:
         self.env = env
@@ -58,23 +58,30 @@ class Build:
             self.ref = self.lake.at(normalise_root(self.config.location), schema=ref.schema, name=ref.name)
 
     def run_header(self) -> None:
-        """Run the model's ``sql_header``, which its SQL needs before it."""
+        """Run the model's ``sql_header``, before its SQL."""
         if self.config.sql_header:
             self.stage.header(self.config.sql_header)
 
     # -- tables
 
     def table(self, strategy: str | SnapshotColumns, sql: str) -> DuckrunResponse:
-        """Write the rows of a SELECT as a strategy says (a snapshot's columns: as that snapshot).
+        """Write the rows of a SELECT by a strategy, or as a snapshot.
 
-        Where others change the table while it is computed from itself, it is computed again. Raises SourceOutdated where
-        its SQL cannot say all: a hook, a macro's query or Python of the node read the table before.
+        If others change the table while it is computed from itself, it is computed again.
+
+        Args:
+            strategy: The strategy of this write; the columns of a snapshot.
+            sql: The SELECT.
+
+        Raises:
+            SourceOutdated: The table changed, and its SQL alone cannot repeat the computation: a
+                hook, a macro's query or Python code of the node read the table before.
         """
         staging, engine, work = f"{self.ref.name}{_STAGING_SUFFIX}", self.stage.engine, self.config.node
         if self.config.batch is not None:
-            work = f"{work}/{self.config.batch.start}"  # batches run at once: each is a piece of work of its own
+            work = f"{work}/{self.config.batch.start}"  # batches run concurrently, so each is a work of its own
         if strategy == CREATE and self.env.is_made_by_older() and self.env.changes.of(self.config.node):
-            strategy = OVERWRITE  # the cursor says what it takes the place of
+            strategy = OVERWRITE  # the cursor names the commits that it replaces
         step = self._begun(strategy)
         if step is not None and step.idle:
             snapshot = self._target()
@@ -92,8 +99,9 @@ class Build:
                     write = self._plan(strategy, staging, applies=step is not None)
                     reads = self.stage.reads(sql)
                     if write.widen is not None:
-                        # An id of its own: the retry of a run that was killed after this commit finds the columns there,
-                        # makes only the second one, and must not take this for it.
+                        # This commit has its own id. The retry of a run that was killed after it
+                        # finds the new columns and makes only the second commit; it must not take
+                        # this one for that.
                         none = self.stage.source(write.widen_select)
                         engine.execute(write.widen, none, self._transaction(f"{work}/columns"))
                     transaction = self._transaction(work)
@@ -120,17 +128,20 @@ class Build:
         return DuckrunResponse.of_commit(commit, reads)
 
     def _begun(self, strategy: str | SnapshotColumns) -> Step | None:
-        """The offsets of a model that reads changes, noted, and their rows under the names that its SQL has; None for another model."""
-        asked = self.env.changes.of(self.config.node)
-        if not asked:
+        """Record the offsets of a model that reads changes, and show their rows.
+
+        None for another model.
+        """
+        requests = self.env.changes.of(self.config.node)
+        if not requests:
             return None
         step = self.env.changes.begin(self.config.node, self.ref, full_refresh=strategy == OVERWRITE)
-        for each in asked:
+        for each in requests:
             self.stage.show_changes(each, step)
         return step
 
     def _moved(self, step: Step) -> Commit:
-        """The commit of a step that has read on, and had nothing to write."""
+        """Return the commit of a step that has read further and has nothing to write."""
         transaction = self.env.transaction(self.ref, f"{self.config.node}/cursor")
         transaction.app = step.app
         if self.stage.engine.name != "spark" and step.app.instead is None:
@@ -141,7 +152,7 @@ class Build:
         return done
 
     def _turn_feed(self, work: str) -> None:
-        """Turn the change feed of a table that is there on or off, before the write that it is to tell of."""
+        """Turn the change feed of an existing table on or off, before the write that it records."""
         if self.config.change_data_feed is None or not self.lake.exists(self.ref):
             return
         turned = feed_turned(self._target(), self.config.change_data_feed)
@@ -149,7 +160,7 @@ class Build:
             self.stage.engine.execute(turned, None, self.env.transaction(self.ref, f"{work}/feed", rows=False))
 
     def _staged(self, staging: str, sql: str, *, as_view: bool = False) -> AbstractContextManager[None]:
-        """A context in which a name stands for the rows of the node's SELECT."""
+        """Return a context that gives the rows of the node's SELECT a name."""
         if not sql.strip():
             raise InvalidConfig(
                 f"{self.config.node}: the model returns no columns (its SQL is empty); {self.ref} was not written."
@@ -158,7 +169,10 @@ class Build:
         return self.stage.holding(staging, sql, as_view=as_view, naive_as_utc=naive == "utc" and not as_view)
 
     def _plan(self, strategy: str | SnapshotColumns, staging: str, *, applies: bool = False) -> Write:
-        """The write of the staged rows; with ``applies`` they say by ``_change_type`` what becomes of them."""
+        """Return the write of the staged rows.
+
+        With ``applies``, the rows are changes by ``_change_type``.
+        """
         source = [name for name, _ in self.stage.columns(staging)]
         if isinstance(strategy, SnapshotColumns):
             target = self._target()
@@ -196,25 +210,29 @@ class Build:
         return write
 
     def _target(self) -> Snapshot:
-        """The table at the version that this run reads: what the node's SQL saw as ``{{ this }}``."""
+        """Return the table at the version that this run reads: the node's ``{{ this }}``."""
         return self.env.pins.snapshot(self.ref)
 
     def _constraints(self, source: list[str]) -> TableConstraints:
-        """What the table will hold every writer to; nothing where its features are such that only Spark writes its log."""
-        form = self.lake.format
-        if form.transacts:  # which knows no CHECK: those hold this model's writes, as keys do
+        """Return the constraints that the table imposes on every writer.
+
+        Empty if only Spark can write the log of a table with its features.
+        """
+        logs = self.lake.format.logs
+        if logs is None:  # it has no CHECK: only this model's writes are checked, as for keys
             return TableConstraints(kept_in_table(self.config.node, self.config.constraints, source).not_null)
-        special = form.special_properties(self.config.table_properties)
-        if self.config.constraints and (special or (self.lake.exists(self.ref) and form.only_spark(self._target()))):
+        special = logs.special_properties(self.config.table_properties)
+        if self.config.constraints and (special or (self.lake.exists(self.ref) and logs.only_spark(self._target()))):
             logger.debug(f"{self.config.node}: the contract's constraints are held by this model's writes alone.")
             return TableConstraints()
         return kept_in_table(self.config.node, self.config.constraints, source)
 
     def _refuse_to_repeat(self, error: SourceOutdated, before: Read | None) -> None:
-        """Raise the error where the model's SQL, run again, would not give the rows of the newest version."""
+        """Raise the error if the model's SQL, run again, would not give the newest rows."""
         if before is not None:
             raise SourceOutdated(
-                f"{self.config.node}: {error} It is not computed again here, since a hook, a query of a macro or Python code of "
+                f"{self.config.node}: {error} It is not computed again here, since a hook, "
+                "a query of a macro or Python code of "
                 "the node has read the table before."
             ) from error
         assert error.version is not None, "Transaction says which version was read"
@@ -226,17 +244,15 @@ class Build:
             raise error
 
     def _transaction(self, work: str) -> Transaction:
-        """The frame of one commit of this build: the same where it is computed again."""
+        """Return the transaction of one commit of this build, the same for each computation."""
         if work not in self._transactions:
             self._transactions[work] = self.env.transaction(self.ref, work)
         return self._transactions[work]
 
     def _refuse_doubled_keys(self, strategy: str, staging: str, source: list[str], target: Snapshot | None) -> None:
-        """Raise SchemaMismatch where the table would hold a key twice that the model's contract calls unique.
-
-        Delta has no such constraint: the rows that stay and the new ones are looked at before the write, at the version
-        that this run reads.
-        """
+        """Raise SchemaMismatch if a unique key of the contract would have duplicates."""
+        # Delta has no such constraint. A query before the write counts the rows that stay and the
+        # new ones, at the version that this run reads.
         for key in self.config.constraints.unique:
             columns = [match(name, source) or name for name in key]
             names = ", ".join(quote_identifier(c) for c in columns)
@@ -247,17 +263,22 @@ class Build:
                 table = quote_identifier(database, self.ref.schema, self.ref.name)
                 rows += f" union all select {names} from {table} as target where {stay}"
             present = " and ".join(f"{quote_identifier(c)} is not null" for c in columns)
-            found = self.stage.rows(
-                f"select {names}, count(*) as n from ({rows}) where {present} group by all having n > 1 order by all limit 3"
+            duplicates = self.stage.rows(
+                f"select {names}, count(*) as n from ({rows}) where {present} "
+                "group by all having n > 1 order by all limit 3"
             )
-            if found:
+            if duplicates:
                 raise SchemaMismatch(
-                    f"{self.config.node}: table {self.ref}: UNIQUE constraint failed on {', '.join(columns)}: {repeated_keys(columns, found)}. "
+                    f"{self.config.node}: table {self.ref}: UNIQUE constraint failed on {', '.join(columns)}: "
+                    f"{repeated_keys(columns, duplicates)}. "
                     "The table is as it was."
                 )
 
     def _define(self) -> None:
-        """After the commit: the name means this table. A view of that name goes, a location of its own is noted."""
+        """Let the name mean this table after the commit.
+
+        A view's definition is dropped, and a location is recorded.
+        """
         current = self.lake.definition(self.ref)
         if self.config.location:
             wanted = LocationDefinition(self.ref.location)
@@ -269,12 +290,13 @@ class Build:
     # -- views
 
     def view(self, sql: str) -> DuckrunResponse:
-        """Persist a view in the lake, so that every process and engine sees it; a table of its name goes."""
+        """Persist a view in the lake for every process and engine, in place of a table."""
         env, config, lake, ref = self.env, self.config, self.lake, self.named
         lake.ensure_writable(ref)
         if self.stage.dialect == "duckdb" and lists_tables(sql):
             raise UnsupportedFeature(
-                f"{config.node}: a view that lists what there is would list DuckDB's memory wherever it is read; materialize it as a table."
+                f"{config.node}: a view that lists what there is would list DuckDB's memory wherever it is read; "
+                "materialize it as a table."
             )
         staging = f"{ref.name}{_STAGING_SUFFIX}"
         with self._staged(staging, sql, as_view=True):
@@ -282,7 +304,7 @@ class Build:
             reads = self.stage.reads(sql)
         views = env.views_of(ref)
         text = with_absolute_paths(sql.strip(), self.stage.dialect)
-        if lake.format.transacts:
+        if lake.has_catalog:
             text = in_its_lake(text, f"{config.node}: view {ref}", views.database)
         definition = ViewDefinition(
             sql=text,

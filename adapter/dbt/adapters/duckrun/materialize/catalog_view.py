@@ -1,4 +1,4 @@
-"""The SQL of a view that lies in a catalog, as every other reader of that catalog has to understand it."""
+"""The SQL of a view in a catalog, in names that every reader of the catalog understands."""
 
 from __future__ import annotations
 
@@ -10,8 +10,17 @@ from duckrun.sql.names import parse_query, replace_tables
 
 
 def in_its_lake(sql: str, what: str, database: str) -> str:
-    """A view's SQL with the names of its own lake's tables, which dbt writes with their ``database``, as ``schema.name``: the name of the
-    database is that of this run alone. Raises UnsupportedFeature, which says ``what`` it is, for a table of another database.
+    """Return a view's SQL with its own lake's tables as ``schema.name``.
+
+    dbt writes their database too, but only this run knows that name.
+
+    Args:
+        sql: The view's SQL.
+        what: The subject of the error text.
+        database: The name of the lake's database in this run.
+
+    Raises:
+        UnsupportedFeature: The view reads a table of another database.
     """
 
     def here(table: exp.Table) -> exp.Expr | None:
@@ -19,7 +28,8 @@ def in_its_lake(sql: str, what: str, database: str) -> str:
             return None
         if table.catalog.lower() != database.lower():
             raise UnsupportedFeature(
-                f"{what} reads {table.catalog}.{table.db}.{table.name}, and a view of a DuckLake's catalog reads tables of its own lake alone, as "
+                f"{what} reads {table.catalog}.{table.db}.{table.name}, "
+                "and a view of a DuckLake's catalog reads tables of its own lake alone, as "
                 "other readers know no other by that name. Materialize it as a table. Nothing was written."
             )
         return exp.table_(table.name, db=table.db, quoted=True)

@@ -1,7 +1,7 @@
-"""``changes()`` in a model: what changed in a table since the model's own last commit, under a name that its SQL reads.
+"""``changes()`` in a model: a table's changes since the model's own last commit, as a name in SQL.
 
-A name is given when the SQL is compiled, with the rows of the range as it is then; the offsets are noted when the model is built,
-so that `dbt compile` and `dbt docs` leave nothing behind.
+The name is created when the SQL is compiled, with the rows of the range at that time. The offsets
+are recorded when the model is built, so `dbt compile` and `dbt docs` leave nothing behind.
 """
 
 from __future__ import annotations
@@ -29,28 +29,32 @@ logger = AdapterLogger("Duckrun")
 
 
 def consumer_of(node: str) -> str:
-    """The name of a model as a consumer: the application id of its commits."""
+    """Return the name of a model as a consumer: the application id of its commits."""
     return f"dbt:{node}"
 
 
 class ChangesOf:
-    """The arguments of ``changes()``, and the model's config ``changes``, which stands for those that are not given."""
+    """The arguments of ``changes()``.
+
+    The model's config ``changes`` supplies those that are left out.
+    """
 
     @staticmethod
     def parse(node: str, config: Mapping[str, Any], kind: Any, key: Any, columns: Any, predicate: Any) -> ChangeSpec:
-        """A change query without its range. Raises InvalidConfig, naming the node."""
+        """Parse a change query without its range. Raises InvalidConfig, naming the node."""
         if config.get("materialized") != "incremental":
             raise InvalidConfig(
-                f"{node}: changes() is what changed since the model's own last commit: it goes with materialized: incremental."
+                f"{node}: changes() is what changed since the model's own last commit: "
+                "it goes with materialized: incremental."
             )
         if config.get("incremental_strategy") == "microbatch":
             raise InvalidConfig(f"{node}: a microbatch model reads slices of time; leave out changes().")
-        said = config.get("changes") or {}
-        given = {"kind": said} if isinstance(said, str) else dict(said) if isinstance(said, Mapping) else None
-        if given is None or given.keys() - {"kind", "key"}:
-            raise InvalidConfig(f"{node}: changes is {said!r}; it takes a kind, or a mapping with kind and key.")
-        chosen = one_of(node, "changes", kind or given.get("kind"), KINDS[:4])
-        keys = names(node, "key", key if key is not None else given.get("key"))
+        value = config.get("changes") or {}
+        defaults = {"kind": value} if isinstance(value, str) else dict(value) if isinstance(value, Mapping) else None
+        if defaults is None or defaults.keys() - {"kind", "key"}:
+            raise InvalidConfig(f"{node}: changes is {value!r}; it takes a kind, or a mapping with kind and key.")
+        chosen = one_of(node, "changes", kind or defaults.get("kind"), KINDS[:4])
+        keys = names(node, "key", key if key is not None else defaults.get("key"))
         only = None if columns is None else names(node, "columns", columns)
         return ChangeSpec(cast(ChangeKind, chosen), key=keys, columns=only, predicate=predicate)
 
@@ -65,7 +69,7 @@ class Asked:
 
 
 class NodeChanges:
-    """What the models of an invocation ask for, by their names. Safe across threads."""
+    """The ``changes()`` of an invocation's models, by model. Safe across threads."""
 
     def __init__(self, env: LakeEnvironment) -> None:
         self._env = env
@@ -73,49 +77,54 @@ class NodeChanges:
         self._asked: dict[str, list[Asked]] = {}
 
     def of(self, node: str) -> Sequence[Asked]:
-        """What a model asks for."""
+        """Return the ``changes()`` of a model."""
         with self._lock:
             return tuple(self._asked.get(node, ()))
 
     def ask(self, node: str, output: TableRef, ref: TableRef, spec: ChangeSpec) -> Asked:
-        """A name for the changes of a table, the same for the same question."""
+        """Return a name for the changes of a table, the same for an equal query."""
         with self._lock:
             known = self._asked.setdefault(node, [])
-            found = next((each for each in known if (each.ref, each.spec) == (ref, spec)), None)
-            if found is None:
-                found = Asked(ref, spec, f"_duckrun_changes_{output.schema}_{output.name}_{len(known)}")
-                known.append(found)
-        return found
+            request = next((each for each in known if (each.ref, each.spec) == (ref, spec)), None)
+            if request is None:
+                request = Asked(ref, spec, f"_duckrun_changes_{output.schema}_{output.name}_{len(known)}")
+                known.append(request)
+        return request
 
     def begin(self, node: str, output: TableRef, *, full_refresh: bool, note: bool = True) -> Step:
-        """What the next commit of a model is to make of the tables whose changes it asks for."""
+        """Return the step that the next commit of a model makes over its upstream tables."""
         lake = self._env.lakes.of(output)
         upstreams = {}
         for each in self.of(node):
             snapshot = self._env.pins.snapshot(each.ref)
-            own = self._env.lakes.of(each.ref)
-            upstreams[str(each.ref)] = Upstream(own.format, snapshot, None if own.read_only else own.storage)
+            upstream_lake = self._env.lakes.of(each.ref)
+            upstreams[str(each.ref)] = Upstream(
+                upstream_lake.format, snapshot, None if upstream_lake.read_only else upstream_lake.storage
+            )
         cursor, work = Cursor(lake.format, lake.storage, output, consumer_of(node)), self._env.work(node)
         base, rerun = base_of_rerun(lake, cursor, work)
         if rerun and note:
             logger.info(f"{node}: {rerun}")
         return cursor.begin(upstreams, full_refresh=full_refresh, note=note, work=work, base=base)
 
-    def show(self, asked: Asked, step: Step, engine: Engine, spark: Any = None) -> None:
-        """Let the name of a question stand for the rows of a step's range; ``spark`` is the session of a node on Spark."""
-        found = step.ranges[str(asked.ref)]
+    def show(self, request: Asked, step: Step, engine: Engine, spark: Any = None) -> None:
+        """Let the name of a request stand for the rows of a step's range.
+
+        ``spark`` is the session of a node on Spark.
+        """
+        versions = step.ranges[str(request.ref)]
         spec = replace(
-            asked.spec, from_version=found.from_version, to_version=found.to_version, table_id=found.table_id
+            request.spec, from_version=versions.from_version, to_version=versions.to_version, table_id=versions.table_id
         )
         with asking_for_a_refresh():
-            rows = Changes(self._env.lakes.of(asked.ref).format, asked.ref, spec).rows(engine)
+            rows = Changes(self._env.lakes.of(request.ref).format, request.ref, spec).rows(engine)
         if spark is not None:
-            spark.register(asked.name, rows)
+            spark.register(request.name, rows)
         else:
             source: Any = rows.source  # of DuckDB
-            view = f"CREATE OR REPLACE VIEW {self.spelled(asked)} AS {source.as_source().text}"
+            view = f"CREATE OR REPLACE VIEW {self.spelled(request)} AS {source.as_source().text}"
             self._env.engine.connection.cursor().execute(view)
 
-    def spelled(self, asked: Asked) -> str:
-        """The name as DuckDB's SQL has it."""
-        return quote_identifier(self._env.creds.database, "main", asked.name)
+    def spelled(self, request: Asked) -> str:
+        """Return the name in DuckDB's SQL."""
+        return quote_identifier(self._env.creds.database, "main", request.name)

@@ -1,4 +1,4 @@
-"""dbt-duckdb's `external` materialization: rows in a file of another format, and a view over it kept in the lake."""
+"""dbt-duckdb's `external` materialization: a file of another format, with a persisted view."""
 
 from __future__ import annotations
 
@@ -25,10 +25,11 @@ _READ_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
 
 @dataclass(frozen=True)
 class ExternalFile:
-    """Where an external model goes, and how it is read back. ``written`` is the text of COPY's options."""
+    """The file of an external model, and how it is read back."""
 
     location: str
     written: str
+    """Text of COPY's options."""
     read_location: str
     format: str
     read_options: Mapping[str, Any]
@@ -39,11 +40,12 @@ class ExternalFile:
     ) -> ExternalFile:
         node, config = str(model.get("unique_id", "model")), model.get("config") or {}
         format_ = config.get("format")
-        found = one_of(node, "format", format_, FORMATS) if format_ else str(options.get("format", "")).lower()
-        format_ = found if found in FORMATS else "parquet"
+        name = one_of(node, "format", format_, FORMATS) if format_ else str(options.get("format", "")).lower()
+        format_ = name if name in FORMATS else "parquet"
         read = dict(mapping(node, f"{format_}_read_options", config.get(f"{format_}_read_options")))
         read = read or dict(_READ_DEFAULTS[format_])
-        # DuckDB knows a compression by a lower-case extension only, so what was written with is said to the reader.
+        # DuckDB detects a compression by a lower-case extension only, so the reader gets it as an
+        # option.
         if options.get("compression") and format_ != "parquet":
             read.setdefault("compression", options["compression"])
         return cls(_absolute(location), written, _absolute(read_location), format_, read)
@@ -58,8 +60,8 @@ def build_external(build: Build, staging: str, file: ExternalFile) -> DuckrunRes
     row = cursor.execute(f"select count(*) from {staging}").fetchone()
     where = ""
     if not row or not row[0]:
-        # As in dbt-duckdb: a file with no rows does not say its columns in every format, so one of NULLs stands in it,
-        # and the view leaves it out.
+        # As in dbt-duckdb: in some formats, a file without rows has no columns. So it gets a row of
+        # NULLs, which the view leaves out.
         stage.execute(f"insert into {staging} values ({', '.join('NULL' for _ in columns)})")
         where = " where " + " and ".join(f"{quote_identifier(c)} is not null" for c in columns)
     stage.execute(f"copy {staging} to {quote_literal(file.location)} ({file.written})")
@@ -73,5 +75,5 @@ def build_external(build: Build, staging: str, file: ExternalFile) -> DuckrunRes
 
 
 def _absolute(location: str) -> str:
-    """A path that means the same file to a process that runs elsewhere."""
+    """Return a path that means the same file in a process with another working directory."""
     return location if "://" in location else os.path.abspath(location)

@@ -1,4 +1,4 @@
-"""What dbt reports of a node: the Commit, in run_results.json and in the log line."""
+"""dbt's response of a node: the Commit, in run_results.json and in the log line."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from duckrun.values.rows import Commit
 
 @dataclass
 class DuckrunResponse(AdapterResponse):
-    """A Commit, plus ``reads``: the version of each table that the node's SQL named. Absent fields are not known."""
+    """A Commit, with the versions that the node read. Absent fields are unknown."""
 
     table: str | None = None
     location: str | None = None
@@ -36,9 +36,11 @@ class DuckrunResponse(AdapterResponse):
     replayed: bool | None = None
     retracted: dict[str, Any] | None = None
     reads: dict[str, int] = field(default_factory=dict)
+    """Version of each table that the node's SQL names."""
 
     @classmethod
     def of_commit(cls, commit: Commit, reads: Mapping[str, int]) -> DuckrunResponse:
+        """Return the response of a commit."""
         values: dict[str, Any] = {f.name: getattr(commit, f.name) for f in fields(Commit)}
         values |= {name: asdict(values[name]) for name in ("memory", "retracted") if values[name]}
         counts = [commit.rows_inserted, commit.rows_updated, commit.rows_deleted]
@@ -53,7 +55,7 @@ class DuckrunResponse(AdapterResponse):
 
 
 def message(commit: Commit) -> str:
-    """The words at the end of dbt's line: ``merge v4 +10 ~5 -0``."""
+    """Return the text at the end of dbt's line: ``merge v4 +10 ~5 -0``."""
     signs = (("+", commit.rows_inserted), ("~", commit.rows_updated), ("-", commit.rows_deleted))
     counts = " ".join(f"{sign}{count:,}" for sign, count in signs if count)
     return " ".join(filter(None, [commit.mode, f"v{commit.version}", counts, "replayed" if commit.replayed else ""]))

@@ -1,4 +1,4 @@
-"""dbt's snapshots: the rows that its snapshot query found become one merge of the snapshot's table."""
+"""dbt's snapshots: the rows of its snapshot query become one merge of the snapshot's table."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NEW_ID = "__duckrun_scd_id"
 
 @dataclass(frozen=True)
 class SnapshotColumns:
-    """How a snapshot names the columns that dbt adds, and what its open rows hold as the end of their validity."""
+    """The names of the columns that dbt adds, and the end of validity of open rows."""
 
     scd_id: str
     valid_to: str
@@ -36,25 +36,31 @@ def plan_snapshot(
     target: Snapshot,
     types: Mapping[str, str],
 ) -> Write:
-    """One merge that closes the rows which changed or went, and adds the new ones. ``types`` are those of the target's columns.
+    """Return one merge that closes changed and deleted rows, and adds new rows.
 
-    A row of the source that only adds one gets no key: so it never matches, and a row that comes back with the id it
-    had is added again, as dbt-duckdb's own update and insert do.
+    Args:
+        columns: The columns that dbt adds.
+        config: The snapshot's config.
+        staging: The staged relation.
+        source: The columns of the staged rows.
+        target: The snapshot's table.
+        types: The SQL types of the target's columns.
     """
     known = target.schema.names
     scd_id, valid_to = match(columns.scd_id, known), match(columns.valid_to, known)
     if scd_id is None or valid_to is None:
         raise InvalidConfig(
-            f"{config.node}: table {target.ref} has no column {columns.scd_id} or {columns.valid_to}: it is no snapshot, or its "
+            f"{config.node}: table {target.ref} has no column {columns.scd_id} or {columns.valid_to}: "
+            "it is no snapshot, or its "
             "columns had other names. Rename it or drop it."
         )
     helpers = {_CHANGE, "dbt_unique_key"}
-    kept = [c for c in source if c.lower() not in helpers and not c.lower().startswith("dbt_unique_key_")]
+    columns_to_store = [c for c in source if c.lower() not in helpers and not c.lower().startswith("dbt_unique_key_")]
     change, end = f"source.{quote_identifier(_CHANGE)}", f"target.{quote_identifier(valid_to)}"
     open_row = f"{end} is null"
     if columns.open_until is not None:
         open_row = f"({open_row} or {end} = ({columns.open_until}))"
-    values = {match(c, known) or c: f"source.{quote_identifier(c)}" for c in kept}
+    values = {match(c, known) or c: f"source.{quote_identifier(c)}" for c in columns_to_store}
     closes = MergeClause(
         "matched_update",
         condition=f"{change} in ('update', 'delete') and {open_row}",
@@ -65,12 +71,14 @@ def plan_snapshot(
         condition=f"{change} = 'insert'",
         set=values | {scd_id: f"source.{quote_identifier(_NEW_ID)}"},
     )
-    # In the types that they have in the table, as an INSERT of SQL casts them.
+    # Cast to the table's types, as an INSERT of SQL does.
     typed = {
         name: f"{quote_identifier(name) if there is None else f'cast({quote_identifier(name)} as {types[there]})'} as "
         f"{quote_identifier(name)}"
-        for name, there in ((name, match(name, known)) for name in kept)
+        for name, there in ((name, match(name, known)) for name in columns_to_store)
     }
+    # A source row that is only an insert gets no key, so it never matches. A row that comes back
+    # with its old id is then inserted again, as dbt-duckdb's own update and insert do.
     id_ = quote_identifier(scd_id)
     others = ", ".join(sql for name, sql in typed.items() if name.lower() != scd_id.lower())
     select = (
@@ -78,7 +86,7 @@ def plan_snapshot(
         f"case when {quote_identifier(_CHANGE)} <> 'insert' then {id_} end as {id_} from {quote_identifier(staging)}"
     )
     spec = MergeSpec(keys=(scd_id,), clauses=(closes, adds), **config.writing)
-    if all(match(name, known) for name in kept):
+    if all(match(name, known) for name in columns_to_store):
         return Write(spec, select)
     widen_select = f"select {', '.join(typed.values())} from {quote_identifier(staging)} limit 0"
     widen = WriteSpec(mode="append", schema_mode="append_new_columns", writer=config.writer)

@@ -1,4 +1,4 @@
-"""Where a node's rows are while its write is planned: a name on its engine, from which the write's own query reads them."""
+"""Staging of a node's rows on its engine, under a name that the write's query reads."""
 
 from __future__ import annotations
 
@@ -23,50 +23,61 @@ Row = tuple[Any, ...]
 
 
 class Stage(Protocol):
-    """One node on its engine. Queries over what is staged are in DuckDB's dialect on every engine."""
+    """One node on its engine. Queries over staged rows are in DuckDB's dialect on every engine."""
 
     @property
     def dialect(self) -> str:
-        """The dialect of the node's own SQL."""
+        """Return the dialect of the node's own SQL."""
 
     @property
     def engine(self) -> Engine: ...
 
     def header(self, sql: str) -> None:
-        """Run what the node's ``sql_header`` says."""
+        """Run the node's ``sql_header``."""
 
     def holding(self, name: str, sql: str, *, as_view: bool = False, naive_as_utc: bool = False) -> Any:
-        """A context in which a name stands for the rows of the node's SELECT. ``as_view``: for a view, so that SQL which
-        cannot be one is refused. ``naive_as_utc``: its timestamps without zone become instants of UTC. Raises InvalidConfig
-        for SQL that gives no columns.
+        """Return a context that gives the rows of the node's SELECT a name.
+
+        Args:
+            name: The name.
+            sql: The SELECT.
+            as_view: The SELECT becomes a view, so SQL that cannot be a view is refused.
+            naive_as_utc: Timestamps without zone become instants of UTC.
+
+        Raises:
+            InvalidConfig: The SQL returns no columns.
         """
 
     def columns(self, name: str) -> list[tuple[str, str]]:
-        """The columns of staged rows, with DuckDB's types."""
+        """Return the columns of staged rows, with DuckDB's types."""
 
     def rows(self, query: str) -> list[Row]:
-        """The rows of a query over what is staged and the tables of the lakes."""
+        """Return the rows of a query over staged rows and the lakes' tables."""
 
     def source(self, query: str) -> Any:
-        """The rows of a query over what is staged and the tables of the lakes, as the engine writes them."""
+        """Return the rows of a query, as a source that the engine writes."""
 
     def reads(self, sql: str) -> dict[str, int]:
-        """The tables that the node's SQL reads, and the version of each."""
+        """Return the tables that the node's SQL reads, and the version of each."""
 
-    def show_changes(self, asked: Asked, step: Step) -> None:
+    def show_changes(self, request: Asked, step: Step) -> None:
         """Let the name of a ``changes()`` stand for the rows of a step's range."""
 
     def new_relation(self, target: BaseRelation) -> BaseRelation:
-        """Where rows can be put before they are written: a name that no table of a lake can have."""
+        """Return a relation for rows before they are written.
+
+        No table of a lake can have its name.
+        """
 
     def drop(self, relation: BaseRelation) -> None:
-        """Take such a name away; none is fine."""
+        """Drop such a relation if it exists."""
 
 
 class DuckDBStage:
-    """A temporary view on the node's own cursor: so it sees the variables and temporary tables of the pre-hooks.
+    """Staging as a temporary view on the node's own cursor.
 
-    ``execute`` runs one statement there, logged by dbt.
+    So the SQL sees the variables and temporary tables of the pre-hooks. ``execute`` runs one
+    statement there, logged by dbt.
     """
 
     dialect = "duckdb"
@@ -94,7 +105,10 @@ class DuckDBStage:
             self.cursor.execute(f"drop {kind} if exists {_temporary(name)}")
 
     def _stage(self, name: str, sql: str, as_view: bool) -> str:
-        """Make a temporary view of a model's SQL, or a temporary table where DuckDB allows no view. Says which."""
+        """Create a temporary view of a model's SQL, or a table if DuckDB allows no view.
+
+        Returns the kind.
+        """
         try:
             self.execute(f"create or replace temporary view {_temporary(name)} as (\n{sql}\n)")
             return "view"
@@ -110,7 +124,8 @@ class DuckDBStage:
                 raise UnsupportedFeature(
                     f"DuckDB cannot make a view of this SQL; materialize it as a table. {text}"
                 ) from error
-            # PIVOT without a list of values: DuckDB must read the rows to know the columns, and refuses it in a view.
+            # PIVOT without a list of values: DuckDB must read the rows to know the columns, so it
+            # refuses a view.
             self.execute(f"create or replace temporary table {_temporary(name)} as (\n{sql}\n)")
             return "table"
 
@@ -138,13 +153,13 @@ class DuckDBStage:
     def reads(self, sql: str) -> dict[str, int]:
         return self.env.reads(sql)
 
-    def show_changes(self, asked: Asked, step: Step) -> None:
-        self.env.changes.show(asked, step, self.engine)
+    def show_changes(self, request: Asked, step: Step) -> None:
+        self.env.changes.show(request, step, self.engine)
 
     def new_relation(self, target: BaseRelation) -> BaseRelation:
-        """A table of the instance, which every cursor sees, as no temporary one is."""
+        """Return a table of the instance: every cursor sees it, unlike a temporary one."""
         name = f"_duckrun_staging_{target.schema}_{target.identifier}"
-        # A transaction writes to one database; beside it only to what is temporary, which its one cursor sees.
+        # A transaction writes to one database and to temporary tables, which its one cursor sees.
         database = "memory" if self.env.together is None else "temp"
         path = {"database": database, "schema": "main", "identifier": name}
         relation = target.incorporate(path=path, type="table")

@@ -1,4 +1,4 @@
-"""How a model's rows go into its table this time: one spec, and the SELECT over the staged rows that feeds it."""
+"""Strategies: one spec for a model's write, and the SELECT over the staged rows that feeds it."""
 
 from __future__ import annotations
 
@@ -29,11 +29,14 @@ from duckrun.values.snapshot import Snapshot
 
 OVERWRITE = "overwrite"
 CREATE = "create"
-"""An overwrite that was decided since there was no table: where another build has made one by now, it is refused."""
+"""An overwrite because there was no table: refused if another build has created one since."""
 
 
 class OutOfSync(SchemaMismatch):
-    """The model has other columns than its table, and on_schema_change is fail: dbt calls that a compilation error."""
+    """Error: the model's columns differ from its table's, and on_schema_change is fail.
+
+    dbt reports it as a compilation error.
+    """
 
 
 _TRANSFORM = re.compile(r"\w+\s*\((?:\s*\d+\s*,)?(.*)\)", re.DOTALL)
@@ -47,14 +50,18 @@ class Write:
     spec: RowSpec
     select: str
     widen: WriteSpec | None = None
-    """Goes first, with the columns of ``widen_select`` and no row: adds those that the spec's own mode cannot add."""
+    """First write, without rows: adds ``widen_select``'s columns if the spec's mode cannot."""
     widen_select: str = ""
 
 
 def write_strategy(config: ModelConfig, *, exists_as_table: bool, full_refresh: bool) -> str:
-    """How an incremental model writes this time: whole, when there is nothing to add to; else by its strategy.
+    """Return how an incremental model writes this time: whole, or by its strategy.
 
-    Without a unique_key there is nothing to match, and dbt's merge and delete+insert only insert.
+    It is written whole if its table does not exist, and by a full refresh. Without a unique_key
+    nothing matches, so dbt's merge and delete+insert only insert.
+
+    Raises:
+        InvalidConfig: The strategy needs a unique_key.
     """
     if full_refresh:
         return OVERWRITE
@@ -83,11 +90,22 @@ def plan_write(
     fenced: bool = True,
     constraints: TableConstraints | None = None,
 ) -> Write:
-    """The spec of one write, and the SELECT over ``staging`` that feeds it.
+    """Return the spec of one write, and the SELECT over ``staging`` that feeds it.
 
-    ``target`` is the table as it is, or None where it is written whole; ``fenced`` says whether the engine can fence a
-    write there; ``constraints`` are the constraints that a table written whole keeps. Raises InvalidConfig and SchemaMismatch,
-    which name the table, before anything is written.
+    Args:
+        config: The model's config.
+        strategy: The strategy of this write.
+        table: The name of the table, for errors.
+        staging: The staged relation.
+        source: The columns of the staged rows.
+        target: The present table; None if it is written whole.
+        fenced: The engine can fence a write to this store.
+        constraints: The constraints of a table that is written whole.
+
+    Raises:
+        InvalidConfig: The config does not fit the rows or the table. Raised before anything is
+            written.
+        SchemaMismatch: The columns do not fit the table.
     """
     if strategy in (OVERWRITE, CREATE):
         target = None
@@ -98,7 +116,7 @@ def plan_write(
     refuse_other_partitions(config, table, target)
     columns, schema_mode = columns_to_write(config, table, source, target.schema.names)
     shared: dict[str, Any] = {**config.layout, **config.writing, "schema_mode": schema_mode}
-    del shared["table_properties"]  # they are those of a table that is made
+    del shared["table_properties"]  # properties are set only on a new table
     select = selected(columns, config.constraints, staging)
     keys = tuple(match(key, columns) or key for key in config.unique_key)
     if strategy == "append":
@@ -127,8 +145,10 @@ def plan_write(
     transforms = [key for key in target.partition_keys if key not in target.partition_columns]
     if predicate is None and transforms:
         raise InvalidConfig(
-            f"{config.node}: insert_overwrite replaces the partitions of the new rows, by the values of columns, and table {table} is partitioned by "
-            f"{', '.join(transforms)}; nothing was written. Say which rows go by incremental_predicates, or use delete+insert or microbatch."
+            f"{config.node}: insert_overwrite replaces the partitions of the new rows, by the values of columns, "
+            f"and table {table} is partitioned by "
+            f"{', '.join(transforms)}; nothing was written. Say which rows go by incremental_predicates, "
+            "or use delete+insert or microbatch."
         )
     if predicate is None and not target.partition_columns:
         return Write(WriteSpec(mode="overwrite", **{**shared, "schema_mode": "fail"}), select)
@@ -141,7 +161,7 @@ def whole_write(
     read_version: int | None,
     constraints: TableConstraints | None = None,
 ) -> WriteSpec:
-    """The write of a whole table with these columns."""
+    """Return the write of a whole table with these columns."""
     return WriteSpec(
         mode="overwrite",
         read_version=read_version,
@@ -156,7 +176,7 @@ def whole_write(
 def rows_that_stay(
     config: ModelConfig, strategy: str, staging: str, source: Sequence[str], target: Snapshot
 ) -> str | None:
-    """SQL condition over ``target`` for the rows that a write leaves in the table; None where it leaves none."""
+    """Return the SQL condition over ``target`` for rows that a write leaves; None if none stay."""
     if strategy in (OVERWRITE, CREATE):
         return None
     if strategy in ("append", "safeappend"):
@@ -175,7 +195,7 @@ def rows_that_stay(
 
 
 def selected(columns: Sequence[str], constraints: Constraints, staging: str) -> str:
-    """SELECT of some columns of the staged rows; the first row that breaks a constraint fails the write."""
+    """Return a SELECT of some staged columns; a row that breaks a constraint fails it."""
     values = {name: quote_identifier(name) for name in columns}
     for name in constraints.not_null:
         column = match(name, columns)
@@ -218,7 +238,7 @@ def _texts_of(clauses: Sequence[MergeClause]) -> Iterable[str | None]:
 
 
 def _limited(clause: MergeClause, columns: Sequence[str]) -> MergeClause:
-    """A clause that says which columns it writes, since the source has others for its conditions."""
+    """Return a clause with the columns that it writes: the source has others for its conditions."""
     if clause.columns is not None or clause.set is not None or clause.kind.endswith("delete"):
         return clause
     return MergeClause(clause.kind, clause.condition, columns=tuple(columns))
@@ -227,7 +247,7 @@ def _limited(clause: MergeClause, columns: Sequence[str]) -> MergeClause:
 def columns_to_write(
     config: ModelConfig, table: str, source: Sequence[str], target: Sequence[str]
 ) -> tuple[list[str], SchemaMode]:
-    """dbt's on_schema_change: which columns of the source are written, and what the table may become."""
+    """Return the source columns to write and the schema mode, by dbt's on_schema_change."""
     new = [c for c in source if match(c, target) is None]
     missing = [c for c in target if match(c, source) is None]
     if config.on_schema_change == "ignore":
@@ -251,7 +271,7 @@ def columns_to_write(
 
 
 def _names_its_columns(config: ModelConfig) -> bool:
-    """True for a merge whose clauses say where each value comes from: it needs no others of the source."""
+    """Return True for a merge whose clauses name the source of each value."""
     return config.strategy == "merge" and all(
         action.action in ("delete", "do_nothing", "error") or action.mode == "explicit" for action in config.merge
     )
@@ -281,15 +301,18 @@ def _require_columns(config: ModelConfig, table: str, source: Sequence[str], *, 
 
 
 def _column_of(key: str) -> str:
-    """The column of a partition key, which may be a transform of one: ``month(at)``, ``bucket(8, id)``."""
-    found = _TRANSFORM.fullmatch(key)
-    return key if found is None else unquoted(found[1])
+    """Return the column of a partition key or its transform: ``month(at)``, ``bucket(8, id)``."""
+    transform = _TRANSFORM.fullmatch(key)
+    return key if transform is None else unquoted(transform[1])
 
 
 def refuse_other_partitions(config: ModelConfig, table: str, target: Snapshot) -> None:
+    """Refuse a partition_by that differs from the table's. Raises InvalidConfig."""
     present, wanted = target.partition_keys, config.partition_by
     if wanted is not None and not target.has_partitions(wanted):
         raise InvalidConfig(
-            f"{config.node}: table {table} is partitioned by {', '.join(present) or 'nothing'}, not by {', '.join(wanted)}; "
-            "nothing was written. Run with --full-refresh to write it anew with these partitions, or set partition_by back."
+            f"{config.node}: table {table} is partitioned by {', '.join(present) or 'nothing'}, "
+            f"not by {', '.join(wanted)}; "
+            "nothing was written. Run with --full-refresh to write it anew with these partitions, "
+            "or set partition_by back."
         )

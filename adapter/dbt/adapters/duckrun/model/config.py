@@ -1,4 +1,4 @@
-"""dbt model config -> one frozen value. Nobody behind this module looks into a config."""
+"""The config of a dbt model as one frozen value. No other module reads a config."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from duckrun.values.rows import MERGE_MODES, WRITERS, MergeMode, WriterChoice
 
 SCD = ("scd1", "scd2")
 STRATEGIES = ("append", "safeappend", "merge", "insert", "delete+insert", "insert_overwrite", "microbatch", *SCD)
-# dbt-duckdb's own default, so that a project that changes its profile keeps its meaning.
+# dbt-duckdb's own default: a project that moves to this adapter keeps its meaning.
 DEFAULT_STRATEGY = "delete+insert"
-# A timestamp without zone: as Delta's timestamp_ntz, or as the instant that it is in UTC.
+# A timestamp without zone is stored as Delta's timestamp_ntz, or as an instant of UTC.
 NAIVE_TIMESTAMPS = ("ntz", "utc")
 ON_SCHEMA_CHANGE = ("ignore", "fail", "append_new_columns", "sync_all_columns")
 
 
 @dataclass(frozen=True)
 class Batch:
-    """The slice of time that one run of a microbatch model makes: [start, end), as dbt gives it, in UTC."""
+    """The time slice of one run of a microbatch model: [start, end) in UTC, from dbt."""
 
     event_time: str
     start: str
@@ -36,7 +36,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class ModelConfig(Layout):
-    """What one node asks of the lake. Its name is in every error."""
+    """The parsed config of one node. Its name is in every error."""
 
     node: str
     strategy: str = DEFAULT_STRATEGY
@@ -44,7 +44,7 @@ class ModelConfig(Layout):
     merge: tuple[MergeAction, ...] = ()
     predicates: tuple[str, ...] = ()
     apply: ApplySpec | None = None
-    """How the rows of an incremental model are applied that are changes, by the strategies scd1 and scd2."""
+    """How changes are applied, for the strategies scd1 and scd2."""
     batch: Batch | None = None
     on_schema_change: str = "ignore"
     z_order_by: tuple[str, ...] = ()
@@ -53,16 +53,16 @@ class ModelConfig(Layout):
     merge_mode: MergeMode = "auto"
     change_data_feed: bool | None = None
     naive_timestamps: str | None = None
-    """None: what the profile says."""
+    """None takes the profile's value."""
     sql_header: str | None = None
     constraints: Constraints = field(default_factory=Constraints)
     description: str | None = None
     documented: Mapping[str, Any] = field(default_factory=dict)
-    """The columns as dbt describes them, where the descriptions are to be kept (see column_comments)."""
+    """The columns in the manifest, if their descriptions are persisted (see column_comments)."""
 
     @property
     def writing(self) -> dict[str, Any]:
-        """How rows are written, as keywords of every spec."""
+        """Return how rows are written, as keywords of every spec."""
         return {"writer": self.writer, "merge_mode": self.merge_mode}
 
     def __post_init__(self) -> None:
@@ -73,9 +73,10 @@ class ModelConfig(Layout):
 
 
 def parse_model(model: Mapping[str, Any]) -> ModelConfig:
-    """The config of a dbt node (the dictionary that macros know as ``model``).
+    """Return the config of a dbt node (the dictionary that macros know as ``model``).
 
-    Raises InvalidConfig, with the known ones, for a value that is not known, and UnsupportedFeature for what is to come.
+    Raises:
+        InvalidConfig: A value is invalid; the text lists the known ones.
     """
     node = str(model.get("unique_id", "model"))
     config: Mapping[str, Any] = model.get("config") or {}
@@ -129,16 +130,15 @@ def parse_model(model: Mapping[str, Any]) -> ModelConfig:
 
 
 def column_comments(documented: Mapping[str, Any], columns: Iterable[str]) -> dict[str, str]:
-    """The descriptions of columns, by their names in the table. One that is documented with ``quote: true`` means a column
-    of exactly that name.
-    """
+    """Return the descriptions of columns, by their names in the table."""
     columns = list(columns)
-    found: dict[str, str] = {}
+    comments: dict[str, str] = {}
+    # A column that is documented with ``quote: true`` means a column of exactly that name.
     for column in documented.values():
         name = column["name"] if column.get("quote") else match(column["name"], columns)
         if column.get("description") and name in columns:
-            found[name] = column["description"]
-    return found
+            comments[name] = column["description"]
+    return comments
 
 
 def _check_strategy(node: str, strategy: Any) -> None:
@@ -153,14 +153,15 @@ def _check_strategy(node: str, strategy: Any) -> None:
 
 
 def _apply(node: str, strategy: str, keys: tuple[str, ...], config: Mapping[str, Any]) -> ApplySpec | None:
-    """How changes are applied; None for another strategy, and for a model that is no incremental one."""
+    """Return how changes are applied; None for another strategy or materialization."""
     if strategy not in SCD or config.get("materialized") != "incremental":
         return None
     sequence, deletes = config.get("sequence_by"), config.get("deletes", True)
     lacking = [name for name, value in (("unique_key", keys), ("sequence_by", sequence)) if not value]
     if lacking:
         raise InvalidConfig(
-            f"{node}: incremental_strategy {strategy} applies changes by key, in the order of a column: it needs {lacking[0]}."
+            f"{node}: incremental_strategy {strategy} applies changes by key, in the order of a column: "
+            f"it needs {lacking[0]}."
         )
     if not isinstance(sequence, str):
         raise InvalidConfig(f"{node}: sequence_by is {sequence!r}; it takes the name of one column.")
@@ -170,7 +171,7 @@ def _apply(node: str, strategy: str, keys: tuple[str, ...], config: Mapping[str,
 
 
 def _batch(node: str, strategy: str, model: Mapping[str, Any], config: Mapping[str, Any]) -> Batch | None:
-    """The slice of a microbatch run; None for another strategy."""
+    """Return the slice of a microbatch run; None for another strategy."""
     if strategy != "microbatch":
         return None
     event_time, batch = config.get("event_time"), model.get("batch") or {}

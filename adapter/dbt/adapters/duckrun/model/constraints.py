@@ -1,4 +1,4 @@
-"""The constraints of a model whose contract is enforced: what every row, or the table as a whole, must satisfy."""
+"""The constraints of an enforced model contract, on every row or on the table as a whole."""
 
 from __future__ import annotations
 
@@ -21,20 +21,25 @@ logger = AdapterLogger("Duckrun")
 
 @dataclass(frozen=True)
 class Constraints:
-    """``checks`` maps names to SQL over the table's columns; ``unique`` holds one tuple of columns for each key."""
+    """The constraints of a model."""
 
     not_null: tuple[str, ...] = ()
     checks: tuple[tuple[str, str], ...] = ()
+    """Pairs of a name and SQL over the table's columns."""
     unique: tuple[tuple[str, ...], ...] = ()
+    """One tuple of columns for each key."""
 
     def __bool__(self) -> bool:
         return bool(self.not_null or self.checks or self.unique)
 
 
 def parse_constraints(node: str, model: Mapping[str, Any]) -> Constraints:
-    """Those of a model's columns and of the model as a whole; none where no contract is enforced.
+    """Return the constraints of a model and its columns; empty if no contract is enforced.
 
-    Of foreign keys and custom constraints dbt warns (unsupported_constraints).
+    dbt warns of foreign keys and custom constraints (see unsupported_constraints).
+
+    Raises:
+        InvalidConfig: A check has no expression, or its SQL cannot be parsed.
     """
     contract = (model.get("config") or {}).get("contract") or {}
     if not contract.get("enforced"):
@@ -59,7 +64,10 @@ def parse_constraints(node: str, model: Mapping[str, Any]) -> Constraints:
 
 
 def unsupported_constraints(model: Mapping[str, Any]) -> list[str]:
-    """The kinds of constraints in an enforced contract that nothing enforces, without those that say ``warn_unsupported: false``."""
+    """Return the kinds of constraints in an enforced contract that nothing enforces.
+
+    Constraints with ``warn_unsupported: false`` are left out.
+    """
     config = model.get("config") or {}
     if not (config.get("contract") or {}).get("enforced") or config.get("materialized") == "view":
         return []  # dbt itself warns of all constraints of a view
@@ -72,12 +80,12 @@ def unsupported_constraints(model: Mapping[str, Any]) -> list[str]:
 
 
 def kept_in_table(node: str, constraints: Constraints, source: Sequence[str]) -> TableConstraints:
-    """The constraints that the Delta table can hold every writer to, with its columns as they are spelled in it."""
+    """Return the constraints that the table imposes on every writer, in its column names."""
     checks = {}
     for name, check in constraints.checks:
         tree = tree_in(check, "duckdb")
         columns = list(tree.find_all(exp.Column))
-        # A condition that writers may take for different ones is held by the model's writes alone.
+        # A condition that writers may evaluate differently is checked by the model's writes alone.
         if not is_same_in_all(tree) or not columns or any(match(c.name, source) is None for c in columns):
             logger.debug(
                 f"{node}: the check {name} ({check}) is held by this model's writes, and not kept in its table."
@@ -86,9 +94,9 @@ def kept_in_table(node: str, constraints: Constraints, source: Sequence[str]) ->
         for column in columns:
             keep_place(column)
             column.set("this", exp.to_identifier(match(column.name, source), quoted=True))
-        # SQL's CHECK lets a condition pass that is NULL, and Delta's does not.
+        # A NULL condition passes SQL's CHECK, but not Delta's.
         checks[name] = f"coalesce({text_in(tree, 'duckdb')}, true)"
-    not_null = tuple(found for name in constraints.not_null if (found := match(name, source)) is not None)
+    not_null = tuple(spelled for name in constraints.not_null if (spelled := match(name, source)) is not None)
     return TableConstraints(not_null, checks)
 
 

@@ -1,4 +1,4 @@
-"""What a node's config may say in a lake of some format: refused by name, before anything of the node is written."""
+"""Config that a lake's format does not support, refused by name before the node writes."""
 
 from __future__ import annotations
 
@@ -12,38 +12,60 @@ from duckrun.values.lake_format import DUCKLAKE, FORMATS
 
 
 def refuse_other_format(node: str, config: Mapping[str, Any], lake: str, format_name: str) -> None:
-    """Raise InvalidConfig for a node that names another format than its lake's: all tables of a lake have one. ``lake`` says which."""
-    asked = config.get("format")
-    if config.get("materialized") == "external" or not isinstance(asked, str) or asked.lower() not in FORMATS:
+    """Refuse a node that names another format than its lake's.
+
+    All tables of a lake have one format.
+
+    Args:
+        node: The unique id of the node.
+        config: The node's config.
+        lake: The lake, for the error text.
+        format_name: The format of the lake.
+
+    Raises:
+        InvalidConfig: The formats differ.
+    """
+    format_in_config = config.get("format")
+    if (
+        config.get("materialized") == "external"
+        or not isinstance(format_in_config, str)
+        or format_in_config.lower() not in FORMATS
+    ):
         return
-    if asked.lower() != format_name:
+    if format_in_config.lower() != format_name:
         raise InvalidConfig(
-            f"{node}: format is {asked!r}, and {lake} is of format {format_name}, which is that of all of its tables. Leave format out, or put the "
-            f"model into a lake of format {asked.lower()} by +database (the profile's lakes:)."
+            f"{node}: format is {format_in_config!r}, and {lake} is of format {format_name}, "
+            "which is that of all of its tables. Leave format out, or put the "
+            f"model into a lake of format {format_in_config.lower()} by +database (the profile's lakes:)."
         )
 
 
 def refuse_words(config: ModelConfig, model: Mapping[str, Any], lake: str, format_name: str) -> None:
-    """Raise for what only tables of another format have. ``lake`` says which lake it is."""
-    said: Mapping[str, Any] = model.get("config") or {}
-    refuse_other_format(config.node, said, lake, format_name)
+    """Refuse config that only tables of another format have. ``lake`` names the lake in the error.
+
+    Raises:
+        InvalidConfig: The node names another format.
+        UnsupportedFeature: A key is Delta's, and the lake is a DuckLake.
+    """
+    model_config: Mapping[str, Any] = model.get("config") or {}
+    refuse_other_format(config.node, model_config, lake, format_name)
     if format_name != DUCKLAKE:
         return
-    for word, (given, instead) in _of_delta(config, said).items():
-        if given:
+    for word, (is_set, instead) in _of_delta(config, model_config).items():
+        if is_set:
             raise UnsupportedFeature(
                 f"{config.node}: {word} is Delta's, and {lake} is of format ducklake: {instead}. Nothing was written."
             )
 
 
-def _of_delta(config: ModelConfig, said: Mapping[str, Any]) -> dict[str, tuple[bool, str]]:
-    """Words of a config, whether they are given, and what a DuckLake has in their place."""
-    external = said.get("materialized") == "external"
+def _of_delta(config: ModelConfig, model_config: Mapping[str, Any]) -> dict[str, tuple[bool, str]]:
+    """Return Delta's keys: True if the config sets the key, and the alternative in a DuckLake."""
+    external = model_config.get("materialized") == "external"
     of_delta = [name for name in config.table_properties if name.lower().startswith("delta.")]
     of_delta = [name for name in of_delta if name != "delta.enableChangeDataFeed"]
     return {
         "materialized: delta": (
-            said.get("materialized") == "delta",
+            model_config.get("materialized") == "delta",
             "use table, whose files lie where the catalog says",
         ),
         "location": (

@@ -1,6 +1,7 @@
-"""dbt-duckdb's merge configuration -> the clauses of one merge.
+"""dbt-duckdb's merge configuration as the clauses of one merge.
 
-Its shapes are those of dbt-duckdb's macros (incremental_strategy/merge.sql), so that a project keeps its meaning.
+Its shapes are those of dbt-duckdb's macros (incremental_strategy/merge.sql), so a project keeps its
+meaning.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _ACTIONS = {
 }
 
 
-_UNMATCHED = {"target": "not_matched", "source": "not_matched_by_source"}  # by whom a row is not matched
+_UNMATCHED = {"target": "not_matched", "source": "not_matched_by_source"}  # the side without a match
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,11 @@ class MergeAction:
 
 
 def parse_merge(node: str, config: Mapping[str, Any]) -> tuple[MergeAction, ...]:
-    """The WHENs of a model's config, in their order. Raises InvalidConfig, with the key at fault."""
+    """Return the WHENs of a model's config, in their order.
+
+    Raises:
+        InvalidConfig: A key is invalid; the text names it.
+    """
     clauses = config.get("merge_clauses")
     if not clauses:
         return _basic(node, config)
@@ -159,11 +164,16 @@ def _set(node: str, key: str, value: Any) -> tuple[tuple[str, str], ...]:
 def clauses_of(
     actions: Sequence[MergeAction], columns: Sequence[str], target: Sequence[str]
 ) -> tuple[MergeClause, ...]:
-    """The clauses of a merge of a source with these columns. ``target`` is the table's columns in their order, which
-    the positions of `by_position` and `star` count (DuckDB: `UPDATE SET *` is by position).
+    """Return the clauses of a merge.
+
+    Args:
+        actions: The WHENs.
+        columns: The columns of the source.
+        target: The table's columns in their order, which `by_position` and `star` count (DuckDB:
+            `UPDATE SET *` is by position).
     """
     clauses: list[MergeClause] = []
-    ended: dict[str, list[str]] = {}  # conditions of the do_nothing clauses so far: their rows are decided
+    ended: dict[str, list[str]] = {}  # conditions of the do_nothing clauses so far, which exclude their rows
     for action in actions:
         before = ended.setdefault(action.side, [])
         condition = " and ".join(
@@ -173,7 +183,7 @@ def clauses_of(
             before.append(action.condition or "true")
             continue
         clauses.append(_clause(action, condition or None, columns, target))
-    # A merge that does nothing at all is one whose only clause never applies.
+    # A merge that does nothing has one clause that never applies.
     return tuple(clauses) or (MergeClause("matched_update", condition="false"),)
 
 
@@ -191,7 +201,7 @@ def _clause(action: MergeAction, condition: str | None, columns: Sequence[str], 
 
 
 def _assignments(action: MergeAction, columns: Sequence[str], target: Sequence[str]) -> dict[str, Any]:
-    """What a clause sets: the columns as they come, or the expressions that say it."""
+    """Return the columns or the expressions that a clause sets."""
 
     def spelled(name: str) -> str:
         return match(name, target) or match(name, columns) or name

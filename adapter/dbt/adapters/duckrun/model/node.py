@@ -1,4 +1,4 @@
-"""Which engine runs a node's statements, and in which dialect its SQL is written."""
+"""The engine that runs a node's statements, and the dialect of its SQL."""
 
 from __future__ import annotations
 
@@ -19,33 +19,41 @@ DIALECTS = ("duckdb", "spark")
 
 @dataclass(frozen=True)
 class Node:
-    """A node of the project, as far as its engine goes. ``dialect`` is that of the SQL which its author wrote; what
-    dbt's own macros write around it is DuckDB's. ``log`` is what it has read and committed so far.
-    """
+    """A node of the project: its engine and its relation."""
 
     name: str
     engine: str = "duckdb"
     dialect: str = "duckdb"
+    """Dialect of the author's SQL; the SQL of dbt's own macros around it is DuckDB's."""
     log: WorkLog = field(default_factory=WorkLog, compare=False, repr=False)
+    """Reads and commits of the node so far."""
     relation: tuple[str, str, str] = ("", "", "")
-    """Database, schema and name of what the node makes, in lower case."""
+    """Database, schema and name of the node's relation, in lower case."""
 
     @classmethod
     def of(cls, node: Any, nodes: Mapping[str, Any], profile: str) -> Node:
-        """The engine of one of dbt's nodes: what its config says (``engine``, of itself or its folder); for a test, else
-        that of the model it tests; else the profile's.
+        """Return one of dbt's nodes with its engine.
 
-        Raises InvalidConfig for an engine or a dialect that is not known.
+        The engine is that of the node's config or its folder, else (for a test) that of the tested
+        model, else the profile's.
+
+        Args:
+            node: dbt's node.
+            nodes: The nodes of the manifest.
+            profile: The engine of the profile.
+
+        Raises:
+            InvalidConfig: The engine or the dialect is unknown.
         """
         name = str(getattr(node, "unique_id", node))
         engine = _configured(node, "engine") or _tested(node, nodes) or profile
         dialect = _configured(node, "dialect") or "duckdb"
-        made = tuple(str(getattr(node, part, None) or "").lower() for part in ("database", "schema", "alias"))
+        relation = tuple(str(getattr(node, part, None) or "").lower() for part in ("database", "schema", "alias"))
         return cls(
             name,
             one_of(name, "engine", engine, ENGINES),
             one_of(name, "dialect", dialect, DIALECTS),
-            relation=made,  # type: ignore[arg-type]
+            relation=relation,  # type: ignore[arg-type]
         )
 
 
@@ -55,13 +63,13 @@ def _configured(node: Any, key: str) -> Any:
 
 
 def _tested(node: Any, nodes: Mapping[str, Any]) -> Any:
-    """The engine of what a test is about: its model; for a singular test its models, if they agree."""
+    """Return the engine of a test's model; of a singular test's models, if they agree."""
     if str(getattr(node, "resource_type", "")) not in ("test", "unit_test"):
         return None
     attached = getattr(node, "attached_node", None) or getattr(node, "tested_node_unique_id", None)
     parents: Iterable[str] = [attached] if attached else node.depends_on.nodes
     if str(node.resource_type) == "unit_test":
-        parents = list(parents)[:1]  # the model; the others are its inputs, whose rows the test makes up
+        parents = list(parents)[:1]  # the model; the others are its inputs, which the test mocks
     engines = {_configured(nodes.get(parent), "engine") for parent in parents}
     return engines.pop() if len(engines) == 1 else None
 
@@ -70,22 +78,22 @@ _current: ContextVar[Node | None] = ContextVar("duckrun_node", default=None)
 
 
 def current() -> Node | None:
-    """The node whose statements this thread sends; None outside of one."""
+    """Return the node whose statements this thread sends; None outside of one."""
     return _current.get()
 
 
-# As dbt's own macros ask for the columns of a query.
+# The text that dbt's own macros append to query the columns of a SELECT.
 _NO_ROWS = re.compile(r"\bwhere\s+false\s+limit\s+0\s*;?\s*$", re.IGNORECASE)
 
 
 def reading(sql: str) -> AbstractContextManager[None]:
-    """While a statement runs: one that gives no row by its own words reads none."""
+    """Return a context for a statement: if it can return no rows, it logs no read."""
     return unnoted() if _NO_ROWS.search(sql) else nullcontext()
 
 
 @contextmanager
 def running(node: Node) -> Iterator[None]:
-    """The statements that this thread sends meanwhile belong to a node."""
+    """Assign the statements that this thread sends in the block to a node."""
     token = _current.set(node)
     try:
         yield

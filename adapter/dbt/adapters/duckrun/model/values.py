@@ -1,4 +1,4 @@
-"""Values of a dbt config, read once and checked: what is not what it should be is refused by the name of its key."""
+"""Parsers of config values. Each names the key of an invalid value in its error."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from duckrun.sql.dialects import text_in, tree_in
 from duckrun.sql.written import keep_place
 from duckrun.values.nearest import did_you_mean
 
-# The names by which dbt's and dbt-duckdb's conditions call the two sides of a merge.
+# The two sides of a merge in conditions of dbt and dbt-duckdb.
 _TARGET_ALIASES = ("dbt_internal_dest", "dbt_internal_target", "dbt_incremental_target", "target")
 _SOURCE_ALIASES = ("dbt_internal_source", "source")
 
 
 def one_of(node: str, key: str, value: Any, known: Sequence[str]) -> str:
-    """A value that is one of some words. Raises InvalidConfig with the nearest of them."""
+    """Return a value that is in ``known``. Raises InvalidConfig with the nearest known one."""
     if value in known:
         return str(value)
     raise InvalidConfig(
@@ -28,7 +28,7 @@ def one_of(node: str, key: str, value: Any, known: Sequence[str]) -> str:
 
 
 def texts(node: str, key: str, value: Any) -> tuple[str, ...]:
-    """A string or a list of strings; empty ones are left out."""
+    """Return the texts of a string or a list of strings, without empty ones."""
     if value is None:
         return ()
     values = [value] if isinstance(value, str) else value
@@ -38,16 +38,18 @@ def texts(node: str, key: str, value: Any) -> tuple[str, ...]:
 
 
 def names(node: str, key: str, value: Any) -> tuple[str, ...]:
-    """Column names, with the quotes that dbt users write around odd ones taken off."""
+    """Return column names, without the quotes that dbt users write around unusual ones."""
     return tuple(unquoted(v) for v in texts(node, key, value))
 
 
 def unquoted(name: str) -> str:
+    """Return a name without its double quotes."""
     name = name.strip()
     return name[1:-1].replace('""', '"') if len(name) > 1 and name[0] == name[-1] == '"' else name
 
 
 def mapping(node: str, key: str, value: Any) -> Mapping[str, Any]:
+    """Return a mapping; an empty one for None."""
     if value is None:
         return {}
     if not isinstance(value, Mapping):
@@ -56,13 +58,13 @@ def mapping(node: str, key: str, value: Any) -> Mapping[str, Any]:
 
 
 def properties(node: str, value: Any) -> dict[str, str]:
-    """Table properties: names to texts; true and false as Delta writes them."""
-    found = mapping(node, "table_properties", value)
-    return {str(k): str(v).lower() if isinstance(v, bool) else str(v) for k, v in found.items()}
+    """Return table properties as texts; booleans are written in lower case as Delta writes them."""
+    values = mapping(node, "table_properties", value)
+    return {str(k): str(v).lower() if isinstance(v, bool) else str(v) for k, v in values.items()}
 
 
 def match(name: str, columns: Iterable[str]) -> str | None:
-    """The column of that name as its owner spells it: SQL does not tell cases apart."""
+    """Return the column of that name in the spelling of ``columns``; SQL ignores letter case."""
     columns = list(columns)
     if name in columns:
         return name
@@ -73,7 +75,7 @@ def match(name: str, columns: Iterable[str]) -> str | None:
 
 
 def expression(node: str, key: str, text: Any) -> exp.Expr:
-    """SQL of a config, as a tree. Raises InvalidConfig."""
+    """Parse SQL of a config. Raises InvalidConfig."""
     if not isinstance(text, str):
         raise InvalidConfig(f"{node}: {key} must be SQL text, not {text!r}.")
     try:
@@ -83,7 +85,7 @@ def expression(node: str, key: str, text: Any) -> exp.Expr:
 
 
 def merge_sql(node: str, key: str, text: Any) -> str:
-    """SQL of dbt over DBT_INTERNAL_SOURCE and DBT_INTERNAL_DEST, as SQL over source and target."""
+    """Rewrite dbt's SQL over DBT_INTERNAL_SOURCE and DBT_INTERNAL_DEST to source and target."""
     tree = expression(node, key, text)
     for column in tree.find_all(exp.Column):
         alias = column.table.lower()
@@ -96,7 +98,7 @@ def merge_sql(node: str, key: str, text: Any) -> str:
 
 
 def target_sql(node: str, key: str, text: Any) -> str:
-    """SQL of dbt that speaks of the target only, over its bare columns."""
+    """Rewrite dbt's SQL over the target alone to its bare columns."""
     tree = expression(node, key, text)
     for column in tree.find_all(exp.Column):
         if column.table.lower() in _TARGET_ALIASES:
@@ -106,10 +108,10 @@ def target_sql(node: str, key: str, text: Any) -> str:
 
 
 def source_columns(sql: Iterable[str | None]) -> set[str]:
-    """The columns of the source that some expressions over source and target name."""
-    found: set[str] = set()
+    """Return the source columns in some expressions over source and target."""
+    columns: set[str] = set()
     for text in sql:
         if text is not None:
             tree = tree_in(text, "duckdb")
-            found |= {column.name for column in tree.find_all(exp.Column) if column.table.lower() == "source"}
-    return found
+            columns |= {column.name for column in tree.find_all(exp.Column) if column.table.lower() == "source"}
+    return columns

@@ -1,4 +1,4 @@
-"""A cursor as dbt uses one (DB-API), whose statements run on Spark."""
+"""A DB-API cursor for dbt whose statements run on Spark."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 from dbt.adapters.duckrun.model.node import Node, reading
-from dbt.adapters.duckrun.spark.session import SparkNodeSession, rows_changed, spark_errors
+from dbt.adapters.duckrun.spark.session import SparkNodeSession, spark_errors
+from dbt.adapters.duckrun.statements import rows_changed
 from dbt_common.exceptions import DbtRuntimeError
 
 from duckrun.frame import Frame
@@ -16,7 +17,7 @@ Row = tuple[Any, ...]
 
 
 class SparkCursor:
-    """One result at a time: the rows of a query, or for a statement that changes the lake one row with their count."""
+    """Cursor with one result: the rows of a query, or one row with the count of changed rows."""
 
     def __init__(self, session: SparkNodeSession, node: Node) -> None:
         self.session = session
@@ -38,7 +39,7 @@ class SparkCursor:
 
     @property
     def description(self) -> list[tuple[Any, ...]] | None:
-        """Name and Arrow type of each column, in DB-API's shape."""
+        """Return name and Arrow type of each column, in DB-API's shape."""
         if self._schema is None:
             return None
         return [(field.name, field.type, None, None, None, None, True) for field in self._schema]
@@ -59,6 +60,6 @@ class SparkCursor:
 
 
 def rows_of(table: pa.Table) -> list[Row]:
-    """The rows of an Arrow table as Python values. By position: names may repeat."""
+    """Return the rows of an Arrow table as Python values, by position, since names may repeat."""
     columns = [column.to_pylist() for column in table.columns]
     return list(zip(*columns, strict=True)) if columns else []

@@ -1,4 +1,4 @@
-"""A node's rows on Spark while its write is planned: its query under a temporary name of the node's own session."""
+"""Staging of a node's rows on Spark: its query under a temporary name of the node's session."""
 
 from __future__ import annotations
 
@@ -39,8 +39,9 @@ Row = tuple[Any, ...]
 
 
 class SparkStage:
-    """Nothing is computed to stage rows: Spark analyses the node's query, at the versions that this run reads, and so
-    refuses what it does not know before anything is written.
+    """Staging without computing rows: Spark analyses the node's query at the pinned versions.
+
+    So Spark refuses unknown names before anything is written.
     """
 
     def __init__(self, session: SparkNodeSession, node: Node) -> None:
@@ -66,13 +67,14 @@ class SparkStage:
         intervals = [f.name for f in fields if "interval" in f.dataType.typeName()]
         if intervals and not as_view:
             raise SchemaMismatch(
-                f"{self.node.name}: column {intervals[0]!r} is an interval, which Delta cannot store; cast it, for instance to "
+                f"{self.node.name}: column {intervals[0]!r} is an interval, which Delta cannot store; cast it, "
+                "for instance to "
                 "VARCHAR, or select a number. Nothing was written."
             )
         self.session.temp_views[name.lower()] = query
         casts: dict[str, str] = {}
         if not as_view:
-            # As DuckDB stores a column of bare NULLs; Delta has no type for it.
+            # A column of bare NULLs becomes INT, as in DuckDB; Delta has no type for it.
             casts = {f.name: f"CAST({quote(f.name)} AS INT)" for f in fields if f.dataType.typeName() == "void"}
         if naive_as_utc:
             instants = {f.name: as_utc(quote(f.name), f.dataType) for f in fields}
@@ -108,12 +110,12 @@ class SparkStage:
         with spark_errors(self.node):
             self.session.register(name, value)
 
-    def show_changes(self, asked: Asked, step: Step) -> None:
+    def show_changes(self, request: Asked, step: Step) -> None:
         with spark_errors(self.node):
-            self.session.env.changes.show(asked, step, self.engine, self.session)
+            self.session.env.changes.show(request, step, self.engine, self.session)
 
     def new_relation(self, target: BaseRelation) -> BaseRelation:
-        """A temporary name of the node's session."""
+        """Return a temporary name of the node's session."""
         path = {"database": None, "schema": None, "identifier": f"_duckrun_staging_{uuid.uuid4().hex}"}
         return target.incorporate(path=path, type="table")
 
@@ -123,12 +125,18 @@ class SparkStage:
         self.engine.forget(name)
 
     def run_python(self, compiled_code: str, this: str | None) -> None:
-        """Run a Python model, with the SparkSession as its ``session``, and as ``spark`` like in a notebook; what it returns
-        gets the name that the model's code knows as ``staging``.
+        """Run a Python model with the SparkSession as its ``session``.
 
-        ``dbt.ref`` and ``dbt.source`` give Spark DataFrames, at the versions that this run reads. Tables that the code names as
-        ``schema.table`` have their names in the session. ``this``, the SELECT of the
-        model's own table where there is one, is a temporary view meanwhile, which ``dbt.this`` is the name of in Spark's SQL.
+        The session is also ``spark``, as in a notebook.
+
+        The model's result gets the name that the model's code knows as ``staging``. ``dbt.ref`` and
+        ``dbt.source`` return Spark DataFrames at the versions that this run reads. Tables that the
+        code names as ``schema.table`` have their names in the session.
+
+        Args:
+            compiled_code: The code that dbt has compiled.
+            this: The SELECT of the model's own table, if it exists. It becomes a temporary view for
+                the run, and ``dbt.this`` renders the view's name.
         """
 
         def load(relation: str) -> Any:
@@ -138,11 +146,11 @@ class SparkStage:
         spark = self.session.spark
         self._name_tables(compiled_code)
         module = _module(self.node.name, compiled_code, spark=spark)
-        own = f"_duckrun_this_{uuid.uuid4().hex}"
+        this_view = f"_duckrun_this_{uuid.uuid4().hex}"
         if this is not None:
             with spark_errors(self.node):
-                self.session.sql(this).native.createTempView(own)
-            module.this.__repr__ = lambda _: own
+                self.session.sql(this).native.createTempView(this_view)
+            module.this.__repr__ = lambda _: this_view
         try:
             value = module.model(module.dbtObj(load), spark)
         except DbtRuntimeError:
@@ -150,15 +158,15 @@ class SparkStage:
         except Exception as error:
             raise DbtRuntimeError(f"{self.node.name}: the model failed with {type(error).__name__}: {error}") from error
         finally:
-            spark.catalog.dropTempView(own)
+            spark.catalog.dropTempView(this_view)
         self.keep(module.staging, value)
 
     def _name_tables(self, code: str) -> None:
-        """Register the schemas and tables of the lake that a model's code names as ``schema.table``."""
+        """Register the schemas and tables of the lake that the code names as ``schema.table``."""
         lake = self.session.lake
         schemas = sorted({lake.default_schema, *lake.schemas()}, key=len, reverse=True)
         names = {match[0] for match in re.finditer(rf"\b(?:{'|'.join(map(re.escape, schemas))})\.\w+\b", code)}
-        if names and not lake.format.transacts and not lake.read_only:
+        if names and not lake.has_catalog and not lake.read_only:
             try:
                 name_tables(self.session.spark, lake, sorted(names), limit=0)
             except DuckrunError as error:
@@ -175,14 +183,14 @@ class SparkStage:
 
 @dataclass
 class _NotedReading(Reading):
-    """What one query reads, and the versions of it by the names of the tables."""
+    """The reading of one query, which records the versions by the names of the tables."""
 
     versions: dict[str, int] = field(default_factory=dict)
 
     def snapshot(self, ref: TableRef, newest: Snapshot | None = None) -> Snapshot:
-        found = super().snapshot(ref, newest)
-        self.versions[str(ref)] = found.version
-        return found
+        pinned = super().snapshot(ref, newest)
+        self.versions[str(ref)] = pinned.version
+        return pinned
 
 
 def _module(name: str, code: str, **names: Any) -> Any:
@@ -198,12 +206,12 @@ def _module(name: str, code: str, **names: Any) -> Any:
 
 
 def duckdb_types(schema: pa.Schema) -> list[tuple[str, str]]:
-    """Columns with the names of their types in DuckDB, which dbt's macros and contracts speak."""
+    """Return columns with their DuckDB types, which dbt's macros and contracts use."""
     with duckdb.connect() as connection:
         relation = connection.from_arrow(schema.empty_table())
         return [(name, str(kind)) for name, kind in zip(schema.names, relation.types, strict=True)]
 
 
 def spark_type(kind: str) -> str:
-    """A type's name in Spark's SQL, from DuckDB's."""
+    """Return the Spark name of a DuckDB type."""
     return exp.DataType.build(kind, dialect="duckdb").sql(dialect="spark")

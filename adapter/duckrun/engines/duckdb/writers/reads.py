@@ -1,8 +1,9 @@
-"""What a write read of its target, and whether rows that others changed meanwhile fall in it.
+"""The rows of its target that a write depends on, to detect conflicts with other commits.
 
-A commit that lost its version may go on top of the others' only if the write would have been the same had it seen them. So each
-write says, as SQL over rows of its target, which rows matter to it: those with its keys, those that its predicate is true for,
-those of its partitions. The rows of the files that others added, and of those that they removed, are asked; in doubt they matter.
+A commit that lost its version may be rebased onto the others only if they do not change its result.
+So each write describes the rows that it depends on, as SQL over its target: rows with its keys,
+rows that satisfy its predicate, rows of its partitions. This SQL runs on the files that the other
+commits added and removed. In doubt there is a conflict.
 """
 
 from __future__ import annotations
@@ -31,23 +32,28 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Read:
-    """Which rows of its target a write depends on: a test of some files at a version, of the rows that they do not have at
-    another one as well if that is given. ``name`` is for the log.
-    """
+    """The rows of its target that a write depends on."""
 
     name: str
+    """Name for the log."""
     meets: Callable[[Snapshot, Sequence[ScanFile], Snapshot | None], bool]
+    """Tests if files at a version contain such rows.
+
+    With another version, only rows are tested that the files do not have there.
+    """
 
 
 NOTHING = Read("nothing", lambda snapshot, files, other: False)
-"""A write that is the same whatever the table holds."""
+"""Read of a write whose result does not depend on the table."""
 EVERYTHING = Read("everything", lambda snapshot, files, other: True)
-"""A write that any other row could have made another one."""
+"""Read of a write that conflicts with every other row."""
 
 
 def matching(cursor: duckdb.DuckDBPyConnection, predicate: str | None, *expressions: str) -> Read:
-    """The rows for which a predicate over ``target`` is true (None: all); ``expressions`` are what else the write computes.
-    With a subquery in any of them it depends on what the subquery reads; random() is true for any row.
+    """Read of the rows that satisfy a predicate over ``target`` (None: all).
+
+    ``expressions`` are the write's other expressions. A subquery or a volatile function in any of
+    them makes it EVERYTHING.
     """
     if predicate is None or has_subquery(predicate, *expressions) or not is_steady(predicate, cursor):
         return EVERYTHING
@@ -57,15 +63,21 @@ def matching(cursor: duckdb.DuckDBPyConnection, predicate: str | None, *expressi
 def joined(
     cursor: duckdb.DuckDBPyConnection, source: str, on: str, where: str | None = None, *, computes: Sequence[str] = ()
 ) -> Read:
-    """The rows that some row of the source meets: ``on`` is over ``target`` and ``source``, ``where`` over the table's columns;
-    ``computes`` are what else the write computes.
+    """Read of the rows that match a source row.
+
+    Args:
+        cursor: Cursor that sees the source.
+        source: SQL of the source.
+        on: Condition over ``target`` and ``source``.
+        where: Condition over the table's columns.
+        computes: Other expressions of the write.
     """
     if has_subquery(on, where or "true", *computes) or not is_steady(f"({on}) AND ({where or 'true'})", cursor):
         return EVERYTHING
 
     def sql(rows: str) -> str:
-        held = f"SELECT * FROM ({rows}) AS target" + ("" if where is None else f" WHERE ({where})")
-        return f"SELECT 1 FROM ({held}) AS target JOIN ({source}) AS source ON ({on})"
+        target = f"SELECT * FROM ({rows}) AS target" + ("" if where is None else f" WHERE ({where})")
+        return f"SELECT 1 FROM ({target}) AS target JOIN ({source}) AS source ON ({on})"
 
     return _asked(cursor, "keys", sql)
 
@@ -73,16 +85,21 @@ def joined(
 def equal(
     keys: Sequence[str], compared: Mapping[str, str] | None = None, source: Mapping[str, str] = MappingProxyType({})
 ) -> str:
-    """The condition that keys are equal, to what they are ``compared`` with where it is no column; NULL equals nothing.
+    """Condition that all keys are equal; NULL equals nothing.
 
-    ``source`` has the source's column of a key where its name is another one.
+    Args:
+        keys: Keys, as columns of the source.
+        compared: Key -> expression that replaces the table's column.
+        source: Key -> source column of another name.
     """
-    said = {k: f"target.{quote_identifier(k)}" for k in keys} | {k: f"({v})" for k, v in (compared or {}).items()}
-    return " AND ".join(f"{said[k]} = source.{quote_identifier(source.get(k, k))}" for k in keys)
+    expressions = {k: f"target.{quote_identifier(k)}" for k in keys} | {
+        k: f"({v})" for k, v in (compared or {}).items()
+    }
+    return " AND ".join(f"{expressions[k]} = source.{quote_identifier(source.get(k, k))}" for k in keys)
 
 
 def partitions(snapshot: Snapshot, staged: Iterable[ScanFile]) -> Read:
-    """The rows in the partitions of some files."""
+    """Read of the rows in the partitions of these files."""
     present = {partition_key(f.partition_values, snapshot.schema, snapshot.partition_columns) for f in staged}
 
     def meets(now: Snapshot, files: Sequence[ScanFile], other: Snapshot | None) -> bool:
@@ -102,7 +119,7 @@ def _asked(cursor: duckdb.DuckDBPyConnection, name: str, sql: Callable[[str], st
 
 
 def _without(snapshot: Snapshot, other: Snapshot, files: Sequence[ScanFile]) -> str:
-    """SELECT of the rows that some files have at one version and not at another, as other rows of them are deleted there."""
+    """SELECT of the rows of files at one version that another version has deleted."""
     taken = {*snapshot.schema.names, *other.schema.names}
     file, row = fresh_name("__duckrun_file", taken), fresh_name("__duckrun_row", taken)
     here, there = (each.scan_sql(files=files, file=file, row=row) for each in (snapshot, other))
@@ -122,8 +139,10 @@ def has_subquery(*expressions: str) -> bool:
 def may_go_on_top(
     transaction: Transaction, others: Iterable[CommitRecord], removed: Iterable[ScanFile], read: Read
 ) -> bool:
-    """False if a commit between changed the table's definition, is of the same application, removed a file of ours, or changed rows
-    that the write depends on.
+    """True if a commit may be rebased onto other commits.
+
+    None of them may change the table's definition, be of the same application, or remove a file
+    that this commit removes. None may change rows that the write depends on.
     """
     others = list(others)
     if transaction.outdated_by(others):
@@ -142,16 +161,16 @@ def may_go_on_top(
 
 
 def _meets_any(transaction: Transaction, others: Sequence[CommitRecord], read: Read) -> bool:
-    """Whether some of several commits in a row changed rows that were read. Those that only add rows are asked by one query: a write beside
-    a busy appender would else fall behind with each look at what it missed.
-    """
+    """True if one of several commits in sequence changed rows that the write depends on."""
+    # One query tests all appends. Else a write beside a busy appender would fall further behind
+    # with each test.
     adding = [other for other in others if not any(file.changes_rows for file in other.removed)]
     names = {file.name for other in adding for file in other.added if file.changes_rows}
     if len(adding) > 1 and names and read is not EVERYTHING:
         try:
             last = transaction.version(others[-1].version)
             files = list(last.files().named(names).values())
-            if len(files) == len(names):  # none was moved meanwhile
+            if len(files) == len(names):  # no file was rewritten meanwhile
                 if read.meets(last, files, None):
                     return True
                 others = [other for other in others if other not in adding]
@@ -161,7 +180,10 @@ def _meets_any(transaction: Transaction, others: Sequence[CommitRecord], read: R
 
 
 def meets_commit(transaction: Transaction, other: CommitRecord, read: Read) -> bool:
-    """Whether the rows that a commit added or removed fall in what was read; a commit that only moves rows changes none."""
+    """True if a commit added or removed rows that the write depends on.
+
+    A commit that only moves rows changes none.
+    """
     added, removed = ({file.name for file in side if file.changes_rows} for side in (other.added, other.removed))
     if not added and not removed:
         return False
@@ -173,7 +195,8 @@ def meets_commit(transaction: Transaction, other: CommitRecord, read: Read) -> b
             files = list(snapshot.files().named(named).values())
             if len(files) < len(named):
                 return True
-            # a file on both sides has another deletion vector: the rows that only one of them has are what changed
+            # A file on both sides got a new deletion vector. Only the rows that one side lacks have
+            # changed.
             both = opposite.files().named(named)
             again, alone = list(both.values()), [f for f in files if f.spelled not in both]
             if (alone and read.meets(snapshot, alone, None)) or (again and read.meets(snapshot, again, opposite)):

@@ -1,4 +1,4 @@
-"""The staged writer: DuckDB writes the Parquet files, one fenced commit shows them and removes what they replace."""
+"""The staged writer: DuckDB writes Parquet files, and one fenced commit swaps them in."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from duckrun.engines.duckdb.writers.reads import Read, may_go_on_top
 from duckrun.engines.duckdb.writers.stored_names import as_stored, field_ids
 from duckrun.errors import StorageError, UnsupportedFeature
 from duckrun.formats.commits import CommitRecord, NewCommit
+from duckrun.formats.definitions import TableDefinition
 from duckrun.run.memory import parse_bytes
 from duckrun.run.transaction import Transaction
 from duckrun.sql.names import quote_identifier, quote_literal
@@ -35,11 +36,14 @@ from duckrun.values.snapshot import Snapshot, TableRef, schema_to_text
 from duckrun.values.stored import StoredColumn, stored_names, stored_paths, with_stored_names
 
 _OPEN = 100
-"""Files of partitions that DuckDB keeps open (partitioned_write_max_open_files)."""
+"""Partition files that DuckDB keeps open (partitioned_write_max_open_files)."""
 _LEAST_GROUP, _MOST_GROUP = 8 * 1024**2, 128 * 1024**2
-"""Bytes of a row group in memory. The most is DuckDB's own, a kilobyte for each of its 122,880 rows."""
+"""Bounds of a row group's bytes in memory.
+
+The maximum is DuckDB's default: one kilobyte for each of its 122,880 rows.
+"""
 _PEEKED = 500_000
-"""Rows of which the partitions are counted."""
+"""Rows that are read to count partitions."""
 _STREAMING = {
     "PROJECTION",
     "FILTER",
@@ -64,14 +68,25 @@ def stage(
     partitions: int = 0,
     stored: Sequence[StoredColumn] = (),
 ) -> tuple[StagedFile, ...]:
-    """Write rows as Parquet files into a table's folder. No reader sees them before they are committed.
+    """Write rows as Parquet files into a table's folder.
 
-    Values of partition columns come as the log writes them; file names are unique, so that processes never collide.
-    The ``properties``, of the table as a rule, say how the files are compressed, and how large they are. DuckDB begins another file
-    between row groups only, so ``row_group_size`` (rows) bounds how close it keeps to that size. ``beside``: the rows are of that file's partition, without its columns, and go into the same folder.
-    ``stored`` says how the columns are called in the files, where those have names of their own.
-    Rows of many partitions, as many as the table's ``partitions`` where the rows cannot tell, are sorted by them first.
-    If it fails, as on a full disk, the files of this call on a local path go, and the folder if it was made for them.
+    Readers see them once they are committed.
+
+    Partition values are written as in the log. File names are unique, so that processes never
+    collide. If the call fails, as on a full disk, its files on a local path are removed. So is the
+    folder if the call created it.
+
+    Args:
+        rows: Rows to write.
+        ref: Table, whose location is the folder.
+        partition_by: Partition columns.
+        properties: Compression and target size of the files, as a rule those of the table.
+        row_group_size: Rows of a row group. DuckDB starts a new file between row groups only, so
+            this bounds the deviation from the target size.
+        beside: A file whose partition and folder the rows get; the rows lack its partition columns.
+        partitions: Number of the table's partitions, used if the rows cannot tell. Rows of many
+            partitions are sorted by them.
+        stored: Physical names of the columns, if these differ.
     """
     rows = _without_void(rows)
     columns = [name for name in rows.types if name not in partition_by]
@@ -79,7 +94,8 @@ def stage(
         raise UnsupportedFeature(f"Table {ref} needs a column that it is not partitioned by.")
     if why := why_not(ref, partition_by):
         raise UnsupportedFeature(
-            f"Table {ref} cannot be written this way: {why}. Nothing was written. Run this with engine: spark, or say writer: delta_rs."
+            f"Table {ref} cannot be written this way: {why}. Nothing was written. Run this with engine: spark, or "
+            "say writer: delta_rs."
         )
     refuse_variants_inside(ref, [name for name, kind in rows.types.items() if has_variant_inside(kind)])
     token = uuid.uuid4().hex[:12]
@@ -121,7 +137,7 @@ def stage(
         written = rows.cursor.execute(copy).fetchall()
     staged = []
     by_column = {name: column for column, name in in_files.items()}
-    for file, count, size, _footer, found, keys in written:
+    for file, count, size, _footer, stats, keys in written:
         path = _relative(str(file), ref.location)
         if count:
             staged.append(
@@ -133,7 +149,7 @@ def stage(
                     ),
                     rows=count,
                     schema=text,
-                    figures=figures(found or {}, schema, stored),
+                    figures=figures(stats or {}, schema, stored),
                 )
             )
         elif "://" not in ref.location:
@@ -142,17 +158,18 @@ def stage(
 
 
 def _row_group_bytes(cursor: duckdb.DuckDBPyConnection) -> int:
-    """The most bytes of a row group, which is in memory as a whole: a part of what a thread has, so that long rows are written too."""
-    found = cursor.execute("SELECT current_setting('memory_limit'), current_setting('threads')").fetchone()
-    assert found is not None
-    each = parse_bytes(found[0]) // found[1] // 6
+    """Maximum bytes of a row group."""
+    # A row group is in memory as a whole. A part of a thread's memory leaves room for long rows.
+    settings = cursor.execute("SELECT current_setting('memory_limit'), current_setting('threads')").fetchone()
+    assert settings is not None
+    each = parse_bytes(settings[0]) // settings[1] // 6
     return min(max(each, _LEAST_GROUP), _MOST_GROUP)
 
 
 def is_scattered(rows: Rows, partition_by: Sequence[str], partitions: Callable[[], int]) -> bool:
-    """True for rows of more partitions than DuckDB keeps files open for: in no order they become a file for each time that it comes
-    back to one of them (20,000 files, for 12 million rows in 1,000 partitions), and take more memory than a sort.
-    """
+    """True for rows of more partitions than DuckDB keeps files open for."""
+    # Unsorted, each return to a closed partition starts a new file: 20,000 files for 12 million
+    # rows in 1,000 partitions. It also takes more memory than a sort.
     if rows.one_shot or not _streams(rows):
         return partitions() > _OPEN
     names = ", ".join(quote_identifier(c) for c in partition_by)
@@ -160,8 +177,13 @@ def is_scattered(rows: Rows, partition_by: Sequence[str], partitions: Callable[[
     return len(rows.cursor.execute(seen).fetchall()) > _OPEN
 
 
+def partitions_of(table: TableDefinition | Snapshot | None) -> int:
+    """Upper bound of a table's number of partitions; 0 if unknown or unpartitioned."""
+    return len(table.files()) if isinstance(table, Snapshot) and table.partition_columns else 0
+
+
 def _streams(rows: Rows) -> bool:
-    """True if the first rows come without the work for all of them: nothing is joined, grouped or sorted."""
+    """True if the first rows come without work for all: the plan has no join, grouping or sort."""
     plan = rows.cursor.execute(f"EXPLAIN (FORMAT JSON) {rows.sql}").fetchall()[-1][1]
     waiting = json.loads(plan)
     while waiting:
@@ -174,7 +196,7 @@ def _streams(rows: Rows) -> bool:
 
 
 def _without_void(rows: Rows) -> Rows:
-    """Rows without their VOID columns: Spark reads no file that has one."""
+    """Drop VOID columns, because Spark cannot read a file that has one."""
     void = [name for name, kind in rows.types.items() if kind.id == "null"]
     if not void:
         return rows
@@ -184,33 +206,34 @@ def _without_void(rows: Rows) -> Rows:
 
 
 def why_not(ref: TableRef, partition_by: Sequence[str]) -> str | None:
-    """Why DuckDB cannot write files of some partitions to a table's folder; None where it can."""
+    """Reason why DuckDB cannot write partitioned files to a table's folder; None if it can."""
     if partition_by and _is_trimmed(ref) and "://" in ref.location:
         return "DuckDB writes partitions into no folder of an object store whose name ends in a letter beyond ASCII"
     return None
 
 
 def _is_trimmed(ref: TableRef) -> bool:
-    """True for a folder of which a COPY with partitions would leave out the last letters: DuckDB 1.5.5 takes all beyond ASCII for
-    separators at the end (StringUtil::RTrim).
-    """
+    """True for a folder whose last characters a partitioned COPY would drop."""
+    # DuckDB 1.5.5 takes trailing non-ASCII characters for separators (StringUtil::RTrim).
     return not ref.location[-1].isascii()
 
 
 def figures(
-    found: Mapping[str, Mapping[str, str]], schema: pa.Schema, stored: Sequence[StoredColumn] = ()
+    stats: Mapping[str, Mapping[str, str]], schema: pa.Schema, stored: Sequence[StoredColumn] = ()
 ) -> dict[str, ColumnFigures]:
-    """What RETURN_STATS says (quoted path in the file -> figures, all of them texts) of the columns that hold values, by their quoted
-    paths in the table. Of a list or a map it counts the NULLs within, empty ones too: none of them means that none is NULL.
+    """Column statistics from COPY's RETURN_STATS, by quoted column path in the table.
+
+    ``stats`` maps quoted paths in the file to figures, all of them texts. For lists and maps DuckDB
+    counts nested NULLs and empty ones. A count of zero means that no value is NULL.
     """
     figures = {}
     in_files = dict(stored_paths(stored))
     for names, kind in leaves(schema):
         path = ".".join(map(quote_identifier, names))
-        held = ".".join(map(quote_identifier, in_files.get(names, names)))
-        each = found.get(held)
+        file_path = ".".join(map(quote_identifier, in_files.get(names, names)))
+        each = stats.get(file_path)
         if pa.types.is_nested(kind):
-            if any(inner.startswith(held + '."') and of.get("null_count") == "0" for inner, of in found.items()):
+            if any(inner.startswith(file_path + '."') and of.get("null_count") == "0" for inner, of in stats.items()):
                 figures[path] = ColumnFigures(nulls=0)
         elif each is not None:
             figures[path] = ColumnFigures(
@@ -224,44 +247,48 @@ def figures(
 
 @contextmanager
 def _whole(ref: TableRef, token: str) -> Iterator[None]:
-    """Make the folder of a local table, and leave nothing of a COPY that fails. In a store an upload is whole or not there."""
+    """Create a local table's folder, and remove everything that a failed COPY wrote.
+
+    In an object store an upload is atomic.
+    """
     if "://" in ref.location:
         yield
         return
     folder = Path(ref.location)
-    made = not folder.exists()
+    is_new = not folder.exists()
     try:
-        held = _held(folder, token) if made else None
+        placeholder = _held(folder, token) if is_new else None
         yield
-        if held is not None:
-            held.unlink(missing_ok=True)
+        if placeholder is not None:
+            placeholder.unlink(missing_ok=True)
     except BaseException as error:
         parts = list(folder.rglob(f"*part-{token}-*"))
         written = sum(part.stat().st_size for part in parts)
         for part in parts:
             part.unlink(missing_ok=True)
-        told = _full(error, ref, written)
-        if made:
+        disk_error = _full(error, ref, written)
+        if is_new:
             for empty in (*sorted((p for p in folder.rglob("*") if p.is_dir()), reverse=True), folder):
                 with suppress(OSError):
                     empty.rmdir()
-        if told is not None:
-            raise told from error
+        if disk_error is not None:
+            raise disk_error from error
         raise
 
 
 def _held(folder: Path, token: str) -> Path:
-    """A new folder, with a file that keeps it until there are others: whoever drops its schema takes along folders that are empty."""
-    held = folder / f"part-{token}-first.parquet"
+    """Create a folder with a placeholder file."""
+    # A concurrent DROP SCHEMA removes empty folders.
+    placeholder = folder / f"part-{token}-first.parquet"
     while True:
         folder.mkdir(parents=True, exist_ok=True)
-        with suppress(FileNotFoundError):  # it was taken between the two
-            held.touch()
-            return held
+        with suppress(FileNotFoundError):  # the folder was removed in between
+            placeholder.touch()
+            return placeholder
 
 
 def _full(error: BaseException, ref: TableRef, written: int) -> StorageError | None:
-    """The error of a disk that is full, with what the write needs of it and what is free."""
+    """Error of a full disk, with the bytes written and the bytes free; None for another error."""
     if not isinstance(error, duckdb.Error | OSError) or not is_full(error):
         return None
     free = shutil.disk_usage(next(folder for folder in Path(ref.location).parents if folder.is_dir())).free
@@ -271,13 +298,14 @@ def _full(error: BaseException, ref: TableRef, written: int) -> StorageError | N
         else ""
     )
     return StorageError(
-        f"table {ref}: the disk is full, or a limit on its use is reached: {needed}{readable_bytes(free, decimal=True)} are free now that its "
-        f"files are gone ({said(error)}). Nothing was committed; make room and run this again."
+        f"table {ref}: the disk is full, or a limit on its use is reached: "
+        f"{needed}{readable_bytes(free, decimal=True)} are free now that its files are gone ({said(error)}). "
+        "Nothing was committed; make room and run this again."
     )
 
 
 def _log_value(column: str, kind: Any) -> str:
-    """SQL for a partition value as text. Source: Delta protocol, Partition Value Serialization."""
+    """SQL of a partition value as text. Source: Delta protocol, Partition Value Serialization."""
     name = quote_identifier(column)
     if kind.id == "timestamp with time zone":
         name = f"timezone('UTC', {name})"
@@ -294,13 +322,22 @@ def _relative(file: str, location: str) -> str:
 def commit(
     transaction: Transaction, snapshot: Snapshot | None, new: NewCommit, read: Read, *, fence: int | None = None
 ) -> Commit:
-    """Make staged files visible, and remove what they replace, in one commit.
+    """Make staged files visible, and remove those that they replace, in one commit.
 
-    If the version is taken, the same files go on top as long as no commit between changed what this write ``read``; never those of
-    a write that changes the table's definition, or that a ``fence`` holds to one version. Else CommitTaken is raised, and the
-    transaction runs again.
+    If another writer took the version, the same files are committed on top of it. That needs that
+    no commit in between changed rows of ``read``. A changed definition, or a ``fence`` (the only
+    version to commit on), excludes it.
+
+    Args:
+        transaction: Transaction of the table.
+        snapshot: Version that the write was computed from.
+        new: The commit.
+        read: Rows that the write depends on.
+        fence: Version that the write is bound to.
+
+    Raises:
+        CommitTaken: The commit cannot go on top; the transaction runs again.
     """
-
     paths = {file.path for file in new.adds}
 
     def on_top(others: Sequence[CommitRecord]) -> bool:

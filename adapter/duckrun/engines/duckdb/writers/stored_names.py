@@ -1,4 +1,4 @@
-"""SQL of rows as the files of a table have them, where columns have other names there."""
+"""SQL of rows in the form of a table's files, whose columns may have physical names."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from duckrun.values.stored import StoredColumn
 
 
 def as_stored(sql: str, columns: Mapping[str, Any], stored: Sequence[StoredColumn]) -> str:
-    """SELECT of some columns of a query (name -> DuckDB type), by the names and in the form that the files have; the query itself where
-    these are those of the table.
+    """SELECT of a query's columns (name -> DuckDB type) by physical name and in physical form.
+
+    Returns the query unchanged if the table has no physical names and no variants.
     """
     known = {column.name: column for column in stored}
     variants = {name for name, kind in columns.items() if str(kind) == "VARIANT"}
@@ -20,7 +21,8 @@ def as_stored(sql: str, columns: Mapping[str, Any], stored: Sequence[StoredColum
     names = []
     for name in columns:
         value, column = quote_identifier(name), known.get(name)
-        if name in variants:  # a plain COPY shreds it, which the table would have to say; NULL would be a variant
+        # A plain COPY shreds a variant, which needs a table feature, and writes NULL as a variant.
+        if name in variants:
             value = f"CASE WHEN {value} IS NOT NULL THEN variant_to_parquet_variant({value}) END"
         elif column is not None:
             value = _value(column, value)
@@ -29,41 +31,43 @@ def as_stored(sql: str, columns: Mapping[str, Any], stored: Sequence[StoredColum
 
 
 def _value(column: StoredColumn, value: str, depth: int = 0) -> str:
-    """A value of a column as the files have it: a struct is built anew, since a cast finds its fields by their names."""
+    """A column's value in physical form."""
     if not column.is_renamed:
         return value
+    # A struct is built field by field, because a cast matches fields by name.
     if column.kind == "struct":
         inner = ", ".join(
-            f"{quote_identifier(part.stored)} := {_value(part, f'struct_extract({value}, {quote_literal(part.name)})', depth)}"
+            f"{quote_identifier(part.stored)} := "
+            f"{_value(part, f'struct_extract({value}, {quote_literal(part.name)})', depth)}"
             for part in column.parts
         )
         return f"CASE WHEN {value} IS NOT NULL THEN struct_pack({inner}) END"
     item = f"stored{depth}"
     if column.kind == "list":
         return f"list_transform({value}, lambda {item}: {_value(column.parts[0], item, depth + 1)})"
-    key, held = (
+    key, item_value = (
         _value(part, f"struct_extract({item}, '{of}')", depth + 1)
         for part, of in zip(column.parts, ("key", "value"), strict=True)
     )
-    entries = f"list_transform(map_entries({value}), lambda {item}: struct_pack(k := {key}, v := {held}))"
+    entries = f"list_transform(map_entries({value}), lambda {item}: struct_pack(k := {key}, v := {item_value}))"
     return f"CASE WHEN {value} IS NOT NULL THEN map_from_entries({entries}) END"
 
 
 def field_ids(stored: Iterable[StoredColumn], columns: Iterable[str]) -> str | None:
-    """COPY's FIELD_IDS for some columns; None where they have no numbers."""
+    """COPY's FIELD_IDS for some columns; None if they have no ids."""
     written = set(columns)
-    found = _entries(column for column in stored if column.name in written)
-    return f"FIELD_IDS {{{found}}}" if found else None
+    entries = _entries(column for column in stored if column.name in written)
+    return f"FIELD_IDS {{{entries}}}" if entries else None
 
 
 def _entries(columns: Iterable[StoredColumn]) -> str:
-    said = ((column.stored, _entry(column)) for column in columns)
-    return ", ".join(f"{quote_literal(name)}: {entry}" for name, entry in said if entry)
+    entries = ((column.stored, _entry(column)) for column in columns)
+    return ", ".join(f"{quote_literal(name)}: {entry}" for name, entry in entries if entry)
 
 
 def _entry(column: StoredColumn) -> str:
     inner = _entries(column.parts)
     if not inner:
         return "" if column.id is None else str(column.id)
-    own = "" if column.id is None else f"__duckdb_field_id: {column.id}, "
-    return f"{{{own}{inner}}}"
+    own_id = "" if column.id is None else f"__duckdb_field_id: {column.id}, "
+    return f"{{{own_id}{inner}}}"

@@ -1,6 +1,7 @@
-"""What changed in a DuckLake table, for Spark: DuckDB on the driver computes the answer from the catalog, and the workers read it as Parquet.
+"""Changes of a DuckLake table for Spark.
 
-Which rows of which files count at which snapshots is DuckLake's own to say, in the catalog as in its files, so that nobody else computes it twice.
+DuckDB on the driver computes them from the catalog, and the workers read the result as Parquet.
+Only DuckLake knows which rows of a file count at a snapshot, so nothing else computes it.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from duckrun.engines.spark.frame import SparkFrame
 from duckrun.engines.spark.process.checks import check_workers_see
 from duckrun.engines.spark.types import storable_arrow
 from duckrun.errors import UnsupportedFeature
-from duckrun.formats.ducklake.scratch import scratch
 from duckrun.sql.names import quote_identifier
+from duckrun.storage.scratch import scratch
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,13 +36,19 @@ _WIDER = {
     "timestamp_s": "TIMESTAMP",
     "timestamp_ms": "TIMESTAMP",
 }
-"""DuckDB's types that Spark has not -> those as which it reads them, also out of the table itself."""
+"""Types of DuckDB that Spark lacks, and the types in which it reads them, also from the table."""
 _NONE = {"time", "time with time zone", "interval", "timestamp_ns", "hugeint", "uhugeint", "bit", "variant", "geometry"}
-"""Types that have no form in Spark."""
+"""Types that have no counterpart in Spark."""
 
 
 class ComputedFrame(SparkFrame):
-    """The answer of DuckDB's as a Spark DataFrame. DuckDB computes it when its rows are asked for, into a file that stays until ``until`` is closed."""
+    """Result of a DuckDB query as a Spark DataFrame.
+
+    DuckDB computes it when its rows are needed, into a file.
+
+    Args:
+        until: Closes the file's folder.
+    """
 
     def __init__(self, engine: SparkEngine, read: WeighedRead, rows: LazyRows, until: ExitStack) -> None:
         self._engine, self._read, self._until = engine, read, until
@@ -54,7 +61,8 @@ class ComputedFrame(SparkFrame):
         from pyspark.sql.pandas.types import from_arrow_schema
 
         engine = self._engine
-        if engine.lake.read_only:  # nothing may be written there, and Spark's workers may see no other place
+        # Nothing may be written to a read-only lake, and the workers may see no other folder.
+        if engine.lake.read_only:
             return engine.local(self._rows.toArrow()).native
         check_workers_see(engine.spark, engine.lake.storage)
         folder = self._until.enter_context(scratch(engine.lake.storage))
@@ -73,19 +81,21 @@ class ComputedFrame(SparkFrame):
 
 
 def answered(engine: SparkEngine, read: WeighedRead, query: Callable[[str], str], until: ExitStack) -> ComputedFrame:
-    """The answer of a query over rows of a DuckLake table, with how often each counts. Raises UnsupportedFeature for a column of a type that Spark has
-    not, and where no engine of this process is there.
+    """Return the result of a query over rows of a DuckLake table with their multiplicities.
+
+    Raises:
+        UnsupportedFeature: Spark lacks the type of a column, or this process has no DuckDB engine.
     """
     if engine.driver is None:
         raise UnsupportedFeature(
-            f"Table {read.ref} is a DuckLake table: DuckDB computes on the driver what changed in it, which a session does: ask by "
-            "session.table(…).changes()."
+            f"Table {read.ref} is a DuckLake table: DuckDB computes on the driver what changed in it, which a session "
+            "does: ask by session.table(…).changes()."
         )
     return ComputedFrame(engine, read, engine.driver().weighed(read, query), until)
 
 
 def _as_spark_reads(rows: LazyRows, table: str) -> LazyRows:
-    """The rows with each column as one of Spark's types."""
+    """Return the rows with each column cast to a type of Spark's."""
     relation = rows.native
     listed, changed = [], False
     for name, kind in zip(relation.columns, relation.types, strict=True):
@@ -100,18 +110,18 @@ def _as_spark_reads(rows: LazyRows, table: str) -> LazyRows:
 
 
 def _type(kind: Any, wrong: str) -> str | None:
-    """The type in SQL as which Spark takes one of DuckDB's; None for the same."""
+    """Return the SQL type that Spark reads for one of DuckDB's; None if it is the same."""
     word = str(kind.id)
     if word in ("list", "map", "struct"):
         inner = [(name, each, _type(each, wrong)) for name, each in kind.children]
-        if all(made is None for _, _, made in inner):
+        if all(sql_type is None for _, _, sql_type in inner):
             return None
-        parts = [(name, str(each) if made is None else made) for name, each, made in inner]
+        parts = [(name, str(each) if sql_type is None else sql_type) for name, each, sql_type in inner]
         if word == "list":
             return f"{parts[0][1]}[]"
         if word == "map":
             return f"MAP({parts[0][1]}, {parts[1][1]})"
-        return f"STRUCT({', '.join(f'{quote_identifier(name)} {made}' for name, made in parts)})"
+        return f"STRUCT({', '.join(f'{quote_identifier(name)} {sql_type}' for name, sql_type in parts)})"
     if str(kind).lower() in _NONE or word in _NONE:
         raise UnsupportedFeature(
             f"{wrong}, which is {kind}: ask with engine: duckdb, or name the other columns in columns=."

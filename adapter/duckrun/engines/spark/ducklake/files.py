@@ -1,4 +1,4 @@
-"""Parquet files that Spark's workers write for a DuckLake: of a table, or of rows that DuckDB is to apply to one."""
+"""Parquet files that Spark's workers write for a DuckLake."""
 
 from __future__ import annotations
 
@@ -28,37 +28,37 @@ _SETTINGS = {
     "spark.sql.parquet.writeLegacyFormat": "false",
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
 }
-"""DuckLake refuses INT96, which Spark writes else."""
+"""DuckLake refuses INT96, Spark's default for timestamps."""
 _GATHERING = {
     "spark.sql.adaptive.advisoryPartitionSizeInBytes": "{size}b",
     "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
 }
-"""By which Spark makes as few tasks of what it shuffles as there are to be files."""
+"""Settings that make as few shuffle tasks as there should be files."""
 _TOO_LARGE = 1.25
-"""Times the size that is asked for: a larger file is written anew as several."""
+"""Factor of the requested size above which a file is split."""
 _OPTIONS = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}
-"""A lake's data folder holds nothing but data."""
+"""A lake's data folder contains only data."""
 _PATTERN = re.compile(r"([*?{}\[\]\\])")
 _PART = re.compile(r"([^/=]+)=([^/]*)/")
 NO_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 NO_VALUES = (NO_PARTITION, "NULL")
-"""What DuckDB takes for NULL in a path, in any case."""
+"""Texts that DuckDB reads as NULL in a path, in any letter case."""
 
 
 @dataclass(frozen=True)
 class Written:
-    """Files below a folder: their paths, and of each the values in its path."""
+    """Files below a folder."""
 
     folder: str
     paths: tuple[str, ...]
 
     def values(self, columns: Sequence[str]) -> list[tuple[str | None, ...]]:
-        """The different values of some columns that stand in the paths; None for NULL."""
-        found: dict[tuple[str | None, ...], None] = {}
+        """Return the distinct partition values in the paths, for some columns; None for NULL."""
+        distinct: dict[tuple[str | None, ...], None] = {}
         for path in self.paths:
-            said = {name: unquote(value) for name, value in _PART.findall(path[len(self.folder) :])}
-            found[tuple(None if said[name] == NO_PARTITION else said[name] for name in columns)] = None
-        return list(found)
+            by_name = {name: unquote(value) for name, value in _PART.findall(path[len(self.folder) :])}
+            distinct[tuple(None if by_name[name] == NO_PARTITION else by_name[name] for name in columns)] = None
+        return list(distinct)
 
 
 @contextmanager
@@ -73,8 +73,14 @@ def written(
     partition_by: Sequence[str] = (),
     kept: Callable[[str], bool] = lambda folder: False,
 ) -> Iterator[Written]:
-    """Files with the rows of a frame, in a folder of their own below ``parent``. If the block raises nothing of it stays, unless ``kept`` says of
-    the folder that it is in use. ``what`` says what the files are for, to begin a message. Files are about as large as ``properties`` say.
+    """Write the rows of a frame into files of a new folder below ``parent``, and yield them.
+
+    If the block raises, the folder is removed.
+
+    Args:
+        what: Purpose of the files, which begins a message.
+        properties: Table properties, which set the size and the codec of the files.
+        kept: Tells whether a folder is in use and must stay even if the block raises.
     """
     folder = f"{parent.rstrip('/')}/spark-{uuid.uuid4().hex}"
     size, options = file_size(properties), dict(_OPTIONS)
@@ -98,34 +104,33 @@ def written(
 
 
 def _cut(engine: SparkEngine, storage: Storage, folder: str, size: int, options: Mapping[str, str]) -> None:
-    """Write the files of a folder anew, each in its place, that are much larger than asked for. How many rows fit into a file only those that are
-    written say.
-    """
+    """Split the files of a folder that are much larger than requested."""
+    # Only written files tell how many rows fit into a file.
     large: dict[str, list[tuple[str, int]]] = defaultdict(list)
     for each in storage.keys(folder):
-        path, found = str(each["path"]), int(each["size"])
-        if _is_data(path) and found > _TOO_LARGE * size:
-            large[path.rpartition("/")[0]].append((path, found))
-    for place, files in large.items():
+        path, length = str(each["path"]), int(each["size"])
+        if _is_data(path) and length > _TOO_LARGE * size:
+            large[path.rpartition("/")[0]].append((path, length))
+    for subfolder, files in large.items():
         rows = engine.spark.read.parquet(*(exactly(engine.location_of(f"{folder}/{path}")) for path, _ in files))
         count = rows.count()
-        each_has = max(1, count * size // sum(found for _, found in files))
+        each_has = max(1, count * size // sum(length for _, length in files))
         if each_has < count:
-            written_to = engine.location_of(f"{folder}/{place}" if place else folder)
+            written_to = engine.location_of(f"{folder}/{subfolder}" if subfolder else folder)
             rows.write.mode("append").options(**options, maxRecordsPerFile=each_has).parquet(written_to)
             storage.remove_files(folder, [path for path, _ in files])
 
 
 def exactly(place: str) -> str:
-    """A path for Spark's reader, which takes some characters for patterns."""
+    """Escape a path for Spark's reader, which treats some characters as patterns."""
     return _PATTERN.sub(r"\\\1", place)
 
 
 def _paths(storage: Storage, folder: str) -> tuple[str, ...]:
-    """The data files of a folder, in which nothing else is left."""
-    there = [str(each["path"]) for each in storage.keys(folder)]
-    data = [path for path in there if _is_data(path)]
-    others = [path for path in there if not _is_data(path)]
+    """Return the data files of a folder, and remove everything else."""
+    present = [str(each["path"]) for each in storage.keys(folder)]
+    data = [path for path in present if _is_data(path)]
+    others = [path for path in present if not _is_data(path)]
     storage.remove_files(folder, others)
     return tuple(f"{folder}/{path}" for path in sorted(data))
 
@@ -136,7 +141,7 @@ def _is_data(path: str) -> bool:
 
 
 def remove(storage: Storage, folder: str) -> None:
-    """Remove a folder of files that no table has. What cannot be removed is an orphan, which the lake's maintenance takes away."""
+    """Remove a folder of files that no table uses; the lake's maintenance removes the rest."""
     with suppress(DuckrunError, OSError):
         if storage.is_local:
             shutil.rmtree(folder, ignore_errors=True)

@@ -1,6 +1,7 @@
-"""DuckLake's types as Spark reads them out of its files, and as it shows them.
+"""DuckLake's types as Spark reads them from files, and as users see them.
 
-Source: the DuckLake specification 1.0, Data Types; Spark's ParquetToSparkSchemaConverter. Measured with PySpark 4.1.
+Source: the DuckLake specification 1.0, Data Types; Spark's ParquetToSparkSchemaConverter. Measured
+with PySpark 4.1.
 """
 
 from __future__ import annotations
@@ -11,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from duckrun.engines.spark.sql import quote
 from duckrun.errors import UnsupportedFeature
-from duckrun.formats.ducklake.lake_files import LakeColumn, NamedColumn
+from duckrun.values.lake_files import LakeColumn, NamedColumn
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
 FIELD_ID = "parquet.field.id"
-"""The key in a field's metadata by which Spark finds it in a file."""
+"""Metadata key of a field by which Spark finds it in a file."""
 
 _KINDS = {
     "boolean": "boolean",
@@ -42,7 +43,7 @@ _KINDS = {
     "uuid": "binary",
     "variant": "variant",
 }
-"""DuckLake's type -> the Spark type that holds each of its values, as it lies in a file."""
+"""Spark type that holds each value of a DuckLake type, as stored in a file."""
 
 
 def is_read(column: LakeColumn) -> bool:
@@ -56,13 +57,14 @@ def refuse(column: LakeColumn, table: str) -> None:
     """Raise UnsupportedFeature for a column that Spark cannot read."""
     if not is_read(column):
         raise UnsupportedFeature(
-            f"Table {table}: Spark has no type for column {column.name}, which is {_said(column)}: read the table with engine: duckdb, make a view "
-            "that casts the column (to VARCHAR), or name the other columns in scan(columns=…)."
+            f"Table {table}: Spark has no type for column {column.name}, which is {_said(column)}: read the table "
+            "with engine: duckdb, make a view that casts the column (to VARCHAR), or name the other columns in "
+            "scan(columns=…)."
         )
 
 
 def _said(column: LakeColumn) -> str:
-    """The part of a type that is not there."""
+    """Return the part of a type that Spark lacks."""
     for each in column.inner:
         if not is_read(each):
             return f"{column.sql_type} with {_said(each)}"
@@ -77,8 +79,13 @@ def kind_in_file(
     shown: bool = False,
     stored: Mapping[int, str] = MappingProxyType({}),
 ) -> DataType:
-    """A column's type with the field ids, or with the names, by which a file knows its parts; ``shown``: with the table's names alone. ``stored``
-    are the types of those that have another one there, by id.
+    """Return a column's type with the field ids or names that identify its parts in a file.
+
+    Args:
+        names: Names of the column's parts in the file, if it has no field ids.
+        by_name: Use these names instead of field ids.
+        shown: Use the table's names, and the types that users see.
+        stored: Types in the file that differ from the table's, by column id.
     """
     from pyspark.sql import types as T
 
@@ -92,11 +99,11 @@ def kind_in_file(
     if column.type == "struct":
         fields = []
         for each in column.inner:
-            found = _inside(names).get(each.id)
+            named = _inside(names).get(each.id)
             if shown:
                 fields.append(T.StructField(each.name, inner(each)))
             elif by_name:
-                name = found.source if found is not None else f"__duckrun_absent_{each.id}"
+                name = named.source if named is not None else f"__duckrun_absent_{each.id}"
                 fields.append(T.StructField(name, inner(each)))
             else:
                 fields.append(T.StructField(placeholder(each), inner(each), True, {FIELD_ID: each.id}))
@@ -107,9 +114,9 @@ def kind_in_file(
 
 
 def placeholder(column: LakeColumn) -> str:
-    """What a column or field is called that is found by its id. Where some other column of a file has that name Spark's reader takes both for one, so
-    that it is like none that a user gives.
-    """
+    """Return the read name of a column or field that Spark finds by its id."""
+    # No column of a user has such a name. If another column of the file had the same name, Spark's
+    # reader would take both for one.
     return f"__duckrun_{column.id}"
 
 
@@ -118,18 +125,18 @@ def _inside(names: NamedColumn | None) -> Mapping[int, NamedColumn]:
 
 
 def simple(word: str) -> DataType:
-    """The Spark type of a DuckLake type without parts."""
+    """Return the Spark type of a DuckLake type without parts."""
     from pyspark.sql import types as T
 
     if word.startswith("decimal"):
         precision, _, scale = word[len("decimal(") : -1].partition(",")
         return T.DecimalType(int(precision), int(scale))
-    made: DataType = T._parse_datatype_string(_KINDS[word]) if word != "variant" else T.VariantType()
-    return made
+    kind: DataType = T._parse_datatype_string(_KINDS[word]) if word != "variant" else T.VariantType()
+    return kind
 
 
 def as_shown(value: str, column: LakeColumn, kind: DataType, depth: int = 0) -> str:
-    """Spark SQL of a value of a file, which has it in a type, as users see it: a UUID as its text, wherever in it one is."""
+    """Return Spark SQL of a file's value as users see it: UUIDs as text, also in nested types."""
     item = f"x{depth}"
     inside: Any = kind
     if not _has_uuid(column):
@@ -145,8 +152,8 @@ def as_shown(value: str, column: LakeColumn, kind: DataType, depth: int = 0) -> 
     if column.type == "map":
         kinds = (inside.keyType, inside.valueType)
         key, item_of = (
-            as_shown(f"{item}{part}", each, found, depth + 1)
-            for part, each, found in zip("kv", column.inner, kinds, strict=True)
+            as_shown(f"{item}{part}", each, inner_kind, depth + 1)
+            for part, each, inner_kind in zip("kv", column.inner, kinds, strict=True)
         )
         return (
             f"transform_values(transform_keys({value}, ({item}k, {item}v) -> {key}), ({item}k, {item}v) -> {item_of})"

@@ -1,4 +1,7 @@
-"""How the rows of a write become those of a DuckLake table: in which columns and types, and whether the workers' files can be the table's."""
+"""Plan of a write to a DuckLake table: the rows' columns, types and folders.
+
+It also decides whether the workers' files can become the table's.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import duckdb
 
+from duckrun.engines import decisions
 from duckrun.engines.spark.errors import RAISED
 from duckrun.engines.spark.frame import arrow_schema
 from duckrun.engines.spark.sql import quote
@@ -20,10 +24,9 @@ from duckrun.engines.spark.types import (
     storable_arrow,
     taking_types,
 )
-from duckrun.errors import InvalidConfig, SchemaMismatch
-from duckrun.formats.ducklake.definition import DuckLakeDefinition
-from duckrun.formats.ducklake.partitions import Partition
-from duckrun.formats.ducklake.types import refuse_type
+from duckrun.errors import SchemaMismatch
+from duckrun.formats.format import Format, transactions_of
+from duckrun.formats.transactions import LakeDefinition, PartitionKey
 from duckrun.sql.typed import sql_type
 from duckrun.values.columns import refuse_twins
 from duckrun.values.rows import SchemaMode, WriteSpec
@@ -33,66 +36,67 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from duckrun.engines.spark.engine import SparkEngine
-    from duckrun.formats.ducklake.ducklake import DuckLakeFormat
 
 NO_FOLDER = "no folder can have the name of a partition value"
-"""The start of what is raised for a row whose partition value is read back as NULL out of a path."""
+"""Start of the error for a row whose partition value would be read back from a path as NULL."""
 _WRITTEN = {
     *("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "FLOAT", "DOUBLE", "VARCHAR", "BLOB", "BOOLEAN", "DATE", "TIMESTAMP"),
     "TIMESTAMP WITH TIME ZONE",
 }
-"""Types whose values Spark's workers write into a file as DuckLake wants them there."""
+"""Types whose values Spark writes into files in DuckLake's form."""
 _IN_FOLDERS = {"tinyint", "smallint", "integer", "bigint", "varchar", "date", "boolean", "timestamp", "decimal"}
-"""Types whose values Spark writes into a path as DuckDB reads them there."""
+"""Types whose values Spark writes into paths in DuckDB's form."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """``frame`` has the rows as the table stores them; ``definition`` is the table's once they are there, and ``changed`` says whether it is
-    another than before. ``folders`` are the columns, those of the table and ``added`` ones, by which files lie in folders. ``why_not`` says what keeps
-    the workers' files from being the table's, None where nothing does.
-    """
+    """How a write of whole rows becomes files of the table."""
 
     snapshot: Snapshot | None
-    definition: DuckLakeDefinition
+    definition: LakeDefinition
+    """The table's definition after the write."""
     changed: bool
+    """True if the definition changes."""
     frame: DataFrame
+    """Rows as the table stores them."""
     folders: tuple[str, ...] = ()
+    """Columns that name the folders of partitions, including added ones."""
     why_not: str | None = None
+    """Reason why the workers' files cannot be the table's; None if they can."""
 
     def holds_for(self, snapshot: Snapshot | None) -> bool:
-        """True if a table still is what the plan was made for."""
+        """True if the table is still as the plan assumes."""
         if snapshot is None or self.snapshot is None:
             return snapshot is self.snapshot
         return snapshot.table_id == self.snapshot.table_id and snapshot.own.definition == self.snapshot.own.definition
 
 
-def plan(
-    engine: SparkEngine, form: DuckLakeFormat, spec: WriteSpec, frame: DataFrame, snapshot: Snapshot | None
-) -> Plan:
-    """The plan of a write of whole rows. Raises SchemaMismatch, InvalidConfig, UnsupportedFeature."""
+def plan(engine: SparkEngine, form: Format, spec: WriteSpec, frame: DataFrame, snapshot: Snapshot | None) -> Plan:
+    """Return the plan of a write of whole rows.
+
+    Raises:
+        SchemaMismatch: The columns do not fit the table.
+        InvalidConfig: The partitioning differs from the table's.
+        UnsupportedFeature: The table's format cannot store the rows.
+    """
     refuse_twins(frame.columns)
     if snapshot is not None and not spec.redefine and holds_untyped(frame.schema):
         frame = taking_types(frame, spark_schema(snapshot.own.definition))
     if snapshot is None or spec.mode == "overwrite":
         check_new_table(frame.schema)
         keys = spec.partition_by if spec.partition_by is not None or snapshot is None else snapshot.partition_keys
-        definition = form.overwritten(spec, _fields(form, frame), tuple(keys or ()), snapshot)
+        definition = cast(LakeDefinition, form.overwritten(spec, _fields(form, frame), tuple(keys or ()), snapshot))
         names = {name.lower() for name in frame.columns}
         for column in spec.column_comments:
             if column.lower() not in names:
                 raise SchemaMismatch(f"a comment is for the column {column!r}, which the data does not have")
         changed = True
     else:
-        if spec.partition_by is not None and not snapshot.has_partitions(spec.partition_by):
-            raise InvalidConfig(
-                f"Table {snapshot.ref} is partitioned by {', '.join(snapshot.partition_keys) or 'nothing'}, not by "
-                f"{', '.join(spec.partition_by) or 'nothing'}; only mode overwrite changes that."
-            )
+        decisions.refuse_other_partitions(snapshot, spec.partition_by)
         definition, changed = snapshot.own.definition, False
         if spec.schema_mode != "fail":
             alteration = form.evolved(snapshot, _fields(form, frame), spec.schema_mode)
-            definition, changed = cast(DuckLakeDefinition, alteration.after), alteration.changed
+            definition, changed = cast(LakeDefinition, alteration.after), alteration.changed
         defaults = form.computed_columns(snapshot)
         if missing := defaults - {name for name in definition.names if name.lower() in map(str.lower, frame.columns)}:
             return Plan(
@@ -106,8 +110,8 @@ def plan(
     return Plan(snapshot, definition, changed, fit, folders)
 
 
-def spark_schema(definition: DuckLakeDefinition) -> Any:
-    """The columns of a table in Spark's types, for those that Spark has."""
+def spark_schema(definition: LakeDefinition) -> Any:
+    """Return a table's columns in Spark's types, for those that Spark has."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
     schema = definition.schema
@@ -116,8 +120,8 @@ def spark_schema(definition: DuckLakeDefinition) -> Any:
     return from_arrow_schema(schema, prefer_timestamp_ntz=True)
 
 
-def _fields(form: DuckLakeFormat, frame: DataFrame) -> list[dict[str, Any]]:
-    """The columns of a frame as a definition has them. Raises SchemaMismatch for a type that DuckLake cannot store."""
+def _fields(form: Format, frame: DataFrame) -> list[dict[str, Any]]:
+    """Return a frame's columns for a definition; raise SchemaMismatch if DuckLake lacks a type."""
     from pyspark.sql.types import VariantType
 
     schema, variants = arrow_schema(frame), set()
@@ -125,7 +129,7 @@ def _fields(form: DuckLakeFormat, frame: DataFrame) -> list[dict[str, Any]]:
         if isinstance(field.dataType, VariantType):
             variants.add(field.name)
         elif holds(field.dataType, "variant"):
-            refuse_type(field.name, duckdb.type("VARIANT"), inside=True)
+            transactions_of(form).refuse_type(field.name, duckdb.type("VARIANT"), inside=True)
     try:
         types = {field.name: "VARIANT" if field.name in variants else sql_type(field.type) for field in schema}
     except KeyError as error:
@@ -133,18 +137,19 @@ def _fields(form: DuckLakeFormat, frame: DataFrame) -> list[dict[str, Any]]:
     return form.fields_of(schema, types)
 
 
-def _why_not(form: DuckLakeFormat, snapshot: Snapshot | None, definition: DuckLakeDefinition) -> str | None:
-    """What keeps the workers' files from being the table's: DuckDB then writes the rows into others."""
+def _why_not(form: Format, snapshot: Snapshot | None, definition: LakeDefinition) -> str | None:
+    """Return why DuckDB must rewrite the workers' rows into other files; None if it need not."""
     for field in definition.fields:
         if not _is_written(duckdb.type(field["type"])):
             return f"column {field['name']} is {field['type']}, which DuckDB writes"
     keys = definition.partition_by
     if snapshot is not None and snapshot.own.definition.partition_by and not keys:
-        # Measured of 1.5.5: RESET PARTITIONED BY and files added in one transaction end the instance by an internal error.
+        # Measured with DuckDB 1.5.5: RESET PARTITIONED BY and added files in one transaction kill
+        # the instance by an internal error.
         return "the partitions end with this write"
     if not keys:
         return None
-    if "=" in form.catalog.data_path:
+    if "=" in transactions_of(form).data_path:
         return "a folder above the data is named like a partition"
     folders = [key.column if key.transform == "identity" else key.transform for key in keys]
     others = {name.lower() for name in definition.names} - {k.column.lower() for k in keys if k.transform == "identity"}
@@ -165,17 +170,17 @@ def _is_written(kind: Any) -> bool:
     return str(kind) in _WRITTEN or kind.id == "decimal"
 
 
-def _fitted(frame: DataFrame, definition: DuckLakeDefinition, mode: SchemaMode, *, checked: bool) -> DataFrame:
-    """The rows in the table's columns and types. A NULL where none may be fails, when it is met."""
+def _fitted(frame: DataFrame, definition: LakeDefinition, mode: SchemaMode, *, checked: bool) -> DataFrame:
+    """Return the rows in the table's columns and types; NULL in a NOT NULL column raises."""
     from pyspark.sql import functions as F
 
-    schema, given = spark_schema(definition), frame.schema
-    filled, _ = fit_all(given, schema, mode, checked=checked)
+    schema, source = spark_schema(definition), frame.schema
+    filled, _ = fit_all(source, schema, mode, checked=checked)
     columns = []
     for field in definition.fields:
-        name, found = field["name"], filled[field["name"]]
+        name, column = field["name"], filled[field["name"]]
         kind = schema[name].dataType
-        value = F.lit(None).cast(kind) if found is None else cast_to(name, found, given[found].dataType, kind)
+        value = F.lit(None).cast(kind) if column is None else cast_to(name, column, source[column].dataType, kind)
         if not field["nullable"]:
             failing = F.raise_error(F.lit(f"{RAISED}a NULL in column {name}, which is NOT NULL")).cast(kind)
             value = F.when(value.isNull(), failing).otherwise(value)
@@ -183,8 +188,8 @@ def _fitted(frame: DataFrame, definition: DuckLakeDefinition, mode: SchemaMode, 
     return frame.select(*columns)
 
 
-def _in_folders(frame: DataFrame, keys: Sequence[Partition]) -> tuple[DataFrame, tuple[str, ...]]:
-    """The rows with what their folders are named by, and the names of those columns."""
+def _in_folders(frame: DataFrame, keys: Sequence[PartitionKey]) -> tuple[DataFrame, tuple[str, ...]]:
+    """Return the rows with the columns that name their folders, and the names of these columns."""
     from pyspark.sql import functions as F
 
     folders, more = [], {}
@@ -207,7 +212,7 @@ def _in_folders(frame: DataFrame, keys: Sequence[Partition]) -> tuple[DataFrame,
 
 
 def _in_utc(column: str) -> Any:
-    """A moment as the clock of UTC shows it, whatever the time zone of the session."""
+    """Return an instant as a UTC timestamp, whatever the session's time zone."""
     from pyspark.sql import functions as F
 
     seconds = f"CAST(unix_micros({quote(column)}) AS DECIMAL(20, 0)) / 1000000"

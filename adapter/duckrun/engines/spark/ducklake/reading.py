@@ -1,7 +1,7 @@
-"""A DuckLake table at a version, as a Spark DataFrame: what DuckDB reads, out of the same files.
+"""A DuckLake table at a version as a Spark DataFrame, read from the same files as DuckDB reads.
 
-Files that hold their columns alike are read together, by field id or by the names that they have for them. Columns that came later
-have their default, rows that are deleted or belong to later snapshots go, and the rows in the catalog are sent along.
+Files with the same columns are read together, by field id or by name. Columns added later get their
+default. Deleted rows and rows of later snapshots are removed. Rows in the catalog are sent along.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from duckrun.engines.spark.ducklake.kinds import FIELD_ID, as_shown, is_read, ki
 from duckrun.engines.spark.foreign_servers import other_implementation
 from duckrun.engines.spark.sql import quote
 from duckrun.errors import UnsupportedFeature
-from duckrun.formats.ducklake.lake_files import (
+from duckrun.values.lake_files import (
     IN_CATALOG,
     SNAPSHOT_COLUMN,
     SNAPSHOT_FIELD,
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 BY_FIELD_ID = "spark.sql.parquet.fieldId.read.enabled"
 _SCHEME = re.compile(r"^[A-Za-z0-9]+:/+")
 _BROADCAST = 200_000
-"""Positions of deletes that each task gets whole: some 40 MB."""
+"""Number of deleted positions up to which each task gets all of them: some 40 MB."""
 _FILE, _ROW, _SNAPSHOT = "__duckrun_file", "__duckrun_row", "__duckrun_snapshot"
 
 
@@ -48,16 +48,22 @@ def rows_of(
     columns: Collection[str] | None = None,
     paths: Collection[str] | None = None,
 ) -> DataFrame:
-    """The rows of a snapshot: lazy. With ``columns`` those that Spark cannot read are left out, if they are none of these; with ``paths`` the rows are
-    those of some files.
+    """Return the lazy rows of a snapshot.
 
-    Raises UnsupportedFeature for an encrypted lake, for a column of a type that Spark has not, and on a Connect server that is not Apache Spark.
+    Args:
+        columns: Columns to return. Other columns that Spark cannot read are left out.
+        paths: Files to read; None reads all.
+
+    Raises:
+        UnsupportedFeature: The lake is encrypted, Spark lacks the type of a column, or the Connect
+            server is not Apache Spark.
     """
     other = other_implementation(engine.spark)
     if other is not None:
         raise UnsupportedFeature(
-            f"Table {snapshot.ref} is a DuckLake table, and the Spark Connect server is not Apache Spark (its version is {other}), which does not know the rows "
-            "of its files by their numbers: read it with engine: duckdb, or on Apache Spark."
+            f"Table {snapshot.ref} is a DuckLake table, and the Spark Connect server is not Apache Spark (its version "
+            f"is {other}), which does not know the rows of its files by their numbers: read it with engine: duckdb, "
+            "or on Apache Spark."
         )
     read: LakeFiles = snapshot.parts()
     wanted = None if columns is None else {name.lower() for name in columns}
@@ -99,7 +105,7 @@ class _Rows:
     # -- files
 
     def _group(self, files: Sequence[LakeFile]) -> DataFrame:
-        """The rows of files that hold their columns alike."""
+        """Return the rows of files with the same columns."""
         from pyspark.sql import functions as F
         from pyspark.sql.types import LongType, StructField, StructType
 
@@ -118,7 +124,7 @@ class _Rows:
                 at = placeholder(column) if named is None else named.source
                 kind = kind_in_file(column, named, by_name=named is not None, stored=stored)
                 fields.append(StructField(at, kind, True, {FIELD_ID: column.id} if named is None else {}))
-                # Of what is stored in another type, rows of later snapshots may hold what is too large for the type of this one.
+                # With another stored type, rows of later snapshots may not fit this one's type.
                 value = F.expr(as_shown(quote(at), column, kind))
                 value = value.try_cast(shown) if stored else value.cast(shown)
             values.append(value.alias(column.name))
@@ -140,7 +146,7 @@ class _Rows:
     # -- rows that are gone
 
     def _without_deleted(self, rows: DataFrame) -> DataFrame:
-        """The rows of files that have deletes, with the file and the number of each, without those that are deleted."""
+        """Return the rows of files with deletes, without their deleted rows."""
         from pyspark.sql import functions as F
 
         files = [file for file in self.files if _is_marked(file)]
@@ -151,14 +157,14 @@ class _Rows:
         return rows.join(gone, same, "left_anti").drop(_FILE, _ROW)
 
     def _deleted(self, files: Sequence[LakeFile]) -> DataFrame:
-        """The files and the numbers of rows that are deleted."""
+        """Return the files and the numbers of deleted rows."""
         from pyspark.sql import functions as F
 
-        found = []
+        frames = []
         listed = [(self._key(file.path), position) for file in files for position in file.deleted]
         if listed:
             paths, positions = zip(*listed, strict=True)
-            found.append(self._local({_FILE: pa.array(paths, pa.string()), _ROW: pa.array(positions, pa.int64())}))
+            frames.append(self._local({_FILE: pa.array(paths, pa.string()), _ROW: pa.array(positions, pa.int64())}))
         marked = [(file, delete) for file in files for delete in file.deletes]
         if marked:
             rows = self._parquet(f"pos BIGINT, {SNAPSHOT_COLUMN} BIGINT", [delete.path for _, delete in marked])
@@ -173,14 +179,14 @@ class _Rows:
             )
             rows = rows.join(F.broadcast(of), F.col("place") == F.col("place_"))
             rows = rows.where(F.col(_SNAPSHOT).isNull() | (F.col(_SNAPSHOT) <= self.read.version))
-            found.append(rows.select(_FILE, _ROW))
-        return _all(found)
+            frames.append(rows.select(_FILE, _ROW))
+        return _all(frames)
 
     def _local(self, columns: dict[str, Any]) -> DataFrame:
         return self.engine.spark.createDataFrame(pa.table(columns))
 
     def _key(self, path: str) -> str:
-        """A file as path_of_row() gives it."""
+        """Return a file's path in the form of ``path_of_row()``."""
         return _SCHEME.sub("/", self.engine.location_of(path))
 
     # -- rows in the catalog
@@ -202,21 +208,21 @@ def _is_marked(file: LakeFile) -> bool:
 
 
 def _all(frames: Sequence[DataFrame]) -> DataFrame:
-    """The rows of several frames of the same columns."""
+    """Return the rows of several frames with the same columns."""
     return reduce(lambda one, other: one.unionAll(other), frames)
 
 
 def path_of_row() -> Column:
-    """The file of a row, decoded and without the scheme before it."""
+    """Return the file of a row, decoded and without its scheme."""
     from pyspark.sql import functions as F
 
     return F.expr("regexp_replace(url_decode(replace(_metadata.file_path, '+', '%2B')), '^[A-Za-z0-9]+:/+', '/')")
 
 
 def in_path(name: str) -> Column:
-    """The text of a column that stands in the path of a row's file; NULL where that says so."""
+    """Return the text of a column in the path of a row's file; NULL if the path says so."""
     from pyspark.sql import functions as F
 
-    found = F.regexp_extract(path_of_row(), f"^.*/{re.escape(name)}=([^/]*)/", 1)
-    decoded = F.url_decode(F.replace(found, F.lit("+"), F.lit("%2B")))
-    return F.when(~F.upper(found).isin(*NO_VALUES), decoded)
+    text = F.regexp_extract(path_of_row(), f"^.*/{re.escape(name)}=([^/]*)/", 1)
+    decoded = F.url_decode(F.replace(text, F.lit("+"), F.lit("%2B")))
+    return F.when(~F.upper(text).isin(*NO_VALUES), decoded)

@@ -1,5 +1,7 @@
-"""What can be known before work is given to Spark: is there PySpark, a Java for it, somebody at the address, and do its
-workers see the lake."""
+"""Checks before work goes to Spark.
+
+They look for PySpark, a Java for it, a server at the address, and workers that see the lake.
+"""
 
 from __future__ import annotations
 
@@ -24,18 +26,22 @@ if TYPE_CHECKING:
 MINIMUM_JAVA = 17  # Spark 4 runs on 17 and newer
 CONNECT_PORT = 15002
 ANSWER_SECONDS = 20.0
-PROBE_SECONDS = 8.0  # for each address, of which a master list names up to three
+PROBE_SECONDS = 8.0  # per address; a master list has up to three
 _INSTALL_JAVA = {
     "Debian or Ubuntu": "sudo apt-get install -y openjdk-17-jre-headless",
     "macOS": "brew install openjdk@17",
     "Windows": "winget install EclipseAdoptium.Temurin.17.JRE",
 }
 
-_seen: WeakKeyDictionary[SparkSession, set[str]] = WeakKeyDictionary()  # the lakes that its workers see
+_seen: WeakKeyDictionary[SparkSession, set[str]] = WeakKeyDictionary()  # lakes that its workers see
 
 
 def import_pyspark() -> Any:
-    """PySpark's SparkSession. Raises InvalidConfig with the extra to install."""
+    """Return PySpark's SparkSession.
+
+    Raises:
+        InvalidConfig: PySpark is missing. The error names the extra to install.
+    """
     try:
         from pyspark.sql import SparkSession
     except ImportError as error:
@@ -47,7 +53,7 @@ def import_pyspark() -> Any:
 
 
 def check_java() -> None:
-    """Raise InvalidConfig, with the command that installs one, unless there is a Java that Spark runs on."""
+    """Raise InvalidConfig, with a command to install one, unless a suitable Java exists."""
     launcher, version = java()
     if version is not None and version >= MINIMUM_JAVA:
         return
@@ -61,7 +67,7 @@ def check_java() -> None:
 
 
 def probe(address: str, default_port: int) -> None:
-    """Raise InvalidConfig unless one of the hosts of an address takes a connection."""
+    """Raise InvalidConfig unless one of the hosts of an address accepts a connection."""
     scheme, _, rest = address.partition("://")
     failures = []
     for host in rest.split(";")[0].rstrip("/").split(",")[:3]:
@@ -73,48 +79,51 @@ def probe(address: str, default_port: int) -> None:
         except (OSError, ValueError) as error:
             failures.append(f"{host}: {error}")
     raise InvalidConfig(
-        f"Spark at {shown(address)} cannot be reached ({'; '.join(failures)}). Nothing was run. Check that it is running, "
-        "and the host and port."
+        f"Spark at {shown(address)} cannot be reached ({'; '.join(failures)}). Nothing was run. Check that it is "
+        "running, and the host and port."
     )
 
 
 def no_master(address: str) -> InvalidConfig:
-    """What to say where something takes connections at a master's address, and Spark gave up on it after three tries."""
+    """Return the error for a listening address that Spark gave up on after three tries."""
     import pyspark
 
     return InvalidConfig(
-        f"What listens at {address} did not take an application of pyspark {pyspark.__version__} within a minute. Nothing was run. "
-        "Either it is a Spark master of another version: install the cluster's version of pyspark here, or the other way round. "
-        "Or it is no master: its port is 7077 by default, and 8080 is its page. A master with spark.authenticate asks for its "
-        "secret in conf. PySpark starts again in a new process only."
+        f"What listens at {address} did not take an application of pyspark {pyspark.__version__} within a minute. "
+        "Nothing was run. Either it is a Spark master of another version: install the cluster's version of pyspark "
+        "here, or the other way round. Or it is no master: its port is 7077 by default, and 8080 is its page. A "
+        "master with spark.authenticate asks for its secret in conf. PySpark starts again in a new process only."
     )
 
 
 def check_speaks_connect(remote: str) -> None:
-    """Raise InvalidConfig where something listens at a Connect address that is no Connect server, such as Spark's web page.
+    """Raise InvalidConfig if the listener at a Connect address is another service.
 
-    PySpark would try for ten minutes. An encrypted address is left to it.
+    Spark's web page is an example. An encrypted address is left to PySpark.
     """
     parts = urlsplit(remote.partition("/;")[0])
     if "use_ssl=true" in remote or ("token=" in remote and parts.hostname != "localhost"):
         return
-    import grpc
+    import grpc  # PySpark itself would try for ten minutes
 
     channel = grpc.insecure_channel(f"{parts.hostname}:{parts.port or CONNECT_PORT}")
     try:
         grpc.channel_ready_future(channel).result(timeout=ANSWER_SECONDS)
     except grpc.FutureTimeoutError:
         raise InvalidConfig(
-            f"What listens at {shown(remote)} is no Spark Connect server: no answer within {ANSWER_SECONDS:.0f} s. Nothing was "
-            f"run. Check the port; a Connect server's own is {CONNECT_PORT}, and 4040, 7077 and 8080 are other services."
+            f"What listens at {shown(remote)} is no Spark Connect server: no answer within {ANSWER_SECONDS:.0f} s. "
+            f"Nothing was run. Check the port; a Connect server's own is {CONNECT_PORT}, and 4040, 7077 and 8080 are "
+            "other services."
         ) from None
     finally:
         channel.close()
 
 
 def other_version(session: SparkSession, remote: str) -> InvalidConfig | None:
-    """What to say of a Connect server of another major version than PySpark here: they share a protocol, in which each says
-    what the other does not know, and finds out in the middle of a job. None for one that fits."""
+    """Return the error for a Connect server of another major version; None if it fits PySpark.
+
+    Both speak one protocol. Each may send what the other does not know, in the middle of a job.
+    """
     import pyspark
 
     here, there = pyspark.__version__, str(session.version)
@@ -127,39 +136,41 @@ def other_version(session: SparkSession, remote: str) -> InvalidConfig | None:
 
 
 def check_knows_delta(session: SparkSession, advice: str) -> None:
-    """Raise InvalidConfig, with ``advice``, for a classic session without Delta's jars; no job runs."""
+    """Raise InvalidConfig, with ``advice``, if a classic session lacks Delta's jars."""
     if "connect" in type(session).__module__:
-        return  # its server answers for its jars, and only when it is asked for rows
+        return  # only the server knows its jars, and only a query would tell
     from pyspark.errors import AnalysisException
 
     try:
+        # This starts no job.
         session.read.format("delta").load("file:///there is no such table")
     except Exception as error:
         if "DATA_SOURCE_NOT_FOUND" in str(error):
             raise InvalidConfig(f"This process has a Spark session without Delta's jars. {advice}") from None
-        if not isinstance(error, AnalysisException):  # by which Delta says that there is no such table
+        if not isinstance(error, AnalysisException):  # Delta: no such table
             raise
 
 
 def check_workers_see(session: SparkSession, storage: Storage) -> None:
-    """Raise InvalidConfig where a lake is a folder that Spark's workers, being other machines, do not have.
+    """Raise InvalidConfig if Spark's workers are on machines that lack the lake's folder.
 
-    They would write files that no other reader finds. A small file is put into the folder and read by Spark; nothing is
-    done for a lake in an object store, for Spark on this machine only, or where it was done before in this process.
+    They would write files that no other reader finds. A small file is put into the folder, and
+    Spark reads it. Nothing is done for an object store, for Spark on this machine only, or a second
+    time in this process.
     """
     if not storage.is_local or storage.root in _seen.get(session, ()):
         return
     connect = "connect" in type(session).__module__
     master = str(session.conf.get("spark.master", "") or "")
-    # A server that listens on this machine only was reached, so it is on this machine.
+    # A server bound to 127.0.0.1 that was reached is on this machine.
     here = not connect or session.conf.get("spark.connect.grpc.binding.address", "") == "127.0.0.1"
     if here and master.startswith("local"):
         return
     Path(storage.root).mkdir(parents=True, exist_ok=True)
-    mark = Path(storage.root, f"duckrun-{uuid.uuid4().hex}.txt")  # Spark does not read a name that begins with . or _
+    mark = Path(storage.root, f"duckrun-{uuid.uuid4().hex}.txt")  # Spark ignores names with . or _ first
     mark.write_text("seen")
     try:
-        # The same file many times, so that workers other than the nearest read it too.
+        # Read the file many times, so that not only the nearest worker reads it.
         seen = session.read.text([mark.as_uri()] * 16).distinct().collect()
         failure = "" if [row[0] for row in seen] == ["seen"] else "it finds nothing there"
     except Exception as error:
@@ -168,20 +179,23 @@ def check_workers_see(session: SparkSession, storage: Storage) -> None:
         mark.unlink(missing_ok=True)
     if failure:
         raise InvalidConfig(
-            f"The lake {storage.root} is a folder of this machine, and Spark at {master or 'a Connect server'} does not see "
-            f"it ({failure[:200]}). Nothing was written. Put the lake where all of Spark's machines mount it at this path, or "
-            "into an object store; or use master='local[*]'."
+            f"The lake {storage.root} is a folder of this machine, and Spark at {master or 'a Connect server'} does "
+            f"not see it ({failure[:200]}). Nothing was written. Put the lake where all of Spark's machines mount it "
+            "at this path, or into an object store; or use master='local[*]'."
         )
     _seen.setdefault(session, set()).add(storage.root)
 
 
 def shown(address: str) -> str:
-    """An address as a message may show it: without the parameters of a Connect address, which hold its key."""
+    """Return an address for messages, without its Connect parameters, which hold the key."""
     return address.partition("/;")[0]
 
 
 def java() -> tuple[str, int | None]:
-    """The Java that Spark would start: its launcher, and its major version (17 for 17.0.15), None where there is none."""
+    """Return the launcher of the Java that Spark would start, and its major version.
+
+    The version is 17 for 17.0.15, and None if there is no Java.
+    """
     home = os.environ.get("JAVA_HOME")
     name = "java.exe" if os.name == "nt" else "java"
     launcher = str(Path(home) / "bin" / name) if home else (shutil.which("java") or "java")
@@ -189,5 +203,5 @@ def java() -> tuple[str, int | None]:
         answer = subprocess.run([launcher, "-version"], capture_output=True, text=True, timeout=60)
     except (OSError, subprocess.TimeoutExpired):
         return launcher, None
-    found = re.search(r'version "(?:1\.)?(\d+)', answer.stderr + answer.stdout)
-    return launcher, int(found.group(1)) if answer.returncode == 0 and found else None
+    version = re.search(r'version "(?:1\.)?(\d+)', answer.stderr + answer.stdout)
+    return launcher, int(version.group(1)) if answer.returncode == 0 and version else None

@@ -1,8 +1,9 @@
-"""One Spark for several processes: a Spark Connect server on this machine that ends with the process it is for.
+"""One Spark for the processes of a run: a Spark Connect server on this machine.
 
-A run that has several Spark processes (Dagster's steps, dbt) describes its server once, as a RunServer. Whichever process
-needs Spark first starts it, under a lock named by the run; the others join. The server is a process of its own (this
-module, run as a program) that holds a classic session with Spark's Connect plugin, and watches the run's worker.
+A run with several Spark processes (Dagster's steps, dbt) describes its server once, as a RunServer.
+The first process that needs Spark starts it, under a lock named after the run; the others join. The
+server is a separate process (this module, run as a program). It holds a classic session with
+Spark's Connect plugin, and ends with the run's worker.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from duckrun.errors import InvalidConfig
 log = logging.getLogger(__name__)
 
 ENVIRONMENT = "DUCKRUN_SPARK_SERVER"
-"""The variable by which a process that a run starts, such as dbt, finds the run's server."""
+"""Environment variable that names the run's server to a process of the run, such as dbt."""
 
 START_SECONDS = 300  # a first start may fetch jars
 WATCH_SECONDS = 0.5
@@ -41,10 +42,7 @@ _PLUGIN = "org.apache.spark.sql.connect.SparkConnectPlugin"
 
 @dataclass(frozen=True)
 class RunServer:
-    """The server of one run: what it is started with, by whoever needs it first.
-
-    ``name`` names the run, ``worker`` is the id of the process that the server ends with, and ``worker_started`` its start
-    (seconds since 1970), as ids are used again.
+    """Description of a run's Spark Connect server.
 
     Example::
 
@@ -53,15 +51,22 @@ class RunServer:
     """
 
     name: str
+    """Name of the run."""
     worker: int
+    """Process id that the server ends with."""
     worker_started: float
+    """Start of that process (seconds since 1970), since ids are reused."""
     master: str = "local[*]"
     conf: dict[str, str] = field(default_factory=dict, repr=False)
     packages: tuple[str, ...] = ()
 
     @classmethod
     def of_process(cls, name: str, worker: int, **values: Any) -> RunServer:
-        """The server of a run whose worker is the process with this id. Raises InvalidConfig if there is none."""
+        """Return the server of a run whose worker is the process with this id.
+
+        Raises:
+            InvalidConfig: There is no such process.
+        """
         try:
             started = psutil.Process(worker).create_time()
         except psutil.NoSuchProcess:
@@ -70,7 +75,7 @@ class RunServer:
 
     @classmethod
     def from_environment(cls) -> RunServer | None:
-        """The server of the run that started this process; None outside of one."""
+        """Return the server of the run that started this process; None outside of a run."""
         text = os.environ.get(ENVIRONMENT)
         return cls.from_json(text) if text else None
 
@@ -80,27 +85,31 @@ class RunServer:
         return cls(**{**values, "packages": tuple(values["packages"])})
 
     def environment(self) -> dict[str, str]:
-        """What a process needs in its environment to find this server. It holds ``conf``, credentials included."""
+        """Return the environment variables that lead a process to this server.
+
+        They contain ``conf`` with its credentials.
+        """
         return {ENVIRONMENT: json.dumps(asdict(self))}
 
     def remote(self) -> str:
-        """The server's address, with its key; starts it, if no process of the run has.
+        """Return the server's address with its key, and start the server if no process has.
 
-        Raises InvalidConfig with Spark's last words when it does not start.
+        Raises:
+            InvalidConfig: The server does not start. The error has its last output.
         """
         state = self._state()
         with FileLock(str(state.with_suffix(".lock"))):
-            found = _running(state)
-            return _address(found if found is not None else self._start(state))
+            running = _running(state)
+            return _address(running if running is not None else self._start(state))
 
     def stop(self) -> None:
-        """End the server before its run does; none is fine."""
+        """Stop the server before its run ends, if it runs."""
         try:
-            found = json.loads(self._state().read_text())
+            record = json.loads(self._state().read_text())
         except FileNotFoundError:
             return
-        if _is_process(found["pid"], found["started"]):
-            process = psutil.Process(found["pid"])
+        if _is_process(record["pid"], record["started"]):
+            process = psutil.Process(record["pid"])
             process.terminate()
             process.wait(timeout=2 * STOP_SECONDS)
 
@@ -119,16 +128,17 @@ class RunServer:
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,  # Ctrl-C in a terminal is for the run, which the server then follows
+                start_new_session=True,  # Ctrl-C must stop the run; the server then follows
             )
         assert process.stdin is not None
-        process.stdin.write(json.dumps(asdict(self)).encode())  # not as an argument: those are for every user to see
+        # Not as an argument, which every user can see.
+        process.stdin.write(json.dumps(asdict(self)).encode())
         process.stdin.close()
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline:
-            found = _running(state)
-            if found is not None:
-                return found
+            running = _running(state)
+            if running is not None:
+                return running
             if process.poll() is not None:
                 break
             time.sleep(0.1)
@@ -142,8 +152,9 @@ class RunServer:
 
 
 def _private_folder() -> Path:
-    """Where servers are written down: a folder that nobody else may read, as it holds their keys."""
+    """Return a folder for the records of servers, which no other user may read."""
     user = os.getuid() if hasattr(os, "getuid") else "user"
+    # The records hold the servers' keys.
     folder = Path(tempfile.gettempdir()) / f"duckrun-spark-{user}"
     folder.mkdir(mode=0o700, exist_ok=True)
     if hasattr(os, "getuid") and (folder.is_symlink() or folder.stat().st_uid != os.getuid()):
@@ -152,26 +163,26 @@ def _private_folder() -> Path:
 
 
 def _running(state: Path) -> dict[str, Any] | None:
-    """What a server wrote down, if it still runs and answers."""
+    """Return the record of a server, if it still runs and answers."""
     try:
-        found: dict[str, Any] = json.loads(state.read_text())
+        record: dict[str, Any] = json.loads(state.read_text())
     except FileNotFoundError:
         return None
-    if not _is_process(found["pid"], found["started"]):
+    if not _is_process(record["pid"], record["started"]):
         return None
     try:
-        socket.create_connection(("127.0.0.1", found["port"]), timeout=5).close()
+        socket.create_connection(("127.0.0.1", record["port"]), timeout=5).close()
     except OSError:
         return None
-    return found
+    return record
 
 
-def _address(found: dict[str, Any]) -> str:
-    return f"sc://localhost:{found['port']}/;token={quote(found['token'])}"
+def _address(record: dict[str, Any]) -> str:
+    return f"sc://localhost:{record['port']}/;token={quote(record['token'])}"
 
 
 def _is_process(pid: int, started: float) -> bool:
-    """True while the process with this id is the one that started then."""
+    """True while the process with this id is the one that started at this time."""
     try:
         process = psutil.Process(pid)
         return abs(process.create_time() - started) < 1 and process.status() != psutil.STATUS_ZOMBIE
@@ -194,7 +205,7 @@ def serve(server: RunServer, state: Path) -> None:
         port = probe.getsockname()[1]
     token = secrets.token_urlsafe(24)
     conf: dict[str, Any] = {
-        # A client that was killed may not go on committing: what it ran is ended soon after it hangs up.
+        # End the statements of a killed client soon, so that they do not commit later.
         "spark.connect.execute.manager.detachedTimeout": "10s",
         "spark.connect.execute.manager.maintenanceInterval": "5s",
         **server.conf,
@@ -206,9 +217,9 @@ def serve(server: RunServer, state: Path) -> None:
     session = spark_session(
         master=server.master, conf=conf, packages=server.packages, app_name=f"duckrun {server.name}"
     )
-    own = psutil.Process()
-    values = {"pid": own.pid, "started": own.create_time(), "port": port, "token": token}
-    written = state.with_suffix(f".{own.pid}")
+    process = psutil.Process()
+    values = {"pid": process.pid, "started": process.create_time(), "port": port, "token": token}
+    written = state.with_suffix(f".{process.pid}")
     written.touch(mode=0o600)
     written.write_text(json.dumps(values))
     os.replace(written, state)
@@ -218,7 +229,10 @@ def serve(server: RunServer, state: Path) -> None:
 
 
 def _end(state: Path, session: Any | None) -> None:
-    """Stop Spark and this process, within seconds also where Spark does not answer: its JVM ends when this process does."""
+    """Stop Spark and this process.
+
+    That takes seconds even if Spark does not answer, since its JVM ends with this process.
+    """
     for kind in (".json", ".log", ".lock"):
         state.with_suffix(kind).unlink(missing_ok=True)
     if session is not None:

@@ -1,7 +1,7 @@
-"""Guard of the statements that create and drop Spark's databases, for sessions that see the folders of a lake.
+"""Guard of statements that create and drop Spark's databases, in sessions with a lake's names.
 
-Spark deletes the folder of a database that is dropped, with tables in it that its catalog does not know. The guard also
-adds to Spark's error for a missing table how a table of the lake gets its name.
+Spark deletes the folder of a dropped database, including tables that its catalog does not know. The
+guard also adds to Spark's error for a missing table how a table of the lake gets its name.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ LAKE_PROPERTY = "duckrun.lake"
 _GAP = r"(?:\s|--[^\n]*(?:\n|$)|/\*.*?\*/)"
 _PART = r"(?:`(?:[^`]|``)+`|\w+)"
 _STATEMENT = re.compile(
-    rf"{_GAP}*(?P<verb>create|drop){_GAP}+(?:database|schema|namespace){_GAP}+(?:if{_GAP}+(?:not{_GAP}+)?exists{_GAP}+)?"
+    rf"{_GAP}*(?P<verb>create|drop){_GAP}+(?:database|schema|namespace){_GAP}+"
+    rf"(?:if{_GAP}+(?:not{_GAP}+)?exists{_GAP}+)?"
     rf"(?P<name>{_PART}(?:\s*\.\s*{_PART})*)(?P<rest>.*)",
     re.IGNORECASE | re.DOTALL,
 )
@@ -35,9 +36,10 @@ _LITERAL = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL)
 
 
 class DatabaseStatements:
-    """``sql`` of a Spark session, with CREATE and DROP DATABASE, SCHEMA and NAMESPACE kept to the rules of a lake.
+    """``sql`` of a Spark session that applies a lake's rules to databases.
 
-    A new database without a location is a schema of ``lake``. Dropping a schema of any lake is refused.
+    They concern CREATE and DROP of DATABASE, SCHEMA and NAMESPACE. A new database without a
+    location becomes a schema of ``lake``. Dropping a schema of any lake is refused.
     """
 
     def __init__(self, session: SparkSession) -> None:
@@ -68,8 +70,8 @@ class DatabaseStatements:
         root = self.lake_of(name)
         if root is not None:
             raise InvalidConfig(
-                f"Database {name} is a schema of lake {root}. Spark would delete its folder with every table in it, also "
-                "those that it has no names of. Drop its tables one by one with DROP TABLE, or the schema by "
+                f"Database {name} is a schema of lake {root}. Spark would delete its folder with every table in it, "
+                "also those that it has no names of. Drop its tables one by one with DROP TABLE, or the schema by "
                 f"DROP SCHEMA {name} CASCADE in a duckrun session."
             )
 
@@ -87,7 +89,7 @@ class DatabaseStatements:
 
     @contextmanager
     def explaining_missing_names(self) -> Iterator[None]:
-        """Add a note to Spark's error for a table without a name, if the session has the names of a lake."""
+        """Add a note to Spark's error for a missing table, if the session has names of a lake."""
         try:
             yield
         except Exception as error:
@@ -107,23 +109,28 @@ class DatabaseStatements:
         )
 
     def lake_of(self, name: str) -> str | None:
-        """The root of the lake that a database is a schema of; None for another one, or none."""
+        """Return the root of the lake that a database is a schema of; None if none."""
         properties = self._described(name).get("Properties", "")
         root = re.search(rf"\({re.escape(LAKE_PROPERTY)},(.*?)\)(?:, \(|\)$)", properties)
         return None if root is None else root[1]
 
     def move(self, name: str, lake: Lake, location: str) -> None:
-        """Make a database that is a schema of one lake a schema of another; tables that were registered lose their names.
+        """Make a database that is a schema of one lake a schema of another.
 
-        Raises InvalidConfig if Spark made a table in it by name: taking its name away would remove its files.
+        Registered tables lose their names.
+
+        Raises:
+            InvalidConfig: Spark created a table in it by name. Dropping that name would delete its
+                files.
         """
         tables = [row["tableName"] for row in self._sql(f"SHOW TABLES IN {quote(name)}").collect() if row["namespace"]]
         managed = [table for table in tables if self._is_managed(name, table)]
         if managed:
             raise InvalidConfig(
-                f"Spark has made table {name}.{managed[0]} of lake {self.lake_of(name)} by its name, so schema {name} cannot be one "
-                f"of lake {lake.root} in this process: Spark would remove that table's files. Use one lake by names in a "
-                "process. Code that uses no names takes its session by session(storage=lake.storage) of SparkResource."
+                f"Spark has made table {name}.{managed[0]} of lake {self.lake_of(name)} by its name, so schema {name} "
+                f"cannot be one of lake {lake.root} in this process: Spark would remove that table's files. Use one "
+                "lake by names in a process. Code that uses no names takes its session by "
+                "session(storage=lake.storage) of SparkResource."
             )
         for table in tables:
             self._sql(f"DROP TABLE IF EXISTS {quote(name, table)}")
@@ -140,7 +147,7 @@ class DatabaseStatements:
         )
 
     def location_of(self, name: str) -> str | None:
-        """The folder of a database; None where there is no such database."""
+        """Return the folder of a database; None if it does not exist."""
         location = self._described(name).get("Location")
         return None if location is None else local_path(location)
 
@@ -152,9 +159,10 @@ class DatabaseStatements:
 
 
 def refuse_twins(lake: Lake, schema: str, tables_of: Mapping[str, Sequence[str]] | None = None) -> None:
-    """Raise InvalidConfig if another schema, or two tables of the schema, differ in letter case only.
+    """Raise InvalidConfig if schemas, or tables of the schema, differ only in letter case.
 
-    Spark's catalog ignores letter case: it would read or overwrite another table than the one that is named.
+    Spark's catalog ignores letter case. It would read or overwrite another table than the named
+    one.
 
     Args:
         lake: The lake.
@@ -168,18 +176,18 @@ def refuse_twins(lake: Lake, schema: str, tables_of: Mapping[str, Sequence[str]]
     twins = [name for name in names if counts[name.lower()] > 1]
     if twins:
         raise InvalidConfig(
-            f"Lake {lake.root} has {', '.join(sorted(twins))}, which differ in letter case only, and Spark's catalog ignores letter "
-            "case. Read and write them by a duckrun session, or rename all but one of them."
+            f"Lake {lake.root} has {', '.join(sorted(twins))}, which differ in letter case only, and Spark's catalog "
+            "ignores letter case. Read and write them by a duckrun session, or rename all but one of them."
         )
 
 
 def local_path(location: str) -> str:
-    """A location as Spark tells it, in the form that two can be compared in: a local one as its path."""
+    """Return a location of Spark's in a comparable form: a local one as its path."""
     return re.sub(r"^file:/+", "/", unquote(location)).rstrip("/")
 
 
 def guard(session: SparkSession) -> DatabaseStatements:
-    """The guard of a session, put in the place of its ``sql`` and around its ``table`` at the first call."""
+    """Return a session's guard; install it as ``sql`` and around ``table`` at the first call."""
     if not isinstance(session.sql, DatabaseStatements):
         statements = DatabaseStatements(session)
         session.sql = statements  # type: ignore[method-assign]

@@ -1,4 +1,4 @@
-"""Jars that a Spark session needs beside its own: Delta, and the file system of the store that the lake is in."""
+"""Jars that a Spark session needs: Delta, and the file system of the lake's store."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 JARS_KEY = "duckrun.jars"
 PACKAGES_KEY, EXCLUDES_KEY = "spark.jars.packages", "spark.jars.excludes"
 
-HADOOP = "3.4.2"  # that of PySpark 4.1; hadoop-aws fits its own version of hadoop-client only
-AWS_SDK = "2.29.52"  # what hadoop-aws 3.4.2 is built with
+HADOOP = "3.4.2"  # as in PySpark 4.1; hadoop-aws fits only the same version of hadoop-client
+AWS_SDK = "2.29.52"  # the version that hadoop-aws 3.4.2 is built with
 
 STORE_PACKAGES: Mapping[str, tuple[str, ...]] = {
     "s3": (
@@ -22,15 +22,20 @@ STORE_PACKAGES: Mapping[str, tuple[str, ...]] = {
     ),
     "azure": (f"org.apache.hadoop:hadoop-azure:{HADOOP}",),
 }
-"""Maven coordinates by kind of store. Google's connector has a usable jar under a classifier only, which Spark's
-packages cannot name: it is given as ``spark.jars``."""
+"""Maven coordinates by kind of store.
 
-# hadoop-aws asks for the whole SDK in one jar of 640 MB, of which S3 needs the 12 MB above. Netty and slf4j are Spark's.
+Google's connector has a usable jar only under a classifier, which Spark's packages cannot name.
+Pass it as ``spark.jars``.
+"""
+
+# hadoop-aws depends on the whole SDK in one jar of 640 MB; S3 needs only the 12 MB above. Spark
+# brings Netty and slf4j.
 EXCLUDES = ("software.amazon.awssdk:bundle", "io.netty:*", "org.slf4j:slf4j-api")
 
 
 def with_jars(builder: Any, conf: Mapping[str, Any], packages: Sequence[str], storage: Storage | None) -> Any:
-    """A session builder that brings Delta, the packages given, and the store's, unless the cluster has them."""
+    """Add Delta, the passed packages and the store's to a session builder."""
+    # The cluster has the jars then.
     if str(conf.get(JARS_KEY, "")).lower() == "provided" or conf.get(PACKAGES_KEY) == "":
         return builder
     from delta import configure_spark_with_delta_pip
@@ -44,14 +49,14 @@ def with_jars(builder: Any, conf: Mapping[str, Any], packages: Sequence[str], st
 
 
 def store_packages(storage: Storage | None) -> tuple[str, ...]:
-    """What Spark needs to reach a lake's store; nothing for a local one."""
+    """Return the packages for a lake's store; empty for a local one."""
     return () if storage is None else STORE_PACKAGES.get(storage.kind, ())
 
 
 def without_stores(conf: Mapping[str, Any], packages: Sequence[str], storage: Storage | None) -> bool:
-    """True if a session has PySpark's own jars and Delta's, and so no object store's."""
+    """True if a session has only PySpark's own jars and Delta's, and so no object store."""
     elsewhere = ("SPARK_HOME", "SPARK_CONF_DIR", "PYSPARK_SUBMIT_ARGS")
-    asked = any(key in conf for key in (JARS_KEY, PACKAGES_KEY, "spark.jars")) or any(
+    requested = any(key in conf for key in (JARS_KEY, PACKAGES_KEY, "spark.jars")) or any(
         "ClassPath" in key for key in conf
     )
-    return not (asked or packages or store_packages(storage) or any(name in os.environ for name in elsewhere))
+    return not (requested or packages or store_packages(storage) or any(name in os.environ for name in elsewhere))

@@ -1,6 +1,7 @@
-"""How far Spark is with its longer jobs, said in words and with the address of each job's page.
+"""Progress of Spark's longer jobs, in words and with the address of each job's page.
 
-Spark's own page, which a driver on this machine serves, is asked what runs; a server elsewhere tells through Spark Connect.
+A driver on this machine serves Spark's page, which reports running jobs. A server elsewhere reports
+through Spark Connect.
 """
 
 from __future__ import annotations
@@ -20,20 +21,21 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-LONG_SECONDS = 5.0  # a job that is shorter is not spoken of
+LONG_SECONDS = 5.0  # shorter jobs are not reported
 EVERY_SECONDS = 10.0
 _BAR = 20
 
 
 def page_settings() -> dict[str, str]:
-    """Settings of a session whose page is on a port that is free now, so that several drivers do not search for one."""
+    """Return settings for Spark's page on a free port, so that several drivers do not collide."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return {"spark.ui.enabled": "true", "spark.ui.port": str(probe.getsockname()[1])}
 
 
 def bar(done: int, tasks: int) -> str:
-    """
+    """Return a progress bar.
+
     >>> bar(50, 200)
     '[#####...............] 50 of 200 tasks'
     """
@@ -42,10 +44,13 @@ def bar(done: int, tasks: int) -> str:
 
 
 def watch(session: SparkSession, report: Callable[[str], Any], *, nearby: bool = True) -> Watch:
-    """A Watch that reports the long jobs of a session, from now until its ``stop()`` or the end of its ``with``.
+    """Report the long jobs of a session, until ``stop()`` or the end of the ``with`` block.
 
-    ``report`` takes a line of text, and is called from a thread of its own. ``nearby`` says that the session's driver is on
-    this machine, which then serves a page to ask. Example::
+    Args:
+        report: Receives a line of text, in a thread of its own.
+        nearby: The session's driver is on this machine, and serves a page.
+
+    Example::
 
         with watch(spark, print):
             s.sql("create table sales.big as select * from sales.orders cross join sales.days")
@@ -54,7 +59,7 @@ def watch(session: SparkSession, report: Callable[[str], Any], *, nearby: bool =
 
 
 class Watch:
-    """Reports the long jobs of a session: those of more than 5 seconds, each every 10 seconds."""
+    """Reports jobs that take more than 5 seconds, each of them every 10 seconds."""
 
     def __init__(self, session: SparkSession, report: Callable[[str], Any], *, nearby: bool = True) -> None:
         self._report = report
@@ -78,7 +83,7 @@ class Watch:
         self.stop()
 
     def stop(self) -> None:
-        """Report nothing more."""
+        """Stop reporting."""
         self._done.set()
         if self._thread is not None:
             self._thread.join(timeout=5)
@@ -95,7 +100,7 @@ class Watch:
                 for job in [job for job in self._said if job not in {each["jobId"] for each in running}]:
                     self._tell_end(_get(f"{page}/jobs/{job}"))
                     del self._said[job]
-            except (OSError, ValueError) as error:  # progress is an extra: the job itself says what is wrong with Spark
+            except (OSError, ValueError) as error:  # the job itself reports what is wrong with Spark
                 log.debug("no progress from %s: %s", page, error)
                 if isinstance(getattr(error, "reason", None), ConnectionRefusedError):
                     return  # Spark has stopped
@@ -139,7 +144,7 @@ class Watch:
 
 
 def _page(session: SparkSession) -> str | None:
-    """Where the driver on this machine answers questions about the session's application; None if it does not."""
+    """Return the address of the driver's REST API for this application; None if unreachable."""
     try:
         if session.conf.get("spark.ui.enabled", "true") != "true":
             return None
@@ -153,7 +158,8 @@ def _page(session: SparkSession) -> str | None:
 
 
 def _name(job: dict[str, Any]) -> str:
-    """What a job does, on one line. Of a Spark Connect job the description holds ids only."""
+    """Return what a job does, in one line."""
+    # The description of a Spark Connect job only holds ids.
     text = job.get("description") or ""
     return " ".join((job["name"] if not text or text.startswith("Spark Connect") else text).split())[:80]
 
@@ -164,5 +170,5 @@ def _get(address: str) -> Any:
 
 
 def _seconds(moment: str) -> float:
-    """``2026-01-31T12:00:00.123GMT`` as seconds since 1970."""
+    """Convert ``2026-01-31T12:00:00.123GMT`` to seconds since 1970."""
     return datetime.strptime(moment.removesuffix("GMT"), "%Y-%m-%dT%H:%M:%S.%f").replace(tzinfo=UTC).timestamp()

@@ -1,4 +1,4 @@
-"""Where Spark code runs: the one Spark session of a process, classic or Connect, with Delta and without a metastore.
+"""The one Spark session of a process, classic or Connect, with Delta and without a metastore.
 
 Nothing here imports PySpark or starts a JVM before ``spark_session()`` is called.
 """
@@ -46,10 +46,15 @@ _DELTA_CONF = {
     "spark.sql.catalog.spark_catalog": DELTA_CATALOG,
 }
 DEFAULT_FORMAT = "delta"
-"""Format of a write that names none, as on Databricks. Spark's own is Parquet: ``saveAsTable`` would put a folder of files without a
-log into the lake."""
+"""Format of a write that names none, as on Databricks.
+
+Spark's own is Parquet: ``saveAsTable`` would put a folder of files without a log into the lake.
+"""
 PYTHON_DAEMON = Path(__file__).with_name("spark_daemon.py")
-"""The program that runs Python functions for Spark's executors, for ``spark.files`` where duckrun cannot send it."""
+"""Program that runs Python functions for Spark's executors.
+
+Add it to ``spark.files`` where duckrun cannot send it.
+"""
 
 
 @dataclass
@@ -59,8 +64,9 @@ class _Shared:
 
 
 _OTHERS = (
-    "Something else made that session, such as SparkSession.builder.getOrCreate() in an asset or a script. Take duckrun's there: "
-    "in Dagster session() of a SparkResource, an argument of the asset; elsewhere duckrun.spark.spark_session()."
+    "Something else made that session, such as SparkSession.builder.getOrCreate() in an asset or a script. Take "
+    "duckrun's there: in Dagster session() of a SparkResource, an argument of the asset; elsewhere "
+    "duckrun.spark.spark_session()."
 )
 _lock = threading.RLock()
 _warehouses: set[Path] = set()
@@ -77,22 +83,30 @@ def spark_session(
     server: RunServer | None = None,
     app_name: str = "duckrun",
 ) -> SparkSession:
-    """The Spark session of this process, started at the first call.
+    """Return the Spark session of this process, started at the first call.
 
-    ``master`` is a classic session (``local[*]`` unless set, ``spark://host:7077``, ``yarn``, ``k8s://…``); ``remote``
-    is Spark Connect (``sc://host:15002``, or ``local[2]`` for a server in this process); ``server`` is the one that the
-    processes of a run share. With none of them, a session that this process already has is taken as it is, then
-    ``SPARK_REMOTE``, then ``local[*]``. In a process that a run started, ``DUCKRUN_SPARK_SERVER`` names the run's server,
-    which comes before any master: the processes of a run share one Spark.
+    Without ``master``, ``remote`` and ``server``, an existing session of this process is used, else
+    ``SPARK_REMOTE``, else ``local[*]``. In a process that a run started, ``DUCKRUN_SPARK_SERVER``
+    names the run's server. It wins over any master, since the processes of a run share one Spark.
 
-    ``conf`` wins over every default here; ``packages`` are Maven coordinates beside Delta's and the store's. Where the
-    cluster has the jars already, say ``conf={"duckrun.jars": "provided"}`` (or ``{"spark.jars.packages": ""}``), and none
-    are added. A later call gets the session that the first one made, with the settings of that one.
+    A later call returns the session of the first one, with its settings.
 
-    Raises InvalidConfig when PySpark is not installed, Java is missing or too old, the address does not answer
-    within 30 seconds, or this process has a session on another address.
+    Args:
+        master: Master of a classic session: ``local[*]``, ``spark://host:7077``, ``yarn``,
+            ``k8s://…``.
+        remote: Spark Connect: ``sc://host:15002``, or ``local[2]`` for a server in this process.
+        server: Server that the processes of a run share.
+        conf: Settings, which win over every default here. If the cluster has the jars, set
+            ``duckrun.jars`` to ``provided`` (or ``spark.jars.packages`` to an empty text).
+        packages: Maven coordinates beside those of Delta and the store.
 
-    Example: ``spark_session(master="local[2]", conf={"spark.driver.memory": "4g"})``.
+    Raises:
+        InvalidConfig: PySpark is missing, or Java is missing or too old. The address does not
+            answer within 30 seconds, or this process has a session at another address.
+
+    Example::
+
+        spark_session(master="local[2]", conf={"spark.driver.memory": "4g"})
     """
     global _shared
     if master and remote:
@@ -104,14 +118,14 @@ def spark_session(
         existing = _shared.session if _shared is not None else _found(builders)
         inherited = RunServer.from_environment() if server is None and remote is None else None
         if inherited is not None and (existing is None or _shared is not None):
-            server = inherited  # whatever master a profile names for runs of its own
+            server = inherited  # the master of a profile is for its own runs
         address = f"the server of run {server.name}" if server is not None else remote or master
         if existing is not None:
             present = _shared.address if _shared is not None else _address(existing)
             if address is not None and address != present:
                 raise InvalidConfig(
-                    f"Spark was asked for at {shown(address)}, but this process has a session at {shown(present)}; a process "
-                    "holds one. "
+                    f"Spark was asked for at {shown(address)}, but this process has a session at {shown(present)}; a "
+                    "process holds one. "
                     + (
                         _OTHERS
                         if _shared is None
@@ -125,7 +139,7 @@ def spark_session(
         if address is None:
             remote = os.environ.get("SPARK_REMOTE")
         if server is not None:
-            # It was started with the settings of the run, so none are set here.
+            # It already has the settings of the run.
             session = _connect(server.remote(), {}, packages, storage, app_name)
         elif remote:
             session = _connect(remote, _session_conf(conf), packages, storage, app_name)
@@ -142,7 +156,7 @@ def is_own(session: SparkSession) -> bool:
 
 
 def stop_spark_session() -> None:
-    """Stop the shared session; none is fine. Sessions that somebody else made are left alone."""
+    """Stop the shared session, if any; other sessions go on."""
     global _shared
     with _lock:
         if _shared is not None:
@@ -151,7 +165,7 @@ def stop_spark_session() -> None:
 
 
 def apply_storage(session: SparkSession, storage: Storage | None) -> None:
-    """Credentials for a session that runs already: Hadoop takes them from the session's settings."""
+    """Put credentials into the settings of a running session, from where Hadoop reads them."""
     for key, value in (storage.hadoop_conf() if storage is not None else {}).items():
         session.conf.set(key, value)
 
@@ -170,9 +184,9 @@ def _classic(
     builder = SparkSession.builder.master(master).appName(app_name)
     settings = _settings(master, conf, storage)
     if master.startswith("local") and without_stores(conf, packages, storage):
-        # Hadoop's usual file system for local paths puts a file of checksums beside each file, which DuckDB's writes and vacuums
-        # leave behind, and without its native library starts `chmod` four times for the two instead of once. The file systems of
-        # object stores need that one; no others do.
+        # Hadoop's default local file system writes a checksum file beside each file. Writes and
+        # vacuums of DuckDB leave those behind. Without its native library it also starts `chmod`
+        # four times for the two files instead of once. Only object stores' file systems need it.
         settings.setdefault("spark.hadoop.fs.file.impl", "org.apache.hadoop.fs.RawLocalFileSystem")
     return _start(builder, settings, conf, packages, storage, master)
 
@@ -203,9 +217,10 @@ def _connect(
 
 
 def _session_conf(conf: Mapping[str, Any] | None) -> dict[str, str]:
-    """A server has its jars and its static settings already; what is set belongs to this one session."""
-    given = {key: _text(value) for key, value in (conf or {}).items() if key not in (JARS_KEY, PACKAGES_KEY)}
-    return {"spark.sql.session.timeZone": "UTC", **given}
+    """Return the settings of one session on a server."""
+    # The server already has its jars and its static settings.
+    settings = {key: _text(value) for key, value in (conf or {}).items() if key not in (JARS_KEY, PACKAGES_KEY)}
+    return {"spark.sql.session.timeZone": "UTC", **settings}
 
 
 def _start(
@@ -229,7 +244,7 @@ def _start(
 
 
 def _settings(master: str, conf: Mapping[str, Any], storage: Storage | None) -> dict[str, str]:
-    """Defaults, then what the user set."""
+    """Return the defaults, overridden by the user's settings."""
     settings = {
         **_DELTA_CONF,
         "spark.sql.catalogImplementation": "in-memory",  # no Hive, no metastore_db in the working directory
@@ -239,20 +254,20 @@ def _settings(master: str, conf: Mapping[str, Any], storage: Storage | None) -> 
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": _text(sys.stderr.isatty()),
         "spark.log.level": "ERROR",
-        # The traceback of a Python function comes without the frames of PySpark.
+        # Leave PySpark's frames out of the traceback of a Python function.
         "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "true",
     }
     if master.startswith("local"):
-        # Workers of Python functions are of this environment, whether or not it is activated.
+        # Python workers use this environment, even if it is not activated.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        # Spark's pages are for this machine; it takes their interface from the environment only.
+        # Serve Spark's pages to this machine only. Spark reads that only from the environment.
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         cores = re.match(r"local\[(\d+)", master)
         threads = int(cores.group(1)) if cores else (os.cpu_count() or 2)
         partitions = str(max(2, min(2 * threads, 32)))
         settings |= {
-            # 200 and 50 tasks, made for clusters, cost seconds for each small statement on one machine; and VACUUM lists the
-            # files of the smallest table in 10,000.
+            # The defaults of 200 and 50 tasks are for clusters. On one machine they cost seconds
+            # per small statement, and VACUUM lists the smallest table's files in 10,000 tasks.
             "spark.sql.shuffle.partitions": partitions,
             "spark.sql.sources.parallelPartitionDiscovery.parallelism": partitions,
             "spark.databricks.delta.snapshotPartitions": "2",
@@ -263,19 +278,20 @@ def _settings(master: str, conf: Mapping[str, Any], storage: Storage | None) -> 
     settings |= _python_daemon(master, conf)
     if storage is not None:
         settings |= {f"spark.hadoop.{k}": v for k, v in storage.hadoop_conf().items()}
-    given = {k: _text(v) for k, v in conf.items() if k not in (JARS_KEY, PACKAGES_KEY)}
-    extensions = given.get("spark.sql.extensions", "")
+    user_settings = {k: _text(v) for k, v in conf.items() if k not in (JARS_KEY, PACKAGES_KEY)}
+    extensions = user_settings.get("spark.sql.extensions", "")
     if extensions and _DELTA_CONF["spark.sql.extensions"] not in extensions:
-        given["spark.sql.extensions"] = f"{_DELTA_CONF['spark.sql.extensions']},{extensions}"
-    if given.get("spark.files") and "spark.files" in settings:
-        given["spark.files"] += f",{settings['spark.files']}"
-    return settings | given
+        user_settings["spark.sql.extensions"] = f"{_DELTA_CONF['spark.sql.extensions']},{extensions}"
+    if user_settings.get("spark.files") and "spark.files" in settings:
+        user_settings["spark.files"] += f",{settings['spark.files']}"
+    return settings | user_settings
 
 
 def _warehouse() -> Path:
-    """Spark's own folder for tables that are written by name, as plain PySpark has it; a temporary one where that cannot be made.
+    """Return the folder of tables written by name, as in plain PySpark.
 
-    Nothing that lies in it is ever removed. One that Spark has made, and that nobody has written to, goes with this process.
+    It is a temporary folder if the working directory is read-only. A new folder that is still empty
+    when this process ends is removed. Nothing in it is ever removed.
     """
     folder = Path.cwd() / "spark-warehouse"
     if folder.exists():
@@ -288,30 +304,33 @@ def _warehouse() -> Path:
 
 
 def remove_empty_warehouses() -> None:
-    """Remove what atexit would, in a process that ends without it."""
+    """Remove empty warehouse folders, in a process that ends without atexit."""
     for folder in _warehouses:
         remove_if_empty(folder)
 
 
 def remove_if_empty(folder: Path) -> None:
-    """Remove a folder that holds nothing."""
+    """Remove a folder if it is empty."""
     with contextlib.suppress(OSError):  # it holds something, or Spark has never made it
         folder.rmdir()
 
 
 def _python_daemon(master: str, conf: Mapping[str, Any]) -> dict[str, str]:
-    """Settings by which executors run Python functions with spark_daemon.py, which notes the arguments of one that raised; none
-    where executors would not find that program."""
+    """Return settings that make executors run Python functions with spark_daemon.py.
+
+    It records the arguments of a function that raised. Empty if executors would not find the
+    program.
+    """
     module = f"{__package__}.{PYTHON_DAEMON.stem}"
     if master.startswith("local"):
         own_python = os.environ.get("PYSPARK_PYTHON") == sys.executable and "spark.pyspark.python" not in conf
-        here = [
-            sysconfig.get_path("purelib")
-        ]  # another process of this Python has this library too, if it is installed
+        # An installed library exists in other processes of this Python too.
+        here = [sysconfig.get_path("purelib")]
         installed = any(True for _ in importlib.metadata.distributions(name="duckrun-dagster", path=here))
         return {"spark.python.daemon.module": module} if own_python and installed else {}
     if master.startswith("spark://"):
-        # An executor puts the files of a classic session into its working directory, from which it starts Python.
+        # An executor copies the files of a classic session to its working directory, and starts
+        # Python there.
         return {"spark.python.daemon.module": PYTHON_DAEMON.stem, "spark.files": PYTHON_DAEMON.as_uri()}
     return {}
 
@@ -320,7 +339,7 @@ def _python_daemon(master: str, conf: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _found(builders: Any) -> Any | None:
-    """A session that somebody else made in this process, in whichever thread."""
+    """Return a session that other code created in this process, in any thread."""
     active = builders.getActiveSession()
     if active is not None or "SPARK_CONNECT_MODE_ENABLED" in os.environ:
         return active
@@ -328,9 +347,10 @@ def _found(builders: Any) -> Any | None:
 
 
 def _alive(session: Any) -> bool:
-    """False for a session that was stopped; a stopped classic one still answers questions about its settings."""
+    """False for a stopped session."""
     if "connect" in type(session).__module__:
         return not session.is_stopped
+    # A stopped classic session still answers questions about its settings.
     return type(session)._instantiatedSession is not None
 
 
@@ -346,7 +366,8 @@ def _text(value: Any) -> str:
 
 
 def first_line(error: BaseException) -> str:
+    """Return the first telling line of an error."""
     lines = [line.strip().removeprefix(": ") for line in str(error).splitlines() if line.strip()]
     if len(lines) > 1 and lines[0].startswith("An error occurred while calling "):
-        lines = lines[1:]  # py4j says then what it was
+        lines = lines[1:]  # py4j names the cause in the next line
     return lines[0] if lines else type(error).__name__

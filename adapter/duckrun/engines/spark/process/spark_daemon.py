@@ -1,7 +1,7 @@
-"""The program that runs Python functions on Spark's workers: PySpark's own, and it says which values a function raised on.
+"""Program that runs Python functions on Spark's workers, and reports arguments of failed calls.
 
-Spark starts it by name (its setting ``spark.python.daemon.module``) in the process of each executor. On a cluster it is sent
-there as one file, so it knows nothing of duckrun.
+It extends PySpark's own daemon. Spark starts it by name (setting ``spark.python.daemon.module``) in
+each executor. On a cluster it is sent there as one file, so it must not import duckrun.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _short.maxdict = _short.maxlist = _short.maxtuple = _short.maxset = 20
 
 
 def run() -> None:
-    """What ``python -m pyspark.daemon`` does."""
-    worker.handle_worker_exception = _telling  # forked workers call it by this name
+    """Run PySpark's daemon (``python -m pyspark.daemon``), with this module's error handler."""
+    worker.handle_worker_exception = _telling  # forked workers look it up by this name
     daemon.manager()
 
 
@@ -37,7 +37,9 @@ def _telling(e: BaseException, outfile: IO[Any], hide_traceback: bool | None = N
 
 
 def called_with(error: BaseException) -> str | None:
-    """The arguments of the outermost function in which an exception rose, but for PySpark's; None where it has no values.
+    """Return the arguments of the outermost function, outside PySpark, that raised an exception.
+
+    None if it has none.
 
     >>> def halved(n, *, by=2):
     ...     return n / by
@@ -57,7 +59,7 @@ def called_with(error: BaseException) -> str | None:
 
 
 def _arguments(frame: FrameType) -> Iterator[str]:
-    """The names of a function's arguments that hold values: neither the object of a method, nor what rows come from."""
+    """Yield the names of a function's arguments, except for self, cls and iterators of rows."""
     code: CodeType = frame.f_code
     count = code.co_argcount + code.co_kwonlyargcount
     count += bool(code.co_flags & _VARARGS) + bool(code.co_flags & _VARKEYWORDS)
@@ -68,7 +70,7 @@ def _arguments(frame: FrameType) -> Iterator[str]:
 
 
 def _shown(value: Any) -> str:
-    """A value in one line of some hundred characters; a batch of rows by its size."""
+    """Return a value in one line of some hundred characters; a batch of rows by its size."""
     kind = type(value)
     if kind.__module__.partition(".")[0] in ("pandas", "pyarrow") and hasattr(value, "take"):
         return f"<{kind.__name__} of {len(value)}>"

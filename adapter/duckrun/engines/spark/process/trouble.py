@@ -1,6 +1,6 @@
-"""What goes wrong in a Spark job for reasons that are not the table's: the user's Python, memory, jars, paths.
+"""Failures of Spark jobs that have causes outside the table: user code, memory, jars, paths.
 
-Spark reports these as walls of Java frames. The functions here find the few lines that say what to do.
+Spark reports them as long Java traces. These functions find the few lines that tell what to do.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MEMORY = (
     "GC overhead limit exceeded",
     "exceeding physical memory limits",
     "exceeding memory limits",
-    # An executor that was gone before it could say why, and one that was given a task while it went.
+    # An executor that died without a reason, and one that got a task while it died.
     "containers exceeding thresholds",
     "RejectedExecutionException: Task org.apache.spark.executor.Executor$TaskRunner",
     "OOMKilled",
@@ -47,8 +47,11 @@ _UNSEEN = ("FileNotFoundException", "PATH_NOT_FOUND", "FILE_NOT_EXIST", "NoSuchF
 
 
 def trouble(text: str, what: str) -> DuckrunError | None:
-    """A job's failure as one of our errors; None where Spark's own words will do. ``what`` is what was done, and on which
-    table."""
+    """Return a job's failure as one of our errors; None if Spark's own words suffice.
+
+    Args:
+        what: Start of the message: the action and the table.
+    """
     python = python_traceback(text)
     if python is not None:
         return FunctionFailed(
@@ -57,17 +60,17 @@ def trouble(text: str, what: str) -> DuckrunError | None:
     if any(sign in text for sign in _MEMORY):
         return InvalidConfig(
             f"{what}: an executor of Spark ran out of memory, or was lost as if it had ({_line_with(text, _MEMORY)}). "
-            "Nothing was written. Give it more (conf spark.executor.memory, or spark.driver.memory with a local master; "
-            "spark.executor.memoryOverhead for Python), or less at a time (a higher spark.sql.shuffle.partitions, fewer "
-            "spark.executor.cores)."
+            "Nothing was written. Give it more (conf spark.executor.memory, or spark.driver.memory with a local "
+            "master; spark.executor.memoryOverhead for Python), or less at a time (a higher "
+            "spark.sql.shuffle.partitions, fewer spark.executor.cores)."
         )
     store = _missing_store(text)
     if store is not None:
         return InvalidConfig(f"{what}: this Spark has no jars for {store}. Nothing was written.")
     if "Task not serializable" in text and "delta" in text:
         return InvalidConfig(
-            f"{what}: Spark cannot send the plan of its own statement to its workers (Task not serializable), a fault of Spark or Delta. Nothing was "
-            "written. Run this with engine: duckdb, or in smaller statements."
+            f"{what}: Spark cannot send the plan of its own statement to its workers (Task not serializable), a fault "
+            "of Spark or Delta. Nothing was written. Run this with engine: duckdb, or in smaller statements."
         )
     missing = " ".join(_MISSING_CLASS.findall(text))
     if (
@@ -78,26 +81,30 @@ def trouble(text: str, what: str) -> DuckrunError | None:
     ):
         return InvalidConfig(
             f"{what}: this Spark has no Delta jars. Let duckrun's session factory add them (without "
-            "duckrun.jars=provided), or put delta-spark and delta-storage on the cluster, of the versions that docs/spark.md "
-            "names."
+            "duckrun.jars=provided), or put delta-spark and delta-storage on the cluster, of the versions that "
+            "docs/spark.md names."
         )
     if any(sign in text for sign in _OTHER_VERSION):
         return InvalidConfig(
-            f"{what}: this PySpark and the cluster seem to be of different versions ({_line_with(text, _OTHER_VERSION)}). "
-            "Nothing was written. Install the cluster's version of pyspark here, or the other way round."
+            f"{what}: this PySpark and the cluster seem to be of different versions "
+            f"({_line_with(text, _OTHER_VERSION)}). Nothing was written. Install the cluster's version of pyspark "
+            "here, or the other way round."
         )
     if any(sign in text for sign in _UNSEEN):
         return StorageError(
-            f"{what}: Spark does not see a file ({_line_with(text, _UNSEEN)}). If its workers are other machines, put the "
-            "lake where all of them mount it at the same path, or into an object store."
+            f"{what}: Spark does not see a file ({_line_with(text, _UNSEEN)}). If its workers are other machines, put "
+            "the lake where all of them mount it at the same path, or into an object store."
         )
     return storage_error(text, what)
 
 
 def python_traceback(text: str) -> str | None:
-    """The Python part of what a worker raised, without Java's frames and without PySpark's own; None where there is none.
+    r"""Return the Python part of a worker's error, without frames of Java and PySpark.
 
-    >>> print(python_traceback('x\\nTraceback (most recent call last):\\n  File "a.py", line 1, in f\\nKeyError: 3\\n\\n\\tat org.a(B.java)'))
+    None if there is none.
+
+    >>> text = 'x\nTraceback (most recent call last):\n  File "a.py", line 1, in f\nKeyError: 3'
+    >>> print(python_traceback(text + '\n\n\tat org.a(B.java)'))
     Traceback (most recent call last):
       File "a.py", line 1, in f
     KeyError: 3
@@ -114,7 +121,8 @@ def python_traceback(text: str) -> str | None:
 
 
 def _without_pyspark(lines: list[str]) -> Iterator[str]:
-    """A frame is a line that names a file, and the more deeply indented ones after it."""
+    """Yield the lines of a traceback without PySpark's frames."""
+    # A frame is a line that names a file, and the more deeply indented lines after it.
     skipping = False
     for line in lines:
         if line.startswith('  File "'):
@@ -136,6 +144,6 @@ def _missing_store(text: str) -> str | None:
 
 
 def _line_with(text: str, signs: tuple[str, ...]) -> str:
-    """The first line that holds one of these, cut to what fits a message."""
+    """Return the first line that contains one of these, cut to fit a message."""
     line = next(line for line in text.splitlines() if any(sign in line for sign in signs))
     return " ".join(line.split())[:300]

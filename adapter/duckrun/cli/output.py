@@ -1,4 +1,4 @@
-"""What the command line prints: rows as a table, as CSV or as JSON, results one field a line."""
+"""Output of the command line: rows as a table, CSV or JSON; results with one field per line."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def working(what: str) -> Iterator[None]:
-    """A sign of life on stderr, if that is a terminal."""
+    """Show a spinner on stderr, if that is a terminal."""
     if not sys.stderr.isatty():
         yield
         return
@@ -26,6 +26,7 @@ def working(what: str) -> Iterator[None]:
 
 
 def print_result(result: Any, format: str, limit: int) -> None:
+    """Print the rows of a query, or the fields of another result."""
     from duckrun.frame import Frame
 
     if not isinstance(result, Frame):
@@ -46,7 +47,7 @@ def _streamed(frame: Frame) -> Iterator[Sequence[Any]]:
 
 
 def print_facts(result: Any) -> None:
-    """A Commit or another result, one field a line; what is not known is left out."""
+    """Print a Commit or another result, one field per line, without unknown values."""
     from dataclasses import fields
 
     facts = [
@@ -62,6 +63,7 @@ def _listed(value: Any) -> Any:
 
 
 def print_as(columns: Sequence[str], rows: Iterable[Iterable[Any]], format: str) -> None:
+    """Print rows as a table, as CSV or as JSON."""
     if format == "csv":
         import csv
 
@@ -81,7 +83,7 @@ def print_as(columns: Sequence[str], rows: Iterable[Iterable[Any]], format: str)
 
 
 def print_rows(columns: Sequence[str], rows: Iterable[Iterable[Any]]) -> None:
-    """With lines and colours on a terminal; in a pipe plain columns of whatever width they need."""
+    """Print rows with lines and colours on a terminal, else as plain, full-width columns."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -102,7 +104,7 @@ def print_rows(columns: Sequence[str], rows: Iterable[Iterable[Any]]) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """A value as text, where it is not a number: times in ISO 8601, bytes in hexadecimal."""
+    """Return a value as a number or text: times in ISO 8601, bytes in hexadecimal."""
     if isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, bytes):

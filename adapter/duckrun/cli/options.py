@@ -1,4 +1,4 @@
-"""The options of the command line that several commands have, each declared once, and the session that they open."""
+"""Options that several commands share, each declared once, and the session that they open."""
 
 from __future__ import annotations
 
@@ -78,7 +78,21 @@ def opened(
     unset: str | None = None,
     **words: Any,
 ) -> Session:
-    """A session on a lake. ``unset`` is its format where none is named; ``words`` are more of connect()'s. Raises InvalidConfig."""
+    """Open a session on a lake.
+
+    Args:
+        root: Folder or URL of the lake.
+        engine: The engine.
+        schema: Schema of names that have none.
+        storage_option: Credentials and settings, as KEY=VALUE.
+        format: The values of --format; formats of the output are ignored.
+        catalog: The catalog of a DuckLake.
+        unset: The lake's format if none is named.
+        **words: Further arguments of connect().
+
+    Raises:
+        InvalidConfig: Two formats are named, or an option is invalid.
+    """
     from duckrun.session import connect
     from duckrun.values.lake_format import DUCKLAKE, FORMATS
 
@@ -87,17 +101,26 @@ def opened(
         raise InvalidConfig(f"--format names {' and '.join(named)}: a lake is of one format.")
     elsewhere = unset or os.environ.get("DUCKRUN_FORMAT") or (DUCKLAKE if catalog else FORMATS[0])
     form = named[0] if named else elsewhere
-    given = storage_options(storage_option)
-    return connect(root, engine=engine, schema=schema, storage_options=given, format=form, catalog=catalog, **words)
+    credentials = storage_options(storage_option)
+    return connect(
+        root, engine=engine, schema=schema, storage_options=credentials, format=form, catalog=catalog, **words
+    )
 
 
 def with_session(
     *without: str, unset: Literal["ducklake"] | None = None, **words: Any
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """A decorator for commands: the first parameter is a session, and the options that open one are the command's.
+    """Decorate a command: its first parameter is a session, which its options open.
 
-    ``without`` are options of :func:`opened` that the command lacks; ``unset`` and ``words`` go to it as they are. An option that the command declares
-    itself, such as ``format``, is given to both. Example::
+    An option that the command declares itself, such as ``format``, goes to both the command and the
+    session.
+
+    Args:
+        *without: Options of :func:`opened` that the command lacks.
+        unset: The lake's format if none is named.
+        **words: Further arguments of :func:`opened`.
+
+    Example::
 
         @app.command()
         @with_session("engine", read_only=True)
@@ -113,15 +136,20 @@ def with_session(
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         session, *names = _options(command)
-        own = {name: _options(command)[name] for name in names}
+        command_options = {name: _options(command)[name] for name in names}
 
         @functools.wraps(command)
-        def run(**given: Any) -> None:
-            with opened(**{name: given[name] for name in opening}, unset=unset, **words) as s:
-                command(s, **{name: given[name] for name in own})
+        def run(**values: Any) -> None:
+            with opened(**{name: values[name] for name in opening}, unset=unset, **words) as s:
+                command(s, **{name: values[name] for name in command_options})
 
-        options = ({"root": opening["root"]} | own | {n: o for n, o in opening.items() if n not in own}).values()
-        run.__signature__ = Signature([each.replace(kind=Parameter.KEYWORD_ONLY) for each in options])  # type: ignore[attr-defined]
+        options = (
+            {"root": opening["root"]} | command_options | {n: o for n, o in opening.items() if n not in command_options}
+        ).values()
+        # typer reads the signature: the command's own options, with those that open the session.
+        run.__signature__ = Signature(  # type: ignore[attr-defined]
+            [each.replace(kind=Parameter.KEYWORD_ONLY) for each in options]
+        )
         run.__annotations__ = {each.name: each.annotation for each in options}
         return run
 
@@ -129,7 +157,7 @@ def with_session(
 
 
 def _options(function: Callable[..., Any]) -> dict[str, Parameter]:
-    """The parameters of a function, with their types for those that the module names as text."""
+    """Return the parameters of a function, with their types resolved from text."""
     types = get_type_hints(function, localns={"Session": object}, include_extras=True)
     return {
         name: parameter.replace(annotation=types.get(name, Any))
@@ -138,16 +166,20 @@ def _options(function: Callable[..., Any]) -> dict[str, Parameter]:
 
 
 def storage_options(options: Iterable[str] | None) -> dict[str, str]:
-    """What --storage-option says. Raises InvalidConfig."""
-    given = {}
+    """Return the mapping of --storage-option KEY=VALUE.
+
+    Raises:
+        InvalidConfig: An option is not KEY=VALUE.
+    """
+    credentials = {}
     for option in options or ():
         key, equals, value = option.partition("=")
         if not key or not equals:
             raise InvalidConfig(f"--storage-option {key} is not KEY=VALUE.")
-        given[key] = value
-    return given
+        credentials[key] = value
+    return credentials
 
 
 def output(formats: Sequence[str] | None) -> str:
-    """The form of the output: the last one that --format names, else a table."""
+    """Return the output's format: the last one that --format names, else a table."""
     return next((str(each) for each in reversed(formats or ()) if each in ("table", "csv", "json")), "table")

@@ -1,8 +1,10 @@
-"""Folders in which files lie for a while below the root of a lake, outside of its data: what Spark's workers wrote for DuckDB to apply, and
-what DuckDB computed for them to read.
+"""Temporary folders below the root of a lake, outside of its data.
 
-On disk the process that made a folder holds the lock of a file beside it. Nobody holds that of a process which was killed, so that the next
-one which makes a folder, and the lake's maintenance, remove what it left. A store has no locks: there a folder goes by its age.
+Spark's workers write rows there for DuckDB to apply, and DuckDB writes rows for them to read.
+
+On a disk, the process that creates a folder locks a file beside it. The lock of a killed process is
+free. The next process that creates a folder, or the lake's maintenance, then removes the folder. An
+object store has no locks, so folders are removed by age.
 """
 
 from __future__ import annotations
@@ -23,17 +25,21 @@ from duckrun.storage.storage import Storage
 from duckrun.values.upkeep import WEEK
 
 SCRATCH = "_duckrun/scratch"
-"""Where, below the root of a lake, such folders lie."""
+"""Place of the folders below the root of a lake."""
 _LOCK = ".lock"
 YOUNGEST = timedelta(days=1)
-"""In a store nothing is removed that is younger, whatever is asked for: it may be of a process that lives."""
+"""Minimum age for removal in an object store: a younger folder may belong to a live process."""
 
 
 @contextmanager
 def scratch(storage: Storage) -> Iterator[str]:
-    """The place of a new folder, which is removed at the end of the block; those of processes that were killed are removed before."""
+    """Yield the path of a new folder, and remove it at the end of the block.
+
+    Folders of killed processes are removed first.
+    """
     base = f"{storage.root}/{SCRATCH}"
-    with suppress(DuckrunError, OSError):  # it is in nobody's way: the lake's maintenance says what is wrong
+    # Leftovers do no harm here. The lake's maintenance reports the error.
+    with suppress(DuckrunError, OSError):
         remove_left(storage, datetime.now(UTC) - WEEK)
     with ExitStack() as stack:
         folder = f"{base}/{uuid.uuid4().hex}"
@@ -42,7 +48,8 @@ def scratch(storage: Storage) -> Iterator[str]:
             stack.enter_context(file_lock(lock, f"lake {storage.root}"))
             if lock.exists():
                 break
-            folder = f"{base}/{uuid.uuid4().hex}"  # one who cleans up met the file before its lock was held
+            # A clean-up removed the file before it was locked.
+            folder = f"{base}/{uuid.uuid4().hex}"
         try:
             yield folder
         finally:
@@ -50,12 +57,16 @@ def scratch(storage: Storage) -> Iterator[str]:
 
 
 def remove_left(storage: Storage, older_than: datetime, *, dry_run: bool = False) -> list[str]:
-    """Remove the folders of processes that live no more: their files. Where no lock tells that, a folder goes whose newest file is older than
-    ``older_than``, and a day. With ``dry_run`` they are only named.
+    """Remove the folders of dead processes, and return the paths of their files.
+
+    Without locks, a folder is removed if its newest file is older than ``older_than`` and a day.
+
+    Args:
+        dry_run: Only return the paths.
     """
-    found = _left_on_disk(storage, older_than) if storage.is_local else _left_in_store(storage, older_than)
+    folders = _left_on_disk(storage, older_than) if storage.is_local else _left_in_store(storage, older_than)
     removed = []
-    for folder, files in found:
+    for folder, files in folders:
         removed += files
         if not dry_run:
             _remove(storage, folder)
@@ -63,7 +74,7 @@ def remove_left(storage: Storage, older_than: datetime, *, dry_run: bool = False
 
 
 def _left_on_disk(storage: Storage, older_than: datetime) -> Iterator[tuple[str, list[str]]]:
-    """The folders whose owner is gone, each while its lock is held, with their files."""
+    """Folders of dead processes with their files. Each is locked while the caller handles it."""
     base = Path(storage.root, SCRATCH)
     for name in sorted({each.name.removesuffix(_LOCK) for each in base.iterdir()}) if base.is_dir() else ():
         folder = base / name
@@ -84,7 +95,7 @@ def _left_on_disk(storage: Storage, older_than: datetime) -> Iterator[tuple[str,
 def _all_older(files: list[Path], moment: datetime) -> bool:
     try:
         return all(path.stat().st_mtime < moment.timestamp() for path in files)
-    except FileNotFoundError:  # somebody removes them now
+    except FileNotFoundError:  # Another process is removing them.
         return False
 
 
@@ -99,7 +110,7 @@ def _left_in_store(storage: Storage, older_than: datetime) -> Iterator[tuple[str
 
 
 def _remove(storage: Storage, folder: str) -> None:
-    """Remove a folder, and the file of its lock. What cannot be removed now is left for the next one who cleans up."""
+    """Remove a folder and its lock file. The next clean-up retries what fails."""
     with suppress(DuckrunError, OSError):
         if storage.is_local:
             shutil.rmtree(folder, ignore_errors=True)

@@ -1,6 +1,8 @@
-"""The command line: ``duckrun tables|sql|history|snapshots|changes|optimize|vacuum|maintain|import|export --root …``.
+"""Commands of ``duckrun`` on tables and lakes.
 
-What a command needs is imported when it runs, so that ``duckrun --help`` answers at once.
+They are ``duckrun tables|sql|history|snapshots|changes|optimize|vacuum|maintain|import|export``.
+
+A command imports its modules when it runs, so that ``duckrun --help`` answers at once.
 """
 
 from __future__ import annotations
@@ -11,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from duckrun.cli_lakes import export, import_, maintain
-from duckrun.cli_options import (
+from duckrun.cli.lakes import export, import_, maintain
+from duckrun.cli.options import (
     Catalog,
     DuckLakeOutput,
     Engine,
@@ -25,7 +27,7 @@ from duckrun.cli_options import (
     output,
     with_session,
 )
-from duckrun.cli_output import print_as, print_facts, print_result, working
+from duckrun.cli.output import print_as, print_facts, print_result, working
 from duckrun.errors import DuckrunError, StorageError
 
 if TYPE_CHECKING:
@@ -47,15 +49,15 @@ app.command("export")(export)
 @with_session("engine", read_only=True)
 def tables(s: Session, format: Format = None) -> None:
     """List the tables and views. No log is opened."""
-    found = [
+    entries = [
         (name, folder, kind)
         for folder in s.lake.schemas()
         for kind, names in (("table", s.lake.tables(folder)), ("view", s.lake.views(folder)))
         for name in names
     ]
-    if not found:
+    if not entries:
         s.lake.refuse_other_format()
-    rows = ((folder, name, kind) for name, folder, kind in sorted(found))
+    rows = ((folder, name, kind) for name, folder, kind in sorted(entries))
     print_as(("schema", "name", "kind"), rows, output(format))
 
 
@@ -80,7 +82,7 @@ def sql(
     """Run SQL and print its rows, or what it changed."""
     text = sys.stdin.read() if statement == "-" else statement
     words: dict[str, Any] = {"read_only": read_only, "inline_rows": inline_rows, "encrypted": encrypted or None}
-    formats: Any = format  # the output's among them, which opened() leaves
+    formats: Any = format  # may include the output's format, which opened() ignores
     with opened(root, engine, schema, storage_option, formats, catalog, **words) as s:
         print_result(s.sql(text), output(format), limit)
 
@@ -93,7 +95,7 @@ def history(
     format: Format = None,
     limit: Annotated[int | None, typer.Option(min=1, help="The newest versions only.")] = None,
 ) -> None:
-    """The versions of a table, newest first."""
+    """List the versions of a table, newest first."""
     entries = s.table(table).history(limit)
     rows = ((entry["version"], _time(entry["timestamp"]), entry.get("operation"), _metrics(entry)) for entry in entries)
     print_as(("version", "time", "operation", "metrics"), rows, output(format))
@@ -106,7 +108,7 @@ def _time(milliseconds: int) -> str:
 
 
 def _metrics(entry: Mapping[str, Any]) -> str:
-    """The figures of a commit: those that the log has, else those that its own note has."""
+    """Return the figures of a commit from the log, else from the commit's own note."""
     noted = {key: value for key, value in (entry.get("duckrun") or {}).items() if key.startswith("rows_")}
     return ", ".join(f"{key}={value}" for key, value in (entry.get("operationMetrics") or noted).items())
 
@@ -118,14 +120,14 @@ def snapshots(
     format: DuckLakeOutput = None,
     limit: Annotated[int | None, typer.Option(min=1, help="The newest snapshots only.")] = None,
 ) -> None:
-    """The snapshots of a DuckLake, newest first: each is a version of all its tables."""
-    found = s.snapshots(limit)
-    if not found:
+    """List the snapshots of a DuckLake, newest first. Each is a version of all its tables."""
+    entries = s.snapshots(limit)
+    if not entries:
         s.lake.refuse_other_format()
         raise StorageError(f"There is no DuckLake in {s.lake.root}: nothing was written to it yet.")
     rows = (
         (each["snapshot_id"], _time(each["timestamp"]), each["changes"], each["author"], each["commit_message"])
-        for each in found
+        for each in entries
     )
     print_as(("snapshot", "time", "changes", "author", "message"), rows, output(format))
 
@@ -156,8 +158,8 @@ def changes(
     format: Format = None,
     limit: Annotated[int, typer.Option(min=0, help="Rows that --format table shows; 0 is all of them.")] = 100,
 ) -> None:
-    """What happened to the rows of a table since a version."""
-    found = s.table(table).changes(
+    """Print the changes of a table's rows since a version."""
+    result = s.table(table).changes(
         kind,
         from_version,
         to_version,
@@ -168,7 +170,7 @@ def changes(
         commit_version=commit_version,
         table_id=table_id,
     )
-    print_result(found, output(format), limit)
+    print_result(result, output(format), limit)
 
 
 @app.command()
@@ -202,7 +204,10 @@ def vacuum(
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the files.")] = False,
 ) -> None:
-    """Remove files that no recent version of a table uses. Older versions cannot be read afterwards."""
+    """Remove files that no recent version of a table uses.
+
+    Older versions cannot be read afterwards.
+    """
     from duckrun.values.tables import VacuumSpec
 
     spec = VacuumSpec(retention_hours, dry_run=dry_run, enforce_retention=not force)
@@ -214,7 +219,10 @@ def vacuum(
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The console script: exit code 1 and one line on stderr for what the user can put right."""
+    """Run the command line.
+
+    An error that the user can correct is one line on stderr and exit code 1.
+    """
     try:
         app(args=None if arguments is None else list(arguments))
     except Exception as error:

@@ -1,4 +1,4 @@
-"""Commands about a lake as a whole: ``duckrun maintain …`` of a DuckLake, ``duckrun import`` and ``duckrun export``."""
+"""Commands on a whole lake: ``duckrun import``, ``export``, and ``maintain …`` for a DuckLake."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from duckrun.cli_options import StorageOption, storage_options, with_session
-from duckrun.cli_output import print_facts, print_rows
+from duckrun.cli.options import StorageOption, storage_options, with_session
+from duckrun.cli.output import print_facts, print_rows
 
 if TYPE_CHECKING:
     from duckrun.session import Session
@@ -33,21 +33,21 @@ SpareConsumers = Annotated[
 @of_ducklakes
 def flush(s: Session, table: Table = None) -> None:
     """Write the rows that lie in the catalog into files."""
-    _say(s.flush(table))
+    _say(s.upkeep.flush(table))
 
 
 @maintain.command()
 @of_ducklakes
 def merge(s: Session, table: Table = None) -> None:
-    """Make fewer, larger files of adjacent small ones; every version stays readable. A flush goes first."""
-    _say(s.merge_files(table))
+    """Merge adjacent small files; every version stays readable. A flush goes first."""
+    _say(s.upkeep.merge_files(table))
 
 
 @maintain.command()
 @of_ducklakes
 def rewrite(s: Session, table: Table = None, delete_threshold: Threshold = None) -> None:
-    """Write anew the files of which many rows are deleted. A flush goes first."""
-    _say(s.rewrite_files(table, delete_threshold=delete_threshold))
+    """Rewrite files with many deleted rows. A flush goes first."""
+    _say(s.upkeep.rewrite_files(table, delete_threshold=delete_threshold))
 
 
 @maintain.command()
@@ -59,22 +59,22 @@ def expire(
     spare_consumers: SpareConsumers = True,
     dry_run: DryRun = False,
 ) -> None:
-    """Forget snapshots, by number or by age: their tables can then not be read as they were. The newest stays."""
-    _say(s.expire(version, older_than=older_than, spare_consumers=spare_consumers, dry_run=dry_run))
+    """Expire snapshots, by number or by age: they cannot be read afterwards. The newest stays."""
+    _say(s.upkeep.expire(version, older_than=older_than, spare_consumers=spare_consumers, dry_run=dry_run))
 
 
 @maintain.command()
 @of_ducklakes
 def cleanup(s: Session, older_than: OlderThan = None, dry_run: DryRun = False) -> None:
     """Remove files that no snapshot needs any more."""
-    _say(s.cleanup(older_than=older_than, dry_run=dry_run))
+    _say(s.upkeep.cleanup(older_than=older_than, dry_run=dry_run))
 
 
 @maintain.command()
 @of_ducklakes
 def orphans(s: Session, older_than: OlderThan = None, dry_run: DryRun = False) -> None:
     """Remove files below data/ that the catalog does not know, such as those of killed writes."""
-    _say(s.orphans(older_than=older_than, dry_run=dry_run))
+    _say(s.upkeep.orphans(older_than=older_than, dry_run=dry_run))
 
 
 @maintain.command()
@@ -86,9 +86,9 @@ def checkpoint(
     delete_threshold: Threshold = None,
     spare_consumers: SpareConsumers = True,
 ) -> None:
-    """All of it: flush, expire, merge, rewrite, cleanup, orphans."""
+    """Run all of these: flush, expire, merge, rewrite, cleanup, orphans."""
     _say(
-        s.checkpoint(
+        s.upkeep.checkpoint(
             expire_older_than=expire_older_than,
             older_than=older_than,
             delete_threshold=delete_threshold,
@@ -102,8 +102,8 @@ def checkpoint(
 def restore(
     s: Session, version: Annotated[int, typer.Argument(help="A snapshot of the lake.")], table: Table = None
 ) -> None:
-    """Make the lake, or one table, what it was at a snapshot, as a new one."""
-    _say(s.restoreToVersion(version) if table is None else s.table(table).restoreToVersion(version))
+    """Restore the lake, or one table, to a snapshot, as a new snapshot."""
+    _say(s.upkeep.restoreToVersion(version) if table is None else s.table(table).restoreToVersion(version))
 
 
 @of_ducklakes

@@ -1,4 +1,7 @@
-"""project(): a dbt project in a notebook: what its models compile to, and the rows of them or of one of their CTEs."""
+"""project(): a dbt project in a notebook.
+
+It shows the compiled SQL and the rows of the project's models and CTEs.
+"""
 
 from __future__ import annotations
 
@@ -27,15 +30,17 @@ from duckrun.values.rows import EngineName
 
 @dataclass(frozen=True)
 class Compiled:
-    """SQL as dbt made it, and the node that it is of."""
+    """SQL that dbt has compiled, and its node."""
 
     text: str
     node: Node
 
 
 class Project:
-    """A dbt project whose profile is of type duckrun, to look into; nothing is written. Each Frame is lazy, on the engine of
-    its model, and keeps the versions that it was made from; the next one reads what is newest then.
+    """A dbt project whose profile is of type duckrun, for reading; nothing is written.
+
+    Each Frame is lazy, on the engine of its model, and keeps the versions that it was created from.
+    The next Frame reads the newest versions of its time.
 
     Example::
 
@@ -62,30 +67,44 @@ class Project:
     # -- models
 
     def compiled(self, model: str) -> str:
-        """The SQL of a model, as dbt would run it now. Raises InvalidConfig for a model that is not there or is Python."""
+        """Return the SQL of a model, as dbt would run it now.
+
+        Raises:
+            InvalidConfig: The model does not exist, or is written in Python.
+        """
         return self._compiled(model).text
 
     def show(self, model: str) -> Frame:
-        """The rows that a model's SQL gives now; its table is not touched."""
+        """Return the rows of a model's SQL now, without its table."""
         return self._frame(self._compiled(model))
 
     def sql(self, text: str) -> Frame:
-        """The rows of a query, in which ``{{ ref('x') }}``, macros and variables mean what they mean in the project."""
+        """Return the rows of a query.
+
+        ``{{ ref('x') }}``, macros and variables work as in the project.
+        """
         result = self._dbt("compile", "--inline", text)
         return self._frame(Compiled(result.node.compiled_code, self._node(result.node)))
 
     def ctes(self, model: str) -> list[str]:
-        """The names of a model's common table expressions, in their order; ephemeral models that it reads among them."""
+        """Return the names of a model's common table expressions, in order.
+
+        The model's ephemeral models are included.
+        """
         return [cte.alias for cte in _ctes(self._compiled(model))]
 
     def cte(self, model: str, name: str) -> Frame:
-        """The rows of one of a model's common table expressions. Raises InvalidConfig, with those that there are."""
+        """Return the rows of one of a model's common table expressions.
+
+        Raises:
+            InvalidConfig: The model has no such expression; the text lists its expressions.
+        """
         compiled = self._compiled(model)
         names = [cte.alias for cte in _ctes(compiled)]
-        found = next((i for i, known in enumerate(names) if known.lower() == name.lower()), None)
-        if found is None:
+        position = next((i for i, known in enumerate(names) if known.lower() == name.lower()), None)
+        if position is None:
             raise InvalidConfig(f"Model {model} has no CTE {name!r}; it has {', '.join(names) or 'none'}.")
-        return self._frame(Compiled(_up_to(compiled, found), compiled.node))
+        return self._frame(Compiled(_up_to(compiled, position), compiled.node))
 
     # -- dbt
 
@@ -96,7 +115,7 @@ class Project:
         return Compiled(node.compiled_code, self._node(node))
 
     def _dbt(self, *command: str) -> Any:
-        """The only result of a command. Raises InvalidConfig with what dbt says."""
+        """Return the only result of a dbt command. Raises InvalidConfig with dbt's message."""
         from dbt.cli.main import dbtRunner
 
         place = ["--project-dir", str(self.folder), *(["--target", self.target] if self.target else [])]
@@ -116,7 +135,7 @@ class Project:
         return results[0]
 
     def _take(self, credentials: DuckrunCredentials) -> None:
-        """An environment of our own: dbt's ends with its command."""
+        """Open an environment of our own, since dbt's environment ends with its command."""
         if self._env is None or self._env.creds != credentials:
             self.close()
             before = os.getcwd()
@@ -144,18 +163,15 @@ class Project:
         name: EngineName = compiled.node.engine  # type: ignore[assignment]
         engine = env.spark if name == "spark" else NodeEngine(env, env.engine.cursor())
         session = Session(env.lake, engine=name, arbiter=env.arbiter, lakes=env.lakes, engines={name: engine})
-        found = session.sql(compiled.text, dialect=compiled.node.dialect)
-        assert isinstance(found, Frame), "a query gives a Frame"
-        return found
+        frame = session.sql(compiled.text, dialect=compiled.node.dialect)
+        assert isinstance(frame, Frame), "a query gives a Frame"
+        return frame
 
     def close(self) -> None:
-        """Close what was opened; Frames of this project cannot be read afterwards."""
+        """Close the environment; Frames of this project cannot be read afterwards."""
         if self._env is not None:
             self._env.close()
             self._env = None
-
-
-project = Project
 
 
 def _ctes(compiled: Compiled) -> list[exp.CTE]:
@@ -164,7 +180,7 @@ def _ctes(compiled: Compiled) -> list[exp.CTE]:
 
 
 def _up_to(compiled: Compiled, number: int) -> str:
-    """A query of the rows of a model's common table expression, by its number: the model's text up to its end."""
+    """Return a query of the rows of a model's CTE by its number: the model's text to its end."""
     (source,) = split(compiled.text, compiled.node.dialect)
     reader = TokenReader(source)
     reader.expect("WITH")

@@ -1,0 +1,96 @@
+"""Decisions about a write that are the same on every engine and format.
+
+A function gets the table and the request as values, and returns its decision or raises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+
+from duckrun.errors import CommitConflict, InvalidConfig
+from duckrun.values.snapshot import Snapshot, TableRef
+
+LEFT_AS_IT_IS = "the table exists already, and mode 'ignore' leaves it as it is"
+"""Reason of a commit that mode ``ignore`` did not make."""
+
+
+def leaves_table(mode: str, snapshot: Snapshot) -> bool:
+    """True if a write mode leaves an existing table unchanged.
+
+    Raises:
+        CommitConflict: The mode writes new tables only.
+    """
+    if mode == "error":
+        raise CommitConflict(
+            f"Table {snapshot.ref} exists already, at version {snapshot.version}; mode 'error' writes new tables only."
+        )
+    return mode == "ignore"
+
+
+def refuse_other_partitions(snapshot: Snapshot, keys: Sequence[str] | None) -> None:
+    """Raise InvalidConfig if a write to existing rows asks for other partitions than the table's.
+
+    Args:
+        snapshot: The table.
+        keys: Requested partition keys; None for those of the table.
+    """
+    if keys is not None and not snapshot.has_partitions(keys):
+        raise InvalidConfig(
+            f"Table {snapshot.ref} is partitioned by {', '.join(snapshot.partition_keys) or 'nothing'}, not by "
+            f"{', '.join(keys) or 'nothing'}; only mode overwrite changes that."
+        )
+
+
+def refuse_other_clustering(ref: TableRef, present: Sequence[str], cluster_by: Sequence[str] | None) -> None:
+    """Raise InvalidConfig if a write to existing rows asks for another clustering than the table's.
+
+    Args:
+        ref: The table.
+        present: Its clustering columns.
+        cluster_by: Requested clustering columns; None for those of the table.
+    """
+    if cluster_by is not None and not same_names(present, cluster_by):
+        raise InvalidConfig(
+            f"Table {ref} is clustered by {', '.join(present) or 'nothing'}, not by "
+            f"{', '.join(cluster_by) or 'nothing'}; mode overwrite changes that, or ALTER TABLE … CLUSTER BY."
+        )
+
+
+def refuse_missing_keys(
+    ref: TableRef,
+    keys: Sequence[str],
+    data: Collection[str],
+    table: Collection[str] | None,
+    compared: Collection[str] = (),
+) -> None:
+    """Raise InvalidConfig if the data or the table lacks a key column.
+
+    Args:
+        ref: The table.
+        keys: Key columns.
+        data: Columns of the data.
+        table: Columns of the table; None for a new one.
+        compared: Keys that are compared with an expression. The table needs no column for them.
+    """
+    if missing := _missing(keys, data):
+        raise InvalidConfig(
+            f"Table {ref}: the key {', '.join(missing)} is not a column of the data, which has {', '.join(data)}."
+        )
+    if table is not None and (unknown := _missing([key for key in keys if key not in compared], table)):
+        raise InvalidConfig(f"Table {ref} has no key column {', '.join(unknown)}; it has {', '.join(table)}.")
+
+
+def same_names(some: Sequence[str], others: Sequence[str]) -> bool:
+    """True if both name the same columns in the same order; SQL ignores letter case."""
+    return [name.lower() for name in some] == [name.lower() for name in others]
+
+
+def spelled(names: Iterable[str], columns: Iterable[str]) -> tuple[str, ...]:
+    """Return names as the columns of the same names are spelled; others are unchanged."""
+    spelling = {column.lower(): column for column in columns}
+    return tuple(spelling.get(name.lower(), name) for name in names)
+
+
+def _missing(names: Iterable[str], columns: Iterable[str]) -> list[str]:
+    present = {column.lower() for column in columns}
+    return [name for name in names if name.lower() not in present]

@@ -1,0 +1,137 @@
+"""Outcomes of stored outputs, which are reported to Dagster once they are published."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from dagster import DataVersion, OutputContext
+
+from duckrun.errors import DuckrunError
+from duckrun.session import Session
+from duckrun.values.rows import Commit, ReadSpec, counted_rows
+from duckrun.values.snapshot import Snapshot, TableRef
+from duckrun_dagster import metadata as meta
+from duckrun_dagster.config import TableConfig
+from duckrun_dagster.data_version import data_version
+from duckrun_dagster.io_managers.contexts import naming, step_of
+from duckrun_dagster.io_managers.incremental import Consumer, forget
+from duckrun_dagster.partitions.partitions import PartitionSlice
+
+_PREVIEW_ROWS = 10
+_PREVIEW_BYTES = 64 * 1024 * 1024
+_MOST_COUNTED = 100
+"""Limit of the partitions of a step that queries count if the log does not hold their rows."""
+
+
+class Outcome(Protocol):
+    """A stored output, which reports itself."""
+
+    def report(self, output: OutputContext) -> None:
+        """Add metadata to the materialization, and a line to the log of the run."""
+
+
+@dataclass(frozen=True)
+class Unwritten:
+    """An output without rows."""
+
+    consumer: Consumer | None
+    message: str
+
+    def report(self, output: OutputContext) -> None:
+        _report_consumer(self.consumer, output)
+        output.log.info(self.message)
+
+
+@dataclass(frozen=True)
+class Written:
+    """An output whose rows are in a commit."""
+
+    what: str
+    """Name of the output in messages."""
+    consumer: Consumer | None
+    session: Session
+    ref: TableRef
+    commit: Commit
+    config: TableConfig
+    partitions: PartitionSlice | None
+    preview: bool
+    """True to show the first rows of a small table."""
+
+    def report(self, output: OutputContext) -> None:
+        with naming(self.what):
+            _report_consumer(self.consumer, output)
+            self._report(output)
+
+    def _report(self, context: OutputContext) -> None:
+        """Add the commit as metadata of the materialization and as its data version."""
+        session, ref, commit = self.session, self.ref, self.commit
+        config, partitions, step = self.config, self.partitions, step_of(context)
+        lake = session.lakes.of(ref)
+        snapshot = lake.snapshot(ref, commit.version)  # cached in the lake by the write
+        values = {
+            **meta.commit_metadata(commit),
+            **meta.table_metadata(snapshot, meta.declared_descriptions(context.definition_metadata or {})),
+            **meta.lake_metadata(lake, snapshot, commit),
+        }
+        if partitions is not None:
+            counts = meta.partition_row_counts(snapshot, partitions, config.partition_column())
+            if values.get("dagster/row_count") != counted_rows(snapshot.files()):  # some rows are inlined in a catalog
+                counts = {}
+            if (
+                not counts
+                and len(partitions.keys) == 1
+                and commit.mode == "replace"
+                and commit.rows_inserted is not None
+            ):
+                counts = {partitions.keys[0]: commit.rows_inserted}
+            small = sum(file.size for file in snapshot.files()) <= _PREVIEW_BYTES
+            if not counts and small and len(partitions.keys) <= _MOST_COUNTED:
+                counts = _counted(context, session, snapshot, partitions, config)
+            if step is not None:
+                for key, rows in counts.items():
+                    step.add_asset_metadata({"dagster/partition_row_count": rows}, context.asset_key, key)
+        if self.preview and sum(file.size for file in snapshot.files()) <= _PREVIEW_BYTES:
+            try:
+                head = session.scan(ref, ReadSpec(version=commit.version)).limit(_PREVIEW_ROWS)
+                values["preview"] = meta.preview(head.toArrow())
+            except Exception as error:  # the rows are written already, so a missing preview must not fail the step
+                context.log.debug(f"No preview of table {ref}: {error}")
+        if step is not None and context.has_asset_key and not step.has_data_version(context.asset_key):
+            column = config.partition_column()
+            version = data_version(lake, snapshot, commit=commit, partition=partitions, column=column)
+            step.set_data_version(context.asset_key, DataVersion(version))
+        context.add_output_metadata(meta.beside_the_assets_own(values, context.output_metadata or {}))
+        context.log.info(
+            f"{commit.mode} {ref}: version {commit.version} by {commit.engine} ({commit.writer}) in "
+            f"{commit.seconds:.2f} s"
+            + (", committed before by this chain and not written again" if commit.replayed else "")
+            + (f"; it takes back version {commit.retracted.version} of an earlier attempt" if commit.retracted else "")
+        )
+
+
+def _report_consumer(consumer: Consumer | None, output: OutputContext) -> None:
+    """Report what a step with changes has read, and drop its consumer."""
+    step = step_of(output)
+    if consumer is not None:
+        output.add_output_metadata(consumer.metadata())
+        if step is not None:
+            forget(step)
+
+
+def _counted(
+    context: OutputContext, session: Session, snapshot: Snapshot, partitions: PartitionSlice, config: TableConfig
+) -> dict[str, int]:
+    """Return the rows of each partition, counted in the table; empty if they cannot be counted."""
+    asset = context.asset_key.to_user_string()
+    try:
+        return {
+            key: session.scan(
+                snapshot.ref,
+                ReadSpec(version=snapshot.version, predicate=each.predicate(config, snapshot.schema, asset)),
+            ).count()
+            for key, each in zip(partitions.keys, partitions.each, strict=True)
+        }
+    except DuckrunError as error:  # the rows are written already, so missing counts must not fail the step
+        context.log.debug(f"No counts of the partitions of {snapshot.ref}: {error}")
+        return {}
