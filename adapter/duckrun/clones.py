@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import pyarrow as pa
-
 from duckrun.errors import UnsupportedFeature
-from duckrun.values.columns import defaults_in
+from duckrun.values.columns import defaults_in, refuses_inner_nulls
 from duckrun.values.rows import TableConstraints, WriteSpec
 from duckrun.values.snapshot import Snapshot
 
@@ -56,18 +54,10 @@ def _refuse_lost(source: Snapshot) -> None:
     if defaults_in(source.schema):  # defaults of a DuckLake table are no table feature
         features.add(_OF_SPARK["allowColumnDefaults"])
     lost = sorted(features)
-    lost += [f"NOT NULL inside of {f.name}" for f in source.schema if _strict_inside(f.type)]
+    lost += [f"NOT NULL inside of {f.name}" for f in source.schema if refuses_inner_nulls(f.type)]
     if lost:
         raise UnsupportedFeature(
             f"Table {source.ref} has {', '.join(lost)}, which its clone would lose; nothing was "
             "written. Make the table by CREATE "
             "TABLE with the same words, and INSERT its rows."
         )
-
-
-def _strict_inside(kind: pa.DataType) -> bool:
-    """True if a part of the type, at any depth, refuses NULL."""
-    if pa.types.is_map(kind):  # whose keys are never NULL
-        return _strict_inside(kind.key_type) or _strict_inside(kind.item_type)
-    parts = [kind.field(i) for i in range(kind.num_fields)]
-    return any(not part.nullable or _strict_inside(part.type) for part in parts)

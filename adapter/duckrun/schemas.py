@@ -10,6 +10,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from duckrun.errors import InvalidConfig, UnsupportedFeature
+from duckrun.values.columns import refuses_inner_nulls
 from duckrun.values.tables import ColumnSpec
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def _columns(session: Session, fields: Iterable[Mapping[str, Any]]) -> list[Colu
 def _of_arrow(session: Session, schema: pa.Schema) -> list[Mapping[str, Any]]:
     """Return Arrow columns as the log stores them, with the schema's own NOT NULL and comments."""
     for field in schema:
-        _refuse_strict(field.name, _strict_in_arrow(field.type))
+        _refuse_strict(field.name, refuses_inner_nulls(field.type))
     stored = session.schema_of(schema.empty_table(), engine="duckdb")
     return [
         {**logged, "nullable": field.nullable, "metadata": _metadata(field)}
@@ -103,17 +104,6 @@ def _refuse_strict(column: str, strict: bool) -> None:
             "not say here. Let it be nullable; "
             "NOT NULL is for the column itself."
         )
-
-
-def _strict_in_arrow(kind: pa.DataType) -> bool:
-    """True if a nested field of an Arrow type refuses NULL; map keys never count."""
-    if pa.types.is_map(kind):
-        inside, keys = [kind.item_field], [kind.key_type]
-    else:
-        inside, keys = [kind.field(i) for i in range(kind.num_fields)], []
-    return any(not field.nullable or _strict_in_arrow(field.type) for field in inside) or any(
-        map(_strict_in_arrow, keys)
-    )
 
 
 def _strict_in_json(kind: Any) -> bool:

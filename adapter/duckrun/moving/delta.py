@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from duckrun.values.columns import DEFAULT, holds
+from duckrun.values.columns import DEFAULT, holds, refuses_inner_nulls
 from duckrun.values.layout import CHANGE_FEED, COMPRESSION, TARGET_FILE_SIZE, codec_of
 from duckrun.values.rows import TableConstraints, WriteSpec
 from duckrun.values.snapshot import Snapshot
@@ -94,7 +94,7 @@ class TableToMove:
             for key, words in _IN_FIELDS.items():
                 if key in keys:
                     yield f"column {field.name} {words}"
-            if _strict_inside(field.type):
+            if refuses_inner_nulls(field.type):
                 yield f"NOT NULL inside of column {field.name}"
             if holds(field.type, lambda kind: pa.types.is_struct(kind) and _has_comments(kind)):
                 yield f"comments inside of column {field.name}"
@@ -102,12 +102,3 @@ class TableToMove:
 
 def _has_comments(kind: pa.DataType) -> bool:
     return any(b"comment" in (kind.field(i).metadata or {}) for i in range(kind.num_fields))
-
-
-def _strict_inside(kind: pa.DataType) -> bool:
-    """True for a type with a NOT NULL field, at any depth. Keys of maps do not count."""
-    if pa.types.is_map(kind):
-        return _strict_inside(kind.key_type) or _strict_inside(kind.item_type)
-    parts = [kind.field(i) for i in range(kind.num_fields)]
-    strict = pa.types.is_struct(kind) and any(not part.nullable for part in parts)
-    return strict or any(_strict_inside(part.type) for part in parts)

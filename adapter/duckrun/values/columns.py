@@ -60,6 +60,15 @@ def has_required_parts(schema: pa.Schema) -> bool:
     return any(field.nullable and is_required(field) for field in schema)
 
 
+def refuses_inner_nulls(kind: pa.DataType) -> bool:
+    """True if a part of a type, at any depth, refuses NULL; keys of maps do not count."""
+    # Arrow has no map key that may be NULL.
+    types = [kind.key_type] if pa.types.is_map(kind) else []
+    parts = [kind.item_field] if pa.types.is_map(kind) else [kind.field(i) for i in range(kind.num_fields)]
+    types += [part.type for part in parts]
+    return not all(part.nullable for part in parts) or any(map(refuses_inner_nulls, types))
+
+
 def holds(kind: pa.DataType, test: Callable[[pa.DataType], bool]) -> bool:
     """True if a type or one inside it passes a test."""
     inner = [kind.field(i).type for i in range(kind.num_fields)] if pa.types.is_nested(kind) else []
