@@ -18,7 +18,7 @@ from duckrun.storage.locks import lock_path, try_file_lock
 from duckrun.storage.storage import Storage
 from duckrun.values.snapshot import TableRef
 from duckrun_dagster.config import TableConfig, parse_table
-from duckrun_dagster.resources.steps import current_step
+from duckrun_dagster.resources.steps import current_step, is_nothing, output_tables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -155,14 +155,12 @@ def _table_of(asset: AssetKey, step: Any, lake: Lake) -> TableConfig | None:
 
 
 def _written_tables(step: Any, lake: Lake) -> dict[AssetKey, TableRef]:
-    """Return the tables of a step's assets that its function writes by itself, without a value."""
-    outputs = {each.properties.asset_key: each.name for each in step.step.step_outputs}
+    """Return the tables of a step's assets that its function writes by their names in the lake."""
+    keys = {each.name: each.properties.asset_key for each in step.step.step_outputs}
     return {
-        key: lake.look_up(table.schema, table.table)[0]
-        for key, name in outputs.items()
-        if key is not None
-        and step.op_def.output_def_named(name).dagster_type.is_nothing
-        and (table := _table_of(key, step, lake)) is not None
+        key: ref
+        for name, ref in output_tables(step, lake).items()
+        if (key := keys[name]) is not None and is_nothing(step, name) and ref == lake.look_up(ref.schema, ref.name)[0]
     }
 
 

@@ -18,6 +18,7 @@ from dagster import OpExecutionContext, OutputContext
 
 from duckrun.changes.cursors import consumer_as_before
 from duckrun.errors import InvalidConfig, TableNotFound
+from duckrun.lake.lake import Lake
 from duckrun.lake.lakes import Lakes
 from duckrun.run.pins import Pins
 from duckrun.run.reruns import as_before
@@ -25,6 +26,7 @@ from duckrun.session import Session
 from duckrun.values.rows import EngineName
 from duckrun.values.snapshot import Snapshot, TableRef
 from duckrun_dagster.chain import is_rerun, own_works, work_of
+from duckrun_dagster.config import parse_table, table_of
 from duckrun_dagster.private import DagsterInvariantViolationError, StepOutputHandle
 
 
@@ -85,8 +87,8 @@ class StepPins(Pins):
         return super().hides(ref)
 
     def hidden(self) -> Iterator[TableRef]:
-        written = _written(self._step) if is_rerun(self._step) else ()
-        return (ref for ref in written if self.hides(ref))
+        written = output_tables(self._step, self._lakes.own) if is_rerun(self._step) else {}
+        return (ref for ref in written.values() if self.hides(ref))
 
 
 @runtime_checkable
@@ -96,14 +98,32 @@ class _Stores(Protocol):
     def ref_of(self, context: OutputContext) -> TableRef: ...
 
 
-def _written(step_context: Any) -> Iterator[TableRef]:
-    """Yield the tables that the outputs of a step are stored as."""
-    for output in step_context.step.step_outputs:
-        handle = StepOutputHandle(step_context.step.key, output.name)
-        manager = None if output.properties.asset_check_key else step_context.get_io_manager(handle)
-        if isinstance(manager, _Stores):
-            with suppress(InvalidConfig):  # an asset that writes its data itself may name no table
-                yield manager.ref_of(step_context.get_output_context(handle))
+def output_tables(step: Any, lake: Lake) -> dict[str, TableRef]:
+    """Return the tables that the outputs of a step are, by the output's name.
+
+    A DeltaIOManager names them. An asset without a value and without a DeltaIOManager is the table
+    of ``lake`` that its key and its metadata name.
+    """
+    tables = {}
+    for output in step.step.step_outputs:
+        if output.properties.asset_check_key:
+            continue
+        handle = StepOutputHandle(step.step.key, output.name)
+        manager, key = step.get_io_manager(handle), output.properties.asset_key
+        with suppress(InvalidConfig):  # an asset that writes its data itself may name no table
+            if isinstance(manager, _Stores):
+                tables[output.name] = manager.ref_of(step.get_output_context(handle))
+            elif key is not None and is_nothing(step, output.name):
+                metadata = step.job_def.asset_layer.asset_graph.get(key).metadata
+                config = parse_table(key, metadata, default_schema=lake.default_schema)
+                if config.lake is None:
+                    tables[output.name] = table_of(lake, config)
+    return tables
+
+
+def is_nothing(step: Any, output: str) -> bool:
+    """True if an output has no value: the step's function writes its table by itself."""
+    return bool(step.op_def.output_def_named(output).dagster_type.is_nothing)
 
 
 @dataclass

@@ -191,6 +191,26 @@ def test_an_asset_in_pyspark_s_own_words(catalog: Any, tmp_path: Path) -> None:
 
 
 @needs_spark
+@pytest.mark.skipif("DUCKRUN_TEST_SPARK_REMOTE" in os.environ, reason="a Connect session finds names when it computes")
+def test_an_asset_that_writes_by_name_reports_versions_of_the_table_that_its_io_manager_names(
+    catalog: Any, tmp_path: Path
+) -> None:
+    @dg.asset(io_manager_key="io")
+    def recent(spark: SparkResource) -> None:
+        spark.session().range(3).write.format("delta").saveAsTable("ns_sales.recent")
+
+    @dg.asset(key_prefix="ns_sales")
+    def plain(spark: SparkResource, duckrun: DuckrunResource) -> None:
+        spark.session().range(2).write.format("delta").saveAsTable("ns_sales.plain")
+
+    lake = DuckrunResource(root_path=str(tmp_path), schema="ns_main")
+    manager = DeltaIOManager(duckrun=lake, schema="ns_sales")
+    result = dg.materialize([recent, plain], resources={"duckrun": lake, "spark": SparkResource(), "io": manager})
+    for event in result.get_asset_materialization_events():
+        assert event.materialization.metadata["duckrun/version"].value == 0, event.asset_key
+
+
+@needs_spark
 def test_a_run_s_log_says_which_tables_have_no_names_and_that_another_process_writes_one(
     catalog: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
