@@ -48,6 +48,18 @@ def test_a_name_in_another_case_is_the_table_that_is_there(tmp_path: Path, lake_
         assert [name for name in os.listdir(root) if name.lower() == "raw"] == ["RAW"]
 
 
+@pytest.mark.parametrize("engine", ["duckdb", pytest.param("spark", marks=pytest.mark.spark)])
+def test_a_partition_column_of_a_new_table_in_another_case_is_the_column_of_the_rows(
+    tmp_path: Path, lake_format: str, engine: Any, request: pytest.FixtureRequest
+) -> None:
+    spark = request.getfixturevalue("spark") if engine == "spark" else None
+    with duckrun.connect(tmp_path / "lake", format=lake_format, engine=engine, spark=spark) as session:
+        for mode in ("error", "overwrite"):
+            session.execute("t", WriteSpec(mode, partition_by=("DAY",)), pa.table({"id": [1], "day": [mode]}))
+            assert session.snapshot("t").partition_columns == ("day",)
+            assert session.sql("select id, day from t").collect() == [{"id": 1, "day": mode}]
+
+
 @pytest.mark.parametrize("key", ["id", "ID"])
 @pytest.mark.parametrize("kind", [MergeSpec, DeleteInsertSpec])
 def test_a_key_in_another_case_is_the_column_that_is_there(

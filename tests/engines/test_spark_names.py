@@ -14,6 +14,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from duckrun.errors import InvalidConfig, UnsupportedFeature
+from duckrun.lake.catalogued import open_lake
 from duckrun.lake.lake import Lake
 from duckrun.spark import name_tables
 from duckrun.storage.locks import lock_path, try_file_lock
@@ -154,7 +155,7 @@ def test_lakes_whose_tables_get_no_names(spark: Any, tmp_path: Path) -> None:
     write_deltalake(str(tmp_path / "ns_sales" / "orders"), pa.table({"id": [1]}))
     with pytest.raises(InvalidConfig, match=r"read-only.*session\.table"):
         name_tables(spark, Lake(tmp_path, read_only=True))
-    duck = Lake(tmp_path / "duck", form=LakeFormat.of("ducklake", None, None, None))
+    duck = open_lake(tmp_path / "duck", form=LakeFormat.of("ducklake", None, None, None))
     with pytest.raises(UnsupportedFeature, match="is a DuckLake"):
         name_tables(spark, duck)
 

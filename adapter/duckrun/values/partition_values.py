@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 import struct
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 
 import pyarrow as pa
@@ -35,6 +35,25 @@ def no_partition_value(column: str) -> str:
         f"partition column {column} holds an empty string, the string NULL or __HIVE_DEFAULT_PARTITION__, "
         "which Delta readers take for NULL"
     )
+
+
+def partition_columns(keys: Iterable[str], columns: Sequence[str]) -> tuple[str, ...]:
+    """Return the partition columns of a table as its rows spell them.
+
+    Args:
+        keys: Names of partition columns, in any letter case.
+        columns: Columns of the rows that make the table.
+
+    Raises:
+        SchemaMismatch: The rows lack one of them.
+    """
+    spelling = {column.lower(): column for column in columns}
+    keys = tuple(keys)
+    if missing := [key for key in keys if key.lower() not in spelling]:
+        raise SchemaMismatch(
+            f"it is partitioned by {', '.join(missing)}, which the data has not; it has {', '.join(columns)}"
+        )
+    return tuple(spelling[key.lower()] for key in keys)
 
 
 def refuse_partition_type(column: str, kind: str) -> None:

@@ -64,7 +64,7 @@ def in_place_of(
     partition_by = spec.partition_by or ()
     if spec.partition_by is None and not spec.redefine and not cluster_by:
         partition_by = snapshot.partition_columns
-    check_new_table(frame.schema, partition_by)
+    partition_by = check_new_table(frame.schema, partition_by)
     _columns(frame.columns, cluster_by)
     if stays and not partition_by and not spec.redefine and _same_columns(frame, attempt.target_schema()):
         # A plain overwrite ends the clustering. One with a predicate, here for all rows, keeps the

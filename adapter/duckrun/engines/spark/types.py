@@ -14,6 +14,7 @@ from duckrun.engines.spark.sql import quote
 from duckrun.engines.spark.structs import by_name, loosened, same_fields
 from duckrun.errors import SchemaMismatch, without_type
 from duckrun.values.columns import refuse_twins
+from duckrun.values.partition_values import partition_columns
 from duckrun.values.rows import SchemaMode
 
 
@@ -172,8 +173,8 @@ def taking_types(frame: Any, target: Any) -> Any:
     return frame
 
 
-def check_new_table(schema: Any, partition_by: Sequence[str] = ()) -> None:
-    """Check the schema and the partition columns of a new table.
+def check_new_table(schema: Any, partition_by: Sequence[str] = ()) -> tuple[str, ...]:
+    """Check the schema of a new table, and return its partition columns as the schema spells them.
 
     Raises:
         SchemaMismatch: There are no columns, or one is ambiguous or of an impossible type. Or a
@@ -184,14 +185,10 @@ def check_new_table(schema: Any, partition_by: Sequence[str] = ()) -> None:
     refuse_twins(schema.names)
     for field in schema.fields:
         _check_new_column(field.name, field.dataType)
-    present = {name.lower() for name in schema.names}
-    missing = [column for column in partition_by if column.lower() not in present]
-    if missing:
-        raise SchemaMismatch(
-            f"the partition column {', '.join(missing)} is missing in the data, which has {', '.join(schema.names)}"
-        )
-    if len(set(partition_by)) == len(schema.names):
+    spelled = partition_columns(partition_by, schema.names)
+    if len(set(spelled)) == len(schema.names):
         raise SchemaMismatch("every column is a partition column; a table needs one that it is not partitioned by")
+    return spelled
 
 
 def _check_new_column(name: str, kind: Any) -> None:

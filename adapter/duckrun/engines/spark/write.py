@@ -308,7 +308,7 @@ class Attempt(SparkCommit):
         )
         if needs_our_commit or redefined or spec.constraints:
             return self._defined(frame, spec, self.snapshot)
-        check_new_table(frame.schema, keep)
+        keep = check_new_table(frame.schema, keep)
         return self.save(self._commented(frame, spec), "overwrite", {"overwriteSchema": "true"}, keep, spec)
 
     def _changed_properties(self, spec: WriteSpec) -> dict[str, str]:
@@ -327,7 +327,7 @@ class Attempt(SparkCommit):
             self.logs.refuse_copies(snapshot)
             if spec.partition_by is None and not spec.redefine:
                 partition_by = snapshot.partition_columns
-        check_new_table(frame.schema, partition_by)
+        partition_by = check_new_table(frame.schema, partition_by)
         frame = self._commented(frame, spec)
         fields = tuple({**field, "nullable": True} for field in json.loads(frame.schema.json())["fields"])
         definition = self.form.overwritten(spec, fields, partition_by, snapshot)
@@ -348,8 +348,7 @@ class Attempt(SparkCommit):
         """Create the table, or replace one that an older attempt created."""
         if self.snapshot is not None:
             return self._overwrite(frame, _as_overwrite(spec))
-        partition_by, cluster_by = spec.partition_by or (), spec.cluster_by or ()
-        check_new_table(frame.schema, partition_by)
+        partition_by, cluster_by = check_new_table(frame.schema, spec.partition_by or ()), spec.cluster_by or ()
         properties = {str(k): str(v) for k, v in spec.table_properties.items()}
         description = None
         if isinstance(spec, WriteSpec):
@@ -373,7 +372,12 @@ class Attempt(SparkCommit):
         if plain or other is not None:
             return self.save(frame, "error", properties, partition_by, spec)
         rows = self.arranged(self.checked(frame, partition_by), partition_by, spec.sort_by)
-        create.new_table(self, rows, replace(Layout(**spec.layout), table_properties=properties), description)
+        create.new_table(
+            self,
+            rows,
+            replace(Layout(**spec.layout), partition_by=partition_by, table_properties=properties),
+            description,
+        )
         return None
 
     def save(

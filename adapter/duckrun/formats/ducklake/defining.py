@@ -25,6 +25,7 @@ from duckrun.formats.ducklake.types import in_spark, refuse_type
 from duckrun.formats.format import SpecT
 from duckrun.sql.typed import sql_type
 from duckrun.values.layout import COMPRESSION, TARGET_FILE_SIZE, Layout
+from duckrun.values.partition_values import partition_columns
 from duckrun.values.rows import SchemaMode, WriteSpec
 from duckrun.values.snapshot import Snapshot, TableRef
 from duckrun.values.tables import SORT_BY, AlterSpec, CreateSpec
@@ -105,11 +106,7 @@ class Defining:
                 f"there is no column {uncommented[0]!r} to comment; it has {', '.join(f['name'] for f in fields)}"
             )
         # partitions() checks transforms, such as month(at).
-        if missing := [key for key in spec.partition_by or () if key.isidentifier() and key.lower() not in there]:
-            raise SchemaMismatch(
-                f"it is partitioned by {', '.join(missing)}, which the data has not; it has "
-                f"{', '.join(f['name'] for f in fields)}"
-            )
+        partition_columns((key for key in spec.partition_by or () if key.isidentifier()), [f["name"] for f in fields])
         fields_after = []
         for f in fields:
             was = old.get(f["name"])

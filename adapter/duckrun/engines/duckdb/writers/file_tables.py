@@ -30,14 +30,14 @@ from duckrun.engines.duckdb.writers import delta_rs, staged
 from duckrun.engines.duckdb.writers.reads import EVERYTHING, NOTHING, Read
 from duckrun.engines.duckdb.writers.table_writer import Images, RowChanges, WholeRows
 from duckrun.engines.tables import REWRITTEN
-from duckrun.errors import CommitConflict, LostRows, SchemaMismatch
+from duckrun.errors import CommitConflict, LostRows
 from duckrun.formats.commits import Marked, NewCommit, RowCounts
 from duckrun.formats.definitions import TableDefinition
 from duckrun.formats.logs import LogTables
 from duckrun.run.transaction import Transaction
 from duckrun.sql.char_types import is_padded
 from duckrun.values.computed import NumberedBy
-from duckrun.values.partition_values import partition_key
+from duckrun.values.partition_values import partition_columns, partition_key
 from duckrun.values.rows import Commit, MemoryShares, RowSpec, ScanFile, StagedFile, WriteSpec, counted_rows
 from duckrun.values.snapshot import Snapshot
 from duckrun.values.tables import order_of
@@ -99,13 +99,8 @@ class FileTableWriter:
         return self._all_rows(whole, snapshot)
 
     def _all_rows(self, whole: WholeRows, snapshot: Snapshot | None) -> Commit:
-        spec, stored, partition_by, ref = whole.spec, whole.stored, whole.partition_by, self.transaction.ref
-        if missing := [c for c in partition_by if c not in stored]:
-            raise SchemaMismatch(
-                f"Table {ref} is partitioned by {', '.join(missing)}, which the data has not; it has "
-                f"{', '.join(whole.rows.types)}."
-            )
-        cursor = whole.rows.cursor
+        spec, stored, ref, cursor = whole.spec, whole.stored, self.transaction.ref, whole.rows.cursor
+        partition_by = partition_columns(whole.partition_by, list(stored))
         schema = schema_of_types(stored, cursor)
         is_redefined = snapshot is not None and (
             differs(stored, snapshot, cursor) or partition_by != snapshot.partition_columns
