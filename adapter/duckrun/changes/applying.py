@@ -13,10 +13,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import pyarrow as pa
-
 from duckrun.changes.rule import COMMIT_TIMESTAMP, COMMIT_VERSION, PAIR
 from duckrun.errors import InvalidConfig, SchemaMismatch, repeated_keys
+from duckrun.libraries import pa
 from duckrun.sql.names import fresh_name, quote_identifier, transpile
 from duckrun.sql.raising import raising
 from duckrun.values.applying import VALID_FROM, VALID_TO, ApplySpec

@@ -12,8 +12,6 @@ from datetime import UTC, datetime
 from functools import cached_property, partial
 from itertools import pairwise
 
-import pyarrow as pa
-
 from duckrun.changes.rule import Question, added_columns, answer
 from duckrun.changes.weighing import files_that_came, step_of
 from duckrun.engines.engine import Engine
@@ -29,6 +27,7 @@ from duckrun.errors import (
 from duckrun.formats.format import Format, logs_of, transactions_of
 from duckrun.formats.logs import LogTables
 from duckrun.formats.states import StateReader
+from duckrun.libraries import pa
 from duckrun.sql.names import columns_of, fresh_name, quote_identifier, transpile
 from duckrun.values.changes import KINDS, Between, ChangeKind, CommitChange, Identity, Source, Step, WeighedRead
 from duckrun.values.columns import holds, leaves

@@ -12,8 +12,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
+from duckrun.libraries import np
 from duckrun.values.changes import CommitChange, Counted, Step, Weighed
 
 Vectors = Callable[[Iterable[Hashable]], Mapping[Hashable, Any]]

@@ -8,11 +8,10 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-import pyarrow as pa
-
 from duckrun.display.notebook import ROWS, rows_html
 from duckrun.engines.tabular.pandas_values import pandas_frame
 from duckrun.errors import UnsupportedFeature
+from duckrun.libraries import pa
 from duckrun.run.pins import NOTHING, Reads
 from duckrun.values.columns import told_apart
 from duckrun.values.options import given

@@ -7,16 +7,16 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 
 import duckdb
-import pyarrow as pa
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
+from duckrun.libraries import pa
 from duckrun.sql.dialects import tree_in
 from duckrun.sql.names import quote_identifier, transpile
 from duckrun.values.rows import ReadSpec, ScanFile
 from duckrun.values.snapshot import Snapshot
 
-Bounds = Callable[[str], pa.Table | None]
+Bounds = Callable[[str], "pa.Table | None"]
 """Function from a column name to its bounds per file: ``name``, ``low`` and ``high``.
 
 Unknown bounds are NULL. The result is None for a column without bounds.

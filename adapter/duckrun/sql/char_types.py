@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import lru_cache
 
-import pyarrow as pa
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from duckrun.errors import SchemaMismatch
+from duckrun.libraries import pa
 from duckrun.sql.names import quote_identifier, quote_literal
 from duckrun.sql.raising import raising
 

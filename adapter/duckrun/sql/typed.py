@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import pyarrow as pa
-
+from duckrun.libraries import pa
 from duckrun.sql.names import quote_identifier, quote_literal
 
 

@@ -10,8 +10,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-import pyarrow as pa
-
+from duckrun.libraries import pa
 from duckrun.values.rows import ScanFile
 from duckrun.values.snapshot import TableRef
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-import pyarrow as pa
-
 from duckrun.errors import SchemaMismatch
+from duckrun.libraries import pa
 
 DEFAULT = "CURRENT_DEFAULT"
 """Metadata key of a column's default, in Spark's SQL. Source: Delta protocol, Default Columns."""

@@ -11,9 +11,8 @@ import struct
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 
-import pyarrow as pa
-
 from duckrun.errors import SchemaMismatch
+from duckrun.libraries import pa
 
 _MOMENT = re.compile(
     r"(?P<year>[+-]?\d+)-(?P<month>\d{1,2})-(?P<day>\d{1,2})"

@@ -8,9 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Self
 
-import pyarrow as pa
-
 from duckrun.errors import InvalidConfig, VersionNotReadable
+from duckrun.libraries import pa
 from duckrun.values.columns import holds
 from duckrun.values.computed import ComputedColumn
 from duckrun.values.files import Files, GivenFiles

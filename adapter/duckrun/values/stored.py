@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-import pyarrow as pa
+from duckrun.libraries import pa
 
 _NAME = b"duckrun.stored"
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import duckdb
-import pyarrow as pa
 
 from duckrun.errors import SchemaMismatch
+from duckrun.libraries import pa
 from duckrun.sql.names import quote_identifier
 from duckrun.values.columns import holds
 

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import duckdb
-import pyarrow as pa
 
 from duckrun.engines.duckdb.clauses import assigned_by
 from duckrun.engines.duckdb.places import computed
@@ -21,6 +20,7 @@ from duckrun.engines.duckdb.writers import delta_rs
 from duckrun.errors import LostRows
 from duckrun.formats.commits import NewCommit, RowCounts, WentAhead
 from duckrun.formats.logs import LogTables
+from duckrun.libraries import pa
 from duckrun.run.memory import Arbiter
 from duckrun.run.transaction import Transaction
 from duckrun.sql.alike import is_same_in_all

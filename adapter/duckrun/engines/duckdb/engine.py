@@ -12,7 +12,6 @@ from functools import partial
 from typing import Any
 
 import duckdb
-import pyarrow as pa
 from sqlglot import exp
 
 from duckrun.display.notebook import is_interactive
@@ -43,6 +42,7 @@ from duckrun.errors import InvalidConfig, StorageError, UnsupportedFeature, abou
 from duckrun.formats.definitions import Alteration
 from duckrun.formats.format import logs_of
 from duckrun.lake.lake import Lake
+from duckrun.libraries import pa
 from duckrun.run.memory import Arbiter
 from duckrun.run.pins import NOTHING, Reads, together
 from duckrun.run.reruns import rerun_of

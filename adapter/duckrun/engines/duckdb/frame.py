@@ -7,11 +7,11 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import duckdb
-import pyarrow as pa
 
 from duckrun.engines.duckdb.source import Rows, SqlOnCursor, rows_of_relation
 from duckrun.engines.duckdb.sql import errors_about
 from duckrun.engines.frame import without_arrow_form
+from duckrun.libraries import pa
 from duckrun.run.pins import Reads
 from duckrun.sql.names import quote_identifier, quote_literal
 

@@ -9,7 +9,6 @@ from typing import Any
 from urllib.parse import quote
 
 import duckdb
-import pyarrow as pa
 
 from duckrun.engines.duckdb.computed import Computed
 from duckrun.engines.duckdb.lake_values import Test, lake_tests
@@ -19,6 +18,7 @@ from duckrun.engines.fit import Kind, fits, text_pattern
 from duckrun.errors import InvalidConfig, RowsOutsidePartition, SchemaMismatch, UnsupportedFeature
 from duckrun.formats.definitions import TableDefinition
 from duckrun.formats.format import Format
+from duckrun.libraries import pa
 from duckrun.sql.char_types import fitting, is_limited
 from duckrun.sql.names import quote_identifier, quote_literal, transpile
 from duckrun.sql.raising import raising

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
-import pyarrow as pa
 
 from duckrun.engines.duckdb.arrow import register
 from duckrun.engines.duckdb.types import untyped
 from duckrun.engines.frame import LazyRows, without_arrow_form
 from duckrun.engines.tabular.values import arrow_table, is_dataset
 from duckrun.errors import InvalidConfig, SchemaMismatch
+from duckrun.libraries import pa
 from duckrun.sql.names import quote_identifier, quote_literal
 from duckrun.sql.raising import marked
 from duckrun.sql.typed import in_arrow

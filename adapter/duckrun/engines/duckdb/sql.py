@@ -11,7 +11,6 @@ from typing import Any
 from urllib.parse import unquote
 
 import duckdb
-import pyarrow as pa
 
 from duckrun.errors import (
     DuckrunError,
@@ -23,6 +22,7 @@ from duckrun.errors import (
     redact,
     uncomputable,
 )
+from duckrun.libraries import pa
 from duckrun.run.memory import Arbiter, parse_bytes
 from duckrun.run.pins import Read, Reads
 from duckrun.sql.names import quote_identifier, quote_literal, transpile

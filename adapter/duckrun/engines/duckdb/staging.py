@@ -9,7 +9,6 @@ from dataclasses import replace
 from functools import partial
 
 import duckdb
-import pyarrow as pa
 
 from duckrun.engines import decisions
 from duckrun.engines.duckdb.change import compared
@@ -22,6 +21,7 @@ from duckrun.engines.duckdb.writers.file_tables import FileTableWriter
 from duckrun.errors import CommitConflict, InvalidConfig, SchemaMismatch, StorageError, UnsupportedFeature
 from duckrun.formats.format import Format, logs_of
 from duckrun.formats.logs import LogTables
+from duckrun.libraries import pa
 from duckrun.run.reruns import rerun_of
 from duckrun.run.transaction import Transaction
 from duckrun.values.columns import is_required

@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 
 import duckdb
-import pyarrow as pa
 
 from duckrun.engines.duckdb.rows_to_write import stored_types, types_of
 from duckrun.engines.duckdb.source import Rows, schema_of_types
 from duckrun.formats.definitions import Alteration, TableDefinition
 from duckrun.formats.format import Format
+from duckrun.libraries import pa
 from duckrun.sql.names import quote_identifier
 from duckrun.values.rows import ScanFile, SchemaMode
 from duckrun.values.snapshot import Snapshot

@@ -7,11 +7,11 @@ from contextlib import contextmanager
 from typing import Any
 
 import duckdb
-import pyarrow as pa
 
 from duckrun.engines import fit
 from duckrun.engines.fit import Kind
 from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature, without_type
+from duckrun.libraries import pa
 from duckrun.sql.names import quote_identifier, quote_literal
 from duckrun.sql.raising import raising
 from duckrun.values.columns import refuse_twins

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
-import pyarrow as pa
 
 from duckrun.errors import UnsupportedFeature
+from duckrun.libraries import pa
 from duckrun.sql.names import fresh_name, quote_identifier, quote_literal
 from duckrun.sql.typed import partition_literal, sql_type
 from duckrun.values.changes import FEED_WEIGHTS, Step, Weighed, WeighedRead

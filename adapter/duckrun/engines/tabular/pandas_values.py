@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
 from duckrun.errors import SchemaMismatch
+from duckrun.libraries import pa, pc
 from duckrun.values.columns import holds, refuse_twins
 
 if TYPE_CHECKING:
@@ -47,13 +46,13 @@ def _would_change(values: Any) -> bool:
         return _would_change(values.flatten())
     if not _is_long(kind) or not values.null_count:
         return False
-    import pyarrow.compute as pc  # deferred, since it takes as long as pyarrow itself
-
     bounds = pc.min_max(values).as_py()
     return bounds["max"] is not None and max(-bounds["min"], bounds["max"]) > _EXACT
 
 
-_INCONVERTIBLE = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, TypeError, OverflowError)
+def _conversion_errors() -> tuple[type[Exception], ...]:
+    """Return the errors of a column without a single Arrow type."""
+    return pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, TypeError, OverflowError
 
 
 def arrow_of_pandas(frame: pd.DataFrame) -> pa.Table:
@@ -78,7 +77,7 @@ def arrow_of_pandas(frame: pd.DataFrame) -> pa.Table:
     counting = isinstance(frame.index, pandas.RangeIndex) and frame.index.name is None
     try:
         table = pa.Table.from_pandas(frame, preserve_index=not counting)
-    except _INCONVERTIBLE as error:
+    except _conversion_errors() as error:
         raise _inconvertible(frame, error) from error
     refuse_twins(table.schema.names)
     for field in table.schema:
@@ -97,7 +96,7 @@ def _inconvertible(frame: pd.DataFrame, error: Exception) -> SchemaMismatch:
     for name, values in _columns(frame):
         try:
             pa.array(values, from_pandas=True)
-        except _INCONVERTIBLE as cause:
+        except _conversion_errors() as cause:
             return SchemaMismatch(
                 f"column {name!r} of the pandas DataFrame {_told(values) or f'cannot be stored: {cause}'}"
             )
@@ -120,7 +119,7 @@ def _told(values: Any) -> str | None:
         for other, (place, one) in kinds.items():
             try:
                 pa.array([one, value])
-            except _INCONVERTIBLE:
+            except _conversion_errors():
                 return (
                     f"holds {other.__name__} (first in row {place}) and {type(value).__name__} (first in row "
                     f"{row}), and a column has one type: convert it, for instance by .astype(str)"

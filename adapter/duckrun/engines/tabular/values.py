@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import duckdb
-import pyarrow as pa
 
 from duckrun.engines.frame import LazyRows
 from duckrun.engines.tabular.pandas_values import arrow_of_pandas
 from duckrun.errors import InvalidConfig
+from duckrun.libraries import pa
 
 
 def is_dataset(value: Any) -> bool:

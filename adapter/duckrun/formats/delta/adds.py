@@ -14,12 +14,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import obstore
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from duckrun.errors import UnsupportedFeature
 from duckrun.formats.delta.log import LOG, actions_in
+from duckrun.libraries import pa, pc, pq
 from duckrun.values.snapshot import Snapshot
 
 if TYPE_CHECKING:

@@ -4,25 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from duckrun.formats.delta.adds import listed
 from duckrun.formats.delta.mapping import physical
+from duckrun.libraries import pa, pc
 from duckrun.values.rows import ColumnFigures
 from duckrun.values.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from duckrun.formats.delta.delta import DeltaFormat
-
-_PLAIN = (
-    pa.types.is_integer,
-    pa.types.is_floating,
-    pa.types.is_decimal,
-    pa.types.is_date,
-    pa.types.is_timestamp,
-    pa.types.is_string,
-)
 
 
 def column_figures(form: DeltaFormat, snapshot: Snapshot) -> dict[str, ColumnFigures]:
@@ -47,13 +36,20 @@ def column_figures(form: DeltaFormat, snapshot: Snapshot) -> dict[str, ColumnFig
         counted = nulls is not None and pa.types.is_integer(nulls.type) and not nulls.null_count
         # Files with only NULLs have no bounds.
         without = pc.equal(nulls, adds.column("num_records")) if counted else None
-        plain = any(fits(field.type) for fits in _PLAIN) and field.name not in rounded
+        plain = _has_bounds(field.type) and field.name not in rounded
         figures_of[field.name] = ColumnFigures(
             _bound(low, without, pc.min) if plain else None,
             _bound(high, without, pc.max) if plain else None,
             int(pc.sum(nulls, min_count=0).as_py()) if counted and not vectors else None,
         )
     return figures_of
+
+
+def _has_bounds(kind: pa.DataType) -> bool:
+    """Return True for a type whose bounds in the log are exact."""
+    of = pa.types
+    plain = of.is_integer, of.is_floating, of.is_decimal, of.is_date, of.is_timestamp, of.is_string
+    return any(fits(kind) for fits in plain)
 
 
 def file_bounds(form: DeltaFormat, snapshot: Snapshot, column: str) -> pa.Table | None:

@@ -12,13 +12,12 @@ from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
 from duckrun.formats.delta.adds import listed
 from duckrun.formats.delta.dataset import filesystem, footer
 from duckrun.formats.delta.mapping import physical
 from duckrun.formats.delta.newest import known_of
 from duckrun.formats.delta.statistics import EXACT_DIGITS
+from duckrun.libraries import pa
 from duckrun.sql.char_types import is_padded
 from duckrun.values.columns import holds, leaves
 from duckrun.values.data_files import is_absolute, place

@@ -12,13 +12,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from duckrun.errors import VersionNotReadable
 from duckrun.formats.delta.adds import adds_of
 from duckrun.formats.delta.log import CommitActions
 from duckrun.formats.delta.mapping import physical
 from duckrun.formats.delta.vectors import read_vector
+from duckrun.libraries import np
 from duckrun.values.changes import CommitChange, Counted
 from duckrun.values.data_files import is_absolute, place
 from duckrun.values.data_paths import decoded

@@ -11,10 +11,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
 from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature
 from duckrun.formats.delta.types import spelled
+from duckrun.libraries import pa
 from duckrun.sql.alike import becomes, depends_on_time, duckdb_of, kind_of
 from duckrun.sql.names import columns_of, transpile
 from duckrun.values.columns import DEFAULT

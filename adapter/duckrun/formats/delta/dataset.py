@@ -6,18 +6,14 @@ from collections.abc import Sequence
 from functools import reduce
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
-from deltalake.fs import DeltaStorageHandler
-from pyarrow import fs
-
 from duckrun.errors import StorageError, UnsupportedFeature
+from duckrun.libraries import pa, pc, pq
 from duckrun.values.rows import ScanFile
 from duckrun.values.snapshot import Snapshot, TableRef
 
 if TYPE_CHECKING:
     import pyarrow.dataset as ds
+    from pyarrow import fs
 
     from duckrun.formats.delta.delta import DeltaFormat
 
@@ -56,6 +52,9 @@ def arrow_dataset(format: DeltaFormat, snapshot: Snapshot) -> ds.Dataset:
 
 def filesystem(format: DeltaFormat, ref: TableRef, files: Sequence[ScanFile]) -> fs.FileSystem:
     """Return a pyarrow file system of a table's folder."""
+    from deltalake.fs import DeltaStorageHandler  # deferred: both import pyarrow
+    from pyarrow import fs
+
     if format.storage.is_local and "://" not in ref.location:
         return fs.SubTreeFileSystem(ref.location, fs.LocalFileSystem())
     sizes = {file.path: file.size for file in files}

@@ -14,7 +14,6 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Self
 
-import pyarrow as pa
 from deltalake import Schema
 
 from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature
@@ -35,6 +34,7 @@ from duckrun.formats.delta.properties import (
 )
 from duckrun.formats.delta.protocol import FEATURE, asked_of
 from duckrun.formats.format import SpecT
+from duckrun.libraries import pa
 from duckrun.sql import char_types
 from duckrun.sql.char_types import is_limited
 from duckrun.sql.names import columns_of, paths_of, transpile

@@ -17,7 +17,6 @@ from functools import partial
 from typing import Any, Self, cast
 
 import duckdb
-import pyarrow as pa
 from deltalake import DeltaTable
 
 from duckrun.errors import DuckrunError, StorageError, VersionNotReadable
@@ -58,6 +57,7 @@ from duckrun.formats.delta.scratch import scratch
 from duckrun.formats.delta.vacuum import log_retention
 from duckrun.formats.delta.vectors import deleted_of
 from duckrun.formats.pruning import Matching, matching
+from duckrun.libraries import pa
 from duckrun.sql.alike import duckdb_of
 from duckrun.storage.locks import table_lock
 from duckrun.storage.storage import Storage

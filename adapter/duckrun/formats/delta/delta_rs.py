@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 from deltalake import ColumnProperties, WriterProperties, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
 
@@ -14,6 +13,7 @@ from duckrun.formats.commits import CommitTaken
 from duckrun.formats.delta.log import commit_properties, has_landed, new_txn_id, refused
 from duckrun.formats.delta.statistics import EXACT_DIGITS
 from duckrun.formats.logs import LacksMemory
+from duckrun.libraries import pa
 from duckrun.sql.names import quote_identifier
 from duckrun.values.columns import holds
 from duckrun.values.rows import AppTransaction, MergeClause, WriteSpec

@@ -9,12 +9,10 @@ from itertools import accumulate
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, overload
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from duckrun.formats.delta.adds import deleted_rows, listed
 from duckrun.formats.delta.log import CommitActions, partition_string
 from duckrun.formats.delta.mapping import physical
+from duckrun.libraries import pa, pc
 from duckrun.values.data_files import place_of
 from duckrun.values.data_paths import decoded
 from duckrun.values.files import Files

@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import obstore
-import pyarrow as pa
-import pyarrow.parquet as pq
 from deltalake import Schema, convert_to_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
 from obstore.exceptions import BaseError as ObstoreError
@@ -25,6 +23,7 @@ from duckrun.formats.delta.definition import fields_of
 from duckrun.formats.delta.log import LOG, commit_properties, has_landed, new_txn_id
 from duckrun.formats.delta.log_cleanup import clean
 from duckrun.formats.delta.long_logs import last_checkpoint
+from duckrun.libraries import pa, pq
 from duckrun.storage.locks import lock_path, table_lock
 from duckrun.storage.trouble import said, storage_error
 from duckrun.values.data_files import is_absolute

@@ -10,12 +10,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
 from duckrun.errors import InvalidConfig, UnsupportedFeature
 from duckrun.formats import nested
 from duckrun.formats.delta.types import TYPES, DeltaType
 from duckrun.formats.nested import Field
+from duckrun.libraries import pa
 from duckrun.values.stored import StoredColumn
 
 if TYPE_CHECKING:

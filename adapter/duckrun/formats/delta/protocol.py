@@ -10,9 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-import pyarrow as pa
-
 from duckrun.errors import InvalidConfig, UnsupportedFeature
+from duckrun.libraries import pa
 
 _LEGACY: dict[int, set[str]] = {
     2: {"appendOnly", "invariants"},

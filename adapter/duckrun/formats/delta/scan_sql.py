@@ -10,12 +10,11 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import pyarrow as pa
-
 from duckrun.errors import StorageError, UnsupportedFeature
 from duckrun.formats.delta.cautions import OURS
 from duckrun.formats.delta.mapping import MODE, physical
 from duckrun.formats.format import Attach
+from duckrun.libraries import pa
 from duckrun.sql.by_file import with_values
 from duckrun.sql.char_types import padded
 from duckrun.sql.names import fresh_name, quote_identifier, quote_literal
@@ -32,10 +31,6 @@ _FILENAME = "filename"
 _FEW = 200
 """Maximum number of files of a partitioned table that are read by name."""
 _WIDENED = b"delta.typeChanges"
-_PLAIN = (
-    pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_boolean, pa.types.is_string,
-    pa.types.is_binary, pa.types.is_date, pa.types.is_timestamp, pa.types.is_null,
-)  # fmt: skip
 _MOST_DELETED = 1_000_000
 """Maximum number of deleted rows in files that are read by name.
 
@@ -139,13 +134,23 @@ def are_plain(snapshot: Snapshot, files: Sequence[ScanFile], *, marked: bool = T
             or snapshot.properties.get(MODE) != "id"
             or all(OURS.search(file.path) for file in files)
         )
-        and all(any(fits(kind) for fits in _PLAIN) for kind in kinds)
+        and all(_is_plain(kind) for kind in kinds)
         and not any(_WIDENED in (field.metadata or {}) for field in stored)
         and not any("." in name or name.lower() == _NUMBER for name in schema.names)
         and (all(writers.search(file.path) for file in files) or (by_any and not instants))
         and (marked or not any(file.deletion_vector for file in files))
         and sum(file.deleted_rows for file in files) <= _MOST_DELETED
     )
+
+
+def _is_plain(kind: pa.DataType) -> bool:
+    """Return True for a type that DuckDB reads from a Parquet file as from the table."""
+    of = pa.types
+    plain = (
+        of.is_integer, of.is_floating, of.is_decimal, of.is_boolean, of.is_string, of.is_binary, of.is_date,
+        of.is_timestamp, of.is_null,
+    )  # fmt: skip
+    return any(fits(kind) for fits in plain)
 
 
 def _in_parts(snapshot: Snapshot) -> Sequence[ScanFile] | None:

@@ -16,8 +16,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cache, cached_property
 from typing import Any
 
-import pyarrow as pa
-
+from duckrun.libraries import pa
 from duckrun.sql.names import quote_identifier
 from duckrun.values.columns import leaves
 from duckrun.values.rows import ScanFile, StagedFile

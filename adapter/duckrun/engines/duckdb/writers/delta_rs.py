@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-import pyarrow as pa
-
 from duckrun.engines.data_files import file_properties
 from duckrun.engines.duckdb.source import Rows, arrow_reader
 from duckrun.errors import InvalidConfig
 from duckrun.formats.format import logs_of
 from duckrun.formats.logs import LacksMemory
+from duckrun.libraries import pa
 from duckrun.run.memory import limit_for_merge
 from duckrun.run.transaction import Transaction
 from duckrun.values.data_paths import respelled

@@ -12,7 +12,6 @@ from types import MappingProxyType
 from typing import Any
 
 import duckdb
-import pyarrow as pa
 
 from duckrun.engines.data_files import file_properties
 from duckrun.engines.duckdb import by_delta_rs
@@ -34,6 +33,7 @@ from duckrun.errors import CommitConflict, LostRows
 from duckrun.formats.commits import Marked, NewCommit, RowCounts
 from duckrun.formats.definitions import TableDefinition
 from duckrun.formats.logs import LogTables
+from duckrun.libraries import pa
 from duckrun.run.transaction import Transaction
 from duckrun.sql.char_types import is_padded
 from duckrun.values.computed import NumberedBy

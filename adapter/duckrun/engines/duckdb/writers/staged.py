@@ -13,7 +13,6 @@ from types import MappingProxyType
 from typing import Any
 
 import duckdb
-import pyarrow as pa
 
 from duckrun.display.units import readable_bytes
 from duckrun.engines.data_files import file_size
@@ -24,6 +23,7 @@ from duckrun.engines.duckdb.writers.stored_names import as_stored, field_ids
 from duckrun.errors import StorageError, UnsupportedFeature
 from duckrun.formats.commits import CommitRecord, NewCommit
 from duckrun.formats.definitions import TableDefinition
+from duckrun.libraries import pa
 from duckrun.run.memory import parse_bytes
 from duckrun.run.transaction import Transaction
 from duckrun.sql.names import quote_identifier, quote_literal

@@ -1,0 +1,50 @@
+"""Libraries and modules that are imported at the first use of one of their names.
+
+Start-up is most of a short command such as ``dbt parse`` or ``dbt run`` of one small model. pyarrow
+imports numpy, so together they take a tenth of a second. A run without Arrow data needs neither.
+
+A module takes a library from here if it uses it in functions and annotations only::
+
+    from duckrun.libraries import pa
+
+A use at module level, such as in a constant, would import the library at once.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+
+class _OnDemand(ModuleType):
+    """A module that is imported when one of its names is read.
+
+    It is not entered in ``sys.modules``: DuckDB looks there for libraries whose values it may get.
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(import_module(self.__name__), name)
+
+
+def on_demand(name: str) -> Any:
+    """Return a stand-in for a module, which imports it at the first use of one of its names.
+
+    Args:
+        name: Qualified name of the module.
+    """
+    return _OnDemand(name)
+
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+else:
+    np = on_demand("numpy")
+    pa = on_demand("pyarrow")
+    pc = on_demand("pyarrow.compute")
+    pq = on_demand("pyarrow.parquet")
+
+__all__ = ["np", "on_demand", "pa", "pc", "pq"]
