@@ -17,26 +17,28 @@ from duckrun.errors import InvalidConfig, UnsupportedFeature
 from duckrun.lake.lake import Lake
 from duckrun.values.applying import ApplySpec, ScdType
 from duckrun.values.changes import KINDS, ChangeKind
+from duckrun.values.choices import (
+    MERGE_MODES,
+    SCHEMA_MODES,
+    WRITE_MODES,
+    WRITERS,
+    EngineName,
+    MergeMode,
+    SchemaMode,
+    WriteMode,
+    WriterChoice,
+)
 from duckrun.values.lake_format import DUCKLAKE, FORMATS, FormatName
 from duckrun.values.layout import CODECS, Layout, with_feed
 from duckrun.values.nearest import nearest
 from duckrun.values.rows import (
-    MERGE_MODES,
-    SCHEMA_MODES,
     UPSERT,
-    WRITE_MODES,
-    WRITERS,
     AppTransaction,
     DeleteInsertSpec,
-    EngineName,
     MergeClause,
-    MergeMode,
     MergeSpec,
     ReadSpec,
     RowSpec,
-    SchemaMode,
-    WriteMode,
-    WriterChoice,
     WriteSpec,
     preferred,
 )

@@ -13,10 +13,11 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
+from duckrun.display.units import parse_bytes
 from duckrun.errors import InvalidConfig
-from duckrun.run.memory import parse_bytes
+from duckrun.values.choices import ClauseKind
 from duckrun.values.nearest import did_you_mean
-from duckrun.values.rows import ClauseKind, MergeClause
+from duckrun.values.rows import MergeClause
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from dagster import (
 )
 
 from duckrun.errors import InvalidConfig
-from duckrun.storage.storage import normalise_root
+from duckrun.storage.roots import normalise_root
 from duckrun.values.names import folder_of
 from duckrun.values.nearest import did_you_mean
 from duckrun.values.snapshot import TableRef

@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 
 from duckrun import Session
 from duckrun.engines.frame import LazyRows
-from duckrun.sql.names import quote_identifier
+from duckrun.sql.quoting import quote_identifier
 from duckrun.values.rows import Commit, ReadSpec
 from duckrun.values.snapshot import Snapshot
 from tests.ducklake import plain

@@ -17,8 +17,9 @@ import pytest
 
 import duckrun
 from duckrun import Commit, MergeSpec, WriteSpec
+from duckrun.display.units import parse_bytes
 from duckrun.run import memory
-from duckrun.run.memory import Arbiter, effective_limit, parse_bytes
+from duckrun.run.memory import Arbiter, effective_limit
 
 GB = 1024**3
 

@@ -16,7 +16,7 @@ import duckrun
 from duckrun.engines.duckdb.instance import extension_path
 from duckrun.errors import DuckrunError, InvalidConfig
 from duckrun.session import Session
-from duckrun.sql.names import quote_identifier, quote_literal
+from duckrun.sql.quoting import quote_identifier, quote_literal
 from duckrun.values.names import folder_of, name_of
 from tests.alphabet import CONTROL_NAMES, GLOB_NAMES, PERCENT_NAMES, TABLE_NAMES
 

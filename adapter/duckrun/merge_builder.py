@@ -16,8 +16,9 @@ from duckrun.statements.plan.rows import Asked
 from duckrun.statements.plan.sides import SOURCE, TARGET, has_subquery
 from duckrun.statements.run import change
 from duckrun.statements.values import Given, Merge, When
+from duckrun.values.choices import ClauseKind
 from duckrun.values.options import given as typed, names_in
-from duckrun.values.rows import ClauseKind, Commit
+from duckrun.values.rows import Commit
 
 if TYPE_CHECKING:
     from duckrun.table import Table

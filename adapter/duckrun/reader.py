@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Self
 from duckrun.change_set import ChangeSet
 from duckrun.changes.changes import ChangeSpec
 from duckrun.errors import InvalidConfig
-from duckrun.sql.names import quote_identifier
-from duckrun.storage.storage import normalise_root
+from duckrun.sql.quoting import quote_identifier
+from duckrun.storage.roots import normalise_root
 from duckrun.values.options import FORMATS, as_bool, as_int, given, known_option, known_value
 from duckrun.values.rows import ReadSpec
 

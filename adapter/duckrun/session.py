@@ -22,7 +22,8 @@ from duckrun.reader import DataFrameReader
 from duckrun.run.attempts import attempts
 from duckrun.run.memory import Arbiter
 from duckrun.run.moved_cursor import move_cursor
-from duckrun.run.pins import NOTHING, Pins, Read, Reads, unnoted
+from duckrun.run.pins import NOTHING, Pins, Reads
+from duckrun.run.work_log import Read, unnoted
 from duckrun.sessions import writing
 from duckrun.sessions.apply import apply_changes
 from duckrun.sessions.opened import Opened
@@ -34,22 +35,12 @@ from duckrun.statements.run import run
 from duckrun.table import Table
 from duckrun.values.applying import ApplySpec, ScdType
 from duckrun.values.checked import checked
+from duckrun.values.choices import EngineName, SchemaMode, WriterChoice
 from duckrun.values.cursors import CursorTransaction
 from duckrun.values.lake_format import LakeFormat
 from duckrun.values.moved import Moved
 from duckrun.values.options import given, names_in
-from duckrun.values.rows import (
-    AppTransaction,
-    Commit,
-    EngineName,
-    ReadSpec,
-    Returning,
-    RowSpec,
-    SchemaMode,
-    StagedFile,
-    WriterChoice,
-    WriteSpec,
-)
+from duckrun.values.rows import AppTransaction, Commit, ReadSpec, Returning, RowSpec, StagedFile, WriteSpec
 from duckrun.values.snapshot import Scan, Snapshot
 from duckrun.values.tables import CommitSpec, MaintenanceResult, MaintenanceSpec, TableSpec
 from duckrun.values.upkeep import UpkeepSpec

@@ -38,7 +38,7 @@ from pydantic import Field, PrivateAttr
 from duckrun.errors import DuckrunError, InvalidConfig, TableNotFound
 from duckrun.lake.lake import Lake, TableRef, ViewDefinition
 from duckrun.lake.lakes import Lakes
-from duckrun.sql.names import quote_identifier
+from duckrun.sql.quoting import quote_identifier
 from duckrun.values.rows import Commit
 from duckrun.values.snapshot import Snapshot
 from duckrun.values.type_names import type_name

@@ -15,9 +15,9 @@ from dagster import AssetCheckSpec, AssetKey, AssetSpec
 from dagster_dbt import DagsterDbtTranslator, DagsterDbtTranslatorSettings, DbtProject
 
 from duckrun.errors import InvalidConfig
+from duckrun.values.choices import EngineName
 from duckrun.values.lake_format import DUCKLAKE, FORMATS, FormatName
 from duckrun.values.nearest import did_you_mean
-from duckrun.values.rows import EngineName
 from duckrun_dagster.config import ENGINES
 from duckrun_dagster.config_values import partition_expr
 from duckrun_dagster.dbt.cli import DuckrunDbtCliInvocation, DuckrunDbtCliResource

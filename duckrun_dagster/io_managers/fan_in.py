@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from duckrun.errors import InvalidConfig
-from duckrun.run.pins import unnoted
+from duckrun.run.work_log import unnoted
 from duckrun_dagster.io_managers.annotation import Wanted
 from duckrun_dagster.io_managers.handlers.handler import TableScan, TypeHandler
 from duckrun_dagster.io_managers.handlers.registry import type_name

@@ -17,11 +17,13 @@ from pydantic import Field
 
 from duckrun.errors import InvalidConfig, UnsupportedFeature
 from duckrun.lake.lake import Lake, LocationDefinition, ViewDefinition
-from duckrun.run.pins import Pins, unnoted
+from duckrun.run.pins import Pins
+from duckrun.run.work_log import unnoted
 from duckrun.session import Session
 from duckrun.values.applying import ApplySpec
 from duckrun.values.changes import CHANGE_TYPE
-from duckrun.values.rows import AppTransaction, Commit, EngineName, ReadSpec, RowSpec
+from duckrun.values.choices import EngineName
+from duckrun.values.rows import AppTransaction, Commit, ReadSpec, RowSpec
 from duckrun.values.snapshot import TableRef
 from duckrun.values.tables import feed_turned
 from duckrun_dagster import metadata as meta

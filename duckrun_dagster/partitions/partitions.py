@@ -28,7 +28,7 @@ from dagster import (
 )
 
 from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature
-from duckrun.sql.names import quote_identifier, quote_literal
+from duckrun.sql.quoting import quote_identifier, quote_literal
 from duckrun_dagster.config import TableConfig
 
 # Most significant part first, so that texts sort by time.

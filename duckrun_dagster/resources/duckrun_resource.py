@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any, cast
 from dagster import EnvVar, InitResourceContext
 from pydantic import Field, PrivateAttr
 
+from duckrun.display.units import parse_bytes
 from duckrun.errors import DuckrunError, InvalidConfig
 from duckrun.lake.lake import Lake
 from duckrun.lake.lakes import Lakes
-from duckrun.run.memory import Arbiter, parse_bytes
+from duckrun.run.memory import Arbiter
 from duckrun.run.pins import Pins
 from duckrun.session import Session
-from duckrun.values.rows import WRITERS, EngineName, WriterChoice
+from duckrun.values.choices import WRITERS, EngineName, WriterChoice
 from duckrun_dagster.arguments import is_open, refuse_bad_memory, refuse_unknown, refuse_word
 from duckrun_dagster.launch import configured_by_field
 from duckrun_dagster.resources.hidden import HidesSecrets, written

@@ -9,7 +9,7 @@ from typing import Any
 from dagster import Config
 from pydantic import Field
 
-from duckrun.storage.storage import refuse_credentials
+from duckrun.storage.roots import refuse_credentials
 from duckrun.values.lake_format import LakeFormat
 from duckrun_dagster.arguments import KnownArguments, is_open
 from duckrun_dagster.resources.hidden import hide, shown_catalog, written

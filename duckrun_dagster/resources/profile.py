@@ -12,8 +12,8 @@ from duckrun.errors import InvalidConfig
 from duckrun.lake.catalogued import open_lake
 from duckrun.lake.lake import Lake
 from duckrun.lake.lakes import Lakes, refuse_name
+from duckrun.values.choices import WriterChoice
 from duckrun.values.lake_format import DELTA_LAKE, LakeFormat
-from duckrun.values.rows import WriterChoice
 
 
 class NoLake(InvalidConfig):

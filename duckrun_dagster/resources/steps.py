@@ -23,7 +23,7 @@ from duckrun.lake.lakes import Lakes
 from duckrun.run.pins import Pins
 from duckrun.run.reruns import as_before
 from duckrun.session import Session
-from duckrun.values.rows import EngineName
+from duckrun.values.choices import EngineName
 from duckrun.values.snapshot import Snapshot, TableRef
 from duckrun_dagster.chain import is_rerun, own_works, work_of
 from duckrun_dagster.config import parse_table, table_of

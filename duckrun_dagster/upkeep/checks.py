@@ -27,8 +27,8 @@ from dagster import (
 from duckrun.errors import InvalidConfig
 from duckrun.lake.lake import Lake
 from duckrun.session import Session
-from duckrun.sql.names import quote_identifier
-from duckrun.values.rows import EngineName
+from duckrun.sql.quoting import quote_identifier
+from duckrun.values.choices import EngineName
 from duckrun.values.snapshot import Snapshot
 from duckrun.values.type_names import type_name
 from duckrun_dagster import metadata as meta

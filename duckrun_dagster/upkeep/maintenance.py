@@ -32,7 +32,7 @@ from pydantic.dataclasses import dataclass
 
 from duckrun.errors import InvalidConfig
 from duckrun.session import Session
-from duckrun.values.rows import EngineName
+from duckrun.values.choices import EngineName
 from duckrun.values.snapshot import TableRef
 from duckrun.values.tables import (
     CheckpointSpec,

@@ -20,7 +20,8 @@ import pytest
 
 import duckrun
 from duckrun import AlterSpec, DuplicateSourceKeys, InvalidConfig, ReadSpec, Session
-from duckrun.values.rows import MERGE_MODES, WriteSpec
+from duckrun.values.choices import MERGE_MODES
+from duckrun.values.rows import WriteSpec
 from duckrun.values.tables import SetProperties
 from tests.changes import oracle
 from tests.differential.sequences import COLUMNS, PARTITIONS, ROW_PREDICATES, Model, Operation, operation, some_rows

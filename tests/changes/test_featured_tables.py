@@ -11,7 +11,8 @@ import pytest
 
 import duckrun
 from duckrun import AlterSpec, MergeSpec, Session, UpdateSpec, WriteSpec
-from duckrun.values.rows import MERGE_MODES, DeleteSpec
+from duckrun.values.choices import MERGE_MODES
+from duckrun.values.rows import DeleteSpec
 from duckrun.values.tables import SetProperties
 
 TRACKED = {"delta.enableRowTracking": "true"}

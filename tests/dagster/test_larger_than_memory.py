@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import duckrun
-from duckrun.run.memory import parse_bytes
+from duckrun.display.units import parse_bytes
 from tests.dagster.larger_than_memory import BYTES, LIMIT, ROWS, TEXT
 
 MB = 1024**2

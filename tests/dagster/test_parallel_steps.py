@@ -13,7 +13,7 @@ import pytest
 
 import duckrun
 from duckrun import WriteSpec
-from duckrun.run.memory import parse_bytes
+from duckrun.display.units import parse_bytes
 from duckrun_dagster.resources import run_worker
 from tests.dagster.parallel_steps import LIMIT, ROWS, STEPS, rows
 

@@ -8,7 +8,7 @@ from typing import get_args
 
 import pytest
 
-from duckrun.values.rows import ClauseKind
+from duckrun.values.choices import ClauseKind
 from duckrun_dagster import DeltaIOManager, DuckrunResource, SparkResource, config
 from duckrun_dagster.io_managers.handlers.registry import _NAMES
 

@@ -14,7 +14,7 @@ import duckdb
 import pytest
 
 from duckrun.sql.alike import duckdb_of, kind_of
-from duckrun.sql.names import quote_literal
+from duckrun.sql.quoting import quote_literal
 
 pytestmark = [pytest.mark.differential, pytest.mark.spark]
 

@@ -20,7 +20,7 @@ from deltalake import DeltaTable, QueryBuilder
 
 import duckrun
 from duckrun import DuplicateSourceKeys, InvalidConfig, ReadSpec, Session, WriteSpec
-from duckrun.values.rows import MERGE_MODES
+from duckrun.values.choices import MERGE_MODES
 from tests.differential.sequences import (
     COLUMNS,
     PARTITIONS,

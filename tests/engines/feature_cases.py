@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import duckrun
-from duckrun.sql.names import quote_identifier, transpile
+from duckrun.sql.names import transpile
+from duckrun.sql.quoting import quote_identifier
 from duckrun.values.tables import ColumnSpec, CreateSpec, Identity
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "features.md"

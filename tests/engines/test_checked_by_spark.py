@@ -20,7 +20,7 @@ import pytest
 
 import duckrun
 from duckrun import AlterSpec, DeleteSpec, MergeSpec, Session, UpdateSpec, VacuumSpec, WriteSpec
-from duckrun.sql.names import quote_literal
+from duckrun.sql.quoting import quote_literal
 from duckrun.values.data_files import place
 from duckrun.values.rows import ReadSpec
 from duckrun.values.tables import AddColumn, ChangeType, ColumnSpec, OptimizeSpec, RenameColumn, RestoreSpec

@@ -9,7 +9,7 @@ import pytest
 
 from duckrun import MergeSpec, SchemaMismatch, WriteSpec
 from duckrun.session import Session
-from duckrun.sql.names import quote_identifier
+from duckrun.sql.quoting import quote_identifier
 from duckrun.values.rows import DeleteInsertSpec, MergeClause
 from duckrun.values.tables import OptimizeSpec
 from tests import lake

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from duckrun.errors import DuckrunError, InvalidConfig
-from duckrun.values.rows import DeleteInsertSpec, DeleteSpec, MergeMode, MergeSpec, Spec, UpdateSpec, WriteSpec
+from duckrun.values.choices import MergeMode
+from duckrun.values.rows import DeleteInsertSpec, DeleteSpec, MergeSpec, Spec, UpdateSpec, WriteSpec
 from duckrun.values.tables import AlterSpec, ColumnSpec, CreateSpec, OptimizeSpec, SetProperties
 from tests.lake import OneTable
 

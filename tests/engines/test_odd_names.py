@@ -12,7 +12,7 @@ import duckrun
 from duckrun import MergeSpec, WriteSpec
 from duckrun.errors import SchemaMismatch
 from duckrun.session import Session
-from duckrun.sql.names import quote_identifier as quoted
+from duckrun.sql.quoting import quote_identifier as quoted
 from tests.drawing import seed
 from tests.lake import by_another
 

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from duckrun import Session
-from duckrun.sql.names import quote_identifier
+from duckrun.sql.quoting import quote_identifier
 from tests.engines.fresh_spark import IDS, Asked
 from tests.engines.turn_model import FEED, NEW, START, STEP, TABLE, TRACKED, Column, Modelled, Row, State, quoted
 from tests.engines.turn_types import as_model

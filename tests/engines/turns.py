@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from duckrun import CommitConflict, MergeSpec, WriteSpec
-from duckrun.sql.names import quote_identifier, quote_literal
+from duckrun.sql.quoting import quote_identifier, quote_literal
 from duckrun.values.rows import DeleteInsertSpec
 from duckrun.values.tables import VacuumSpec
 from tests.engines.spark_checks import WITHIN_RETENTION, set_to

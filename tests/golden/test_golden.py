@@ -19,7 +19,7 @@ import duckrun
 from duckrun import DeleteSpec, DuckrunError, Session
 from duckrun.errors import InvalidConfig, UnsupportedFeature
 from duckrun.frame import Frame
-from duckrun.sql.names import quote_literal
+from duckrun.sql.quoting import quote_literal
 from tests.lake import rows_of
 
 HERE = Path(__file__).parent

@@ -41,7 +41,7 @@ from duckrun import (
     UpdateSpec,
     WriteSpec,
 )  # fmt: skip
-from duckrun.sql.names import quote_identifier, quote_literal
+from duckrun.sql.quoting import quote_identifier, quote_literal
 from duckrun.values.snapshot import TableRef
 
 Row = dict[str, Any]

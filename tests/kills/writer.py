@@ -23,7 +23,8 @@ import pyarrow as pa
 import duckrun
 from duckrun import AppTransaction, MergeClause, MergeSpec, Session, WriteSpec
 from duckrun.lake.lake import ViewDefinition
-from duckrun.values.rows import MERGE_MODES, DeleteInsertSpec, DeleteSpec, StagedFile, UpdateSpec
+from duckrun.values.choices import MERGE_MODES
+from duckrun.values.rows import DeleteInsertSpec, DeleteSpec, StagedFile, UpdateSpec
 from tests.kills.chains import STAGERS, Step, chain_of
 
 UPDATE_EXPRESSION = (

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from duckrun.changes.rule import COMMIT_TIMESTAMP, COMMIT_VERSION, PAIR
 from duckrun.errors import InvalidConfig, SchemaMismatch, repeated_keys
 from duckrun.libraries import pa
-from duckrun.sql.names import fresh_name, quote_identifier, transpile
+from duckrun.sql.names import transpile
+from duckrun.sql.quoting import fresh_name, quote_identifier
 from duckrun.sql.raising import raising
 from duckrun.values.applying import VALID_FROM, VALID_TO, ApplySpec
 from duckrun.values.changes import CHANGE_TYPE

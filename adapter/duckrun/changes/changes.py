@@ -28,7 +28,8 @@ from duckrun.formats.format import Format, logs_of, transactions_of
 from duckrun.formats.logs import LogTables
 from duckrun.formats.states import StateReader
 from duckrun.libraries import pa
-from duckrun.sql.names import columns_of, fresh_name, quote_identifier, transpile
+from duckrun.sql.names import columns_of, transpile
+from duckrun.sql.quoting import fresh_name, quote_identifier
 from duckrun.values.changes import KINDS, Between, ChangeKind, CommitChange, Identity, Source, Step, WeighedRead
 from duckrun.values.columns import holds, leaves
 from duckrun.values.expressions import refuse_no_expression

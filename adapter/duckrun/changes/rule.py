@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from duckrun.errors import InvalidConfig
-from duckrun.sql.names import fresh_name, quote_identifier, quote_literal
+from duckrun.sql.quoting import fresh_name, quote_identifier, quote_literal
 from duckrun.sql.raising import raising
 from duckrun.values.changes import CHANGE_TYPE, ChangeKind
 

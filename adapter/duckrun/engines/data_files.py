@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from duckrun.run.memory import parse_bytes
+from duckrun.display.units import parse_bytes
 from duckrun.values.layout import COMPRESSION, TARGET_FILE_SIZE, Layout
 
 

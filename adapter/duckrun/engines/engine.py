@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from duckrun.run.transaction import Transaction
     from duckrun.storage.storage import Storage
     from duckrun.values.changes import WeighedRead
-    from duckrun.values.rows import Commit, EngineName, ReadSpec, RowSpec, StagedFile
+    from duckrun.values.choices import EngineName
+    from duckrun.values.rows import Commit, ReadSpec, RowSpec, StagedFile
     from duckrun.values.snapshot import Scan, Snapshot
     from duckrun.values.tables import MaintenanceResult, OptimizeSpec, PurgeSpec, TableSpec
 

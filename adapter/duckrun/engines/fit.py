@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from duckrun.errors import SchemaMismatch, unfitting_columns
 from duckrun.sql.names import SIDES, columns_of
-from duckrun.values.rows import MergeSpec, SchemaMode
+from duckrun.values.choices import SchemaMode
+from duckrun.values.rows import MergeSpec
 
 _INTEGERS = ("int8", "int16", "int32", "int64")
 _WIDER = ("uint8", "uint16", "uint32", "uint64", "int128", "uint128")

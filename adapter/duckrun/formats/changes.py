@@ -17,7 +17,7 @@ from duckrun.errors import InvalidConfig, SchemaMismatch
 from duckrun.formats import nested
 from duckrun.formats.definitions import OfColumns, refuse_known
 from duckrun.formats.nested import Field, Types
-from duckrun.values.rows import SchemaMode
+from duckrun.values.choices import SchemaMode
 from duckrun.values.tables import (
     AddCheck,
     AddColumn,

@@ -8,7 +8,8 @@ from typing import Any
 from urllib.parse import unquote
 
 from duckrun.formats.definitions import TableDefinition
-from duckrun.values.rows import AppTransaction, Commit, Retracted, RowSpec, ScanFile, StagedFile, WriterName
+from duckrun.values.choices import WriterName
+from duckrun.values.rows import AppTransaction, Commit, Retracted, RowSpec, ScanFile, StagedFile
 from duckrun.values.snapshot import Snapshot, TableRef
 from duckrun.values.tables import TableSpec
 

@@ -15,9 +15,10 @@ from duckrun.formats.definitions import Alteration, TableDefinition
 from duckrun.formats.logs import LogTables
 from duckrun.formats.transactions import TransactionalLake
 from duckrun.values.changes import CommitChange
+from duckrun.values.choices import SchemaMode, WriterName
 from duckrun.values.computed import ComputedColumn
 from duckrun.values.cursors import Counter
-from duckrun.values.rows import AppTransaction, Commit, ScanFile, SchemaMode, Spec, WriterName, WriteSpec
+from duckrun.values.rows import AppTransaction, Commit, ScanFile, Spec, WriteSpec
 from duckrun.values.snapshot import Snapshot, TableRef
 from duckrun.values.tables import AlterSpec, CreateSpec
 

@@ -12,7 +12,8 @@ from sqlglot.errors import SqlglotError
 
 from duckrun.libraries import pa
 from duckrun.sql.dialects import tree_in
-from duckrun.sql.names import quote_identifier, transpile
+from duckrun.sql.names import transpile
+from duckrun.sql.quoting import quote_identifier
 from duckrun.values.rows import ReadSpec, ScanFile
 from duckrun.values.snapshot import Snapshot
 

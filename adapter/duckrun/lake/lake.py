@@ -13,7 +13,8 @@ from duckrun.errors import InvalidConfig, ReadOnlyLake, StorageError, TableNotFo
 from duckrun.formats.factory import format_of
 from duckrun.formats.format import Format
 from duckrun.lake import schema_folders
-from duckrun.storage.storage import Storage, normalise_root, refuse_location
+from duckrun.storage.roots import normalise_root, refuse_location
+from duckrun.storage.storage import Storage
 from duckrun.values.checked import checked
 from duckrun.values.lake_format import DELTA_LAKE, DUCKLAKE_MARK, LakeFormat
 from duckrun.values.macros import Macro

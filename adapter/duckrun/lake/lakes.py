@@ -11,7 +11,8 @@ from typing import Any
 from duckrun.errors import InvalidConfig, TableNotFound
 from duckrun.lake.catalogued import open_lake
 from duckrun.lake.lake import Lake, NameDefinition, ViewDefinition
-from duckrun.storage.storage import Storage, normalise_root, refuse_location
+from duckrun.storage.roots import normalise_root, refuse_location
+from duckrun.storage.storage import Storage
 from duckrun.values.lake_format import DELTA_LAKE, DUCKLAKE, LakeFormat
 from duckrun.values.nearest import did_you_mean, nearest
 from duckrun.values.snapshot import Snapshot, TableRef

@@ -21,7 +21,7 @@ from duckrun.errors import InvalidConfig, SchemaMismatch, StorageError, Unsuppor
 from duckrun.formats.format import logs_of, transactions_of
 from duckrun.lake.lake import Lake
 from duckrun.moving.delta import TableToMove
-from duckrun.sql.names import fresh_name, quote_identifier, quote_literal
+from duckrun.sql.quoting import fresh_name, quote_identifier, quote_literal
 from duckrun.values.data_files import is_absolute
 from duckrun.values.snapshot import Snapshot, TableRef
 

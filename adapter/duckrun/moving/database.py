@@ -13,7 +13,7 @@ import duckdb
 from duckrun.errors import StorageError, TableNotFound, UnsupportedFeature
 from duckrun.formats.format import Format
 from duckrun.moving.kinds import fitting
-from duckrun.sql.names import quote_identifier, quote_literal
+from duckrun.sql.quoting import quote_identifier, quote_literal
 from duckrun.values.nearest import did_you_mean
 from duckrun.values.rows import TableConstraints, WriteSpec
 

@@ -12,8 +12,8 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import psutil
-from pydantic import ByteSize, TypeAdapter, ValidationError
 
+from duckrun.display.units import parse_bytes
 from duckrun.errors import InvalidConfig
 from duckrun.values.rows import MemoryShares
 
@@ -40,21 +40,6 @@ _OF_A_THREAD = 128 * 1024**2
 """Memory that each DuckDB thread needs, by DuckDB's performance guide."""
 _TOLD = 60.0
 """Seconds between two warnings of a job that waits for memory."""
-
-
-def parse_bytes(size: str | int) -> int:
-    """Return ``"2GB"``, ``"512 MiB"`` or a number as bytes.
-
-    Raises:
-        InvalidConfig: The text is no memory size.
-    """
-    try:
-        parsed = 0 if isinstance(size, bool) else int(TypeAdapter(ByteSize).validate_python(size))
-    except ValidationError:
-        parsed = 0
-    if parsed < 1:
-        raise InvalidConfig(f"{size!r} is not a memory size; write for instance 2GB or 512MiB.")
-    return parsed
 
 
 def refuse_memory(limit: str | int | None, fraction: float | None) -> None:

@@ -9,41 +9,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from duckrun.errors import TableNotFound
+from duckrun.run.work_log import Read, WorkLog
 from duckrun.values.rows import NO_TABLE
 from duckrun.values.snapshot import Pin, Snapshot, TableRef
-
-
-@dataclass(frozen=True)
-class Read:
-    """Rows read from a table at its newest version then; ``NO_TABLE`` if the work saw no table."""
-
-    version: int
-    table_id: str = ""
-    predicates: frozenset[str] | None = None
-    """Conditions (DuckDB's SQL over its columns), one of which holds for each row read.
-
-    None if any row may have been read.
-    """
-
-    @classmethod
-    def of(cls, snapshot: Snapshot, predicate: str | None = None) -> Read:
-        return cls(snapshot.version, snapshot.table_id, None if predicate is None else frozenset((predicate,)))
-
-    def with_(self, other: Read | None) -> Read:
-        """Return the union of two reads: the rows of both, since the older version."""
-        if other is None:
-            return self
-        older = min(self, other, key=lambda read: read.version)
-        either = None
-        if self.predicates is not None and other.predicates is not None:
-            either = self.predicates | other.predicates
-        return Read(older.version, older.table_id, either)
 
 
 @dataclass(frozen=True)
@@ -85,84 +57,6 @@ def together(*many: Reads) -> Reads:
         for location, read in reads.newest.items():
             newest[location] = read.with_(newest.get(location))
     return Reads(newest, frozenset().union(*(reads.pins for reads in many)))
-
-
-_unnoted: ContextVar[bool] = ContextVar("duckrun_unnoted", default=False)
-
-
-@contextmanager
-def unnoted() -> Iterator[None]:
-    """Do not record this thread's reads meanwhile; for reads of columns only."""
-    token = _unnoted.set(True)
-    try:
-        yield
-    finally:
-        _unnoted.reset(token)
-
-
-class WorkLog:
-    """Reads and commits of one piece of work (a session, Dagster step or dbt node). Thread-safe."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._read: dict[str, Read] = {}
-        self._own: set[tuple[str, int]] = set()
-        self._dropped: set[tuple[str, str]] = set()
-        self._seen: dict[tuple[str, int], str] = {}
-
-    def note(self, location: str, read: Read) -> None:
-        """Record a read."""
-        if not _unnoted.get():
-            with self._lock:
-                self._read[location] = read.with_(self._read.get(location))
-                self._seen[location, read.version] = read.table_id
-
-    def read(self, location: str) -> Read | None:
-        """Return the reads of a table so far; None without any."""
-        with self._lock:
-            return self._read.get(location)
-
-    def id_seen(self, location: str, version: int) -> str | None:
-        """Return the table id behind a version that was last read as the newest.
-
-        None for a version that was read only by its number.
-        """
-        return self._seen.get((location, version))
-
-    def noted(self) -> tuple[dict[str, Read], set[tuple[str, int]], set[tuple[str, str]]]:
-        """Return the recorded state, for back_to()."""
-        with self._lock:
-            return dict(self._read), set(self._own), set(self._dropped)
-
-    def back_to(self, noted: tuple[dict[str, Read], set[tuple[str, int]], set[tuple[str, str]]]) -> None:
-        """Roll back to a recorded state, after a rollback of later commits and drops."""
-        with self._lock:
-            self._read, self._own, self._dropped = dict(noted[0]), set(noted[1]), set(noted[2])
-
-    def forget(self, location: str) -> None:
-        """Forget the reads of a table, which are repeated."""
-        with self._lock:
-            self._read.pop(location, None)
-
-    def committed(self, location: str, version: int) -> None:
-        """Record a commit of this work."""
-        with self._lock:
-            self._own.add((location, version))
-
-    def is_own(self, location: str, version: int) -> bool:
-        return (location, version) in self._own
-
-    def dropped(self, location: str) -> None:
-        """Record a drop by this work. Earlier reads say nothing about a next table of that name."""
-        with self._lock:
-            read = self._read.pop(location, None)
-            if read is not None:
-                self._dropped.add((location, read.table_id))
-            self._own = {commit for commit in self._own if commit[0] != location}
-
-    def has_dropped(self, location: str, read: Read) -> bool:
-        """True if this work dropped the table that was read."""
-        return (location, read.table_id) in self._dropped
 
 
 class Pins:

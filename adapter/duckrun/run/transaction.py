@@ -30,19 +30,12 @@ from duckrun.formats.commits import (
 from duckrun.lake.lake import Lake
 from duckrun.run.consumers import warn_of_left_behind
 from duckrun.run.memory import PeakSampler
-from duckrun.run.pins import NOTHING, Pins, Read, Reads, WorkLog
+from duckrun.run.pins import NOTHING, Pins, Reads
 from duckrun.run.reruns import NotTakenBack, Rerun, ToTakeBack, is_made_by, newest_of, of_older_attempts, version_before
+from duckrun.run.work_log import Read, WorkLog
+from duckrun.values.choices import WriterName
 from duckrun.values.cursors import CursorTransaction
-from duckrun.values.rows import (
-    NO_TABLE,
-    AppTransaction,
-    Commit,
-    Retracted,
-    Returning,
-    Spec,
-    WorkTransaction,
-    WriterName,
-)
+from duckrun.values.rows import NO_TABLE, AppTransaction, Commit, Retracted, Returning, Spec, WorkTransaction
 from duckrun.values.snapshot import Snapshot, TableRef
 
 log = logging.getLogger(__name__)

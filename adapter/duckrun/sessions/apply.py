@@ -14,10 +14,11 @@ from duckrun.change_set import ChangeSet
 from duckrun.changes.applying import Applying, unfit_identity
 from duckrun.engines.frame import LazyRows
 from duckrun.errors import CommitConflict, InvalidConfig
-from duckrun.sql.names import quote_identifier
+from duckrun.sql.quoting import quote_identifier
 from duckrun.values.applying import ApplySpec
+from duckrun.values.choices import EngineName
 from duckrun.values.cursors import CursorTransaction
-from duckrun.values.rows import NO_TABLE, Commit, EngineName, ReadSpec
+from duckrun.values.rows import NO_TABLE, Commit, ReadSpec
 from duckrun.values.snapshot import TableRef
 
 if TYPE_CHECKING:

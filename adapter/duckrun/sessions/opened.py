@@ -18,12 +18,14 @@ from duckrun.errors import InvalidConfig
 from duckrun.lake.lake import Lake, TableRef
 from duckrun.lake.lakes import Lakes
 from duckrun.run.memory import Arbiter
-from duckrun.run.pins import Pins, Reads, WorkLog, together
+from duckrun.run.pins import Pins, Reads, together
+from duckrun.run.work_log import WorkLog
 from duckrun.sessions.together import Transactions
 from duckrun.values.checked import checked, unknown_word
+from duckrun.values.choices import BY_DELTA_RS, EngineName, WriterChoice
 from duckrun.values.lake_format import LakeFormat
 from duckrun.values.options import given
-from duckrun.values.rows import BY_DELTA_RS, EngineName, WriterChoice, preferred
+from duckrun.values.rows import preferred
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

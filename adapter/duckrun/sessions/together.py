@@ -12,9 +12,10 @@ from duckrun.errors import CommitConflict, DuckrunError, InvalidConfig
 from duckrun.formats.commits import CommitTaken
 from duckrun.lake.lake import Lake
 from duckrun.lake.lakes import Lakes
-from duckrun.run.pins import Pins, WorkLog
+from duckrun.run.pins import Pins
 from duckrun.run.transactions import transactions_on
-from duckrun.values.rows import EngineName
+from duckrun.run.work_log import WorkLog
+from duckrun.values.choices import EngineName
 
 _BACK = "The transaction that it was in is rolled back: nothing of that was written."
 

@@ -15,8 +15,9 @@ from duckrun.run.transaction import Transaction
 from duckrun.run.transactions import transactions_on
 from duckrun.sessions.apply import apply_changes
 from duckrun.values.applying import ApplySpec
+from duckrun.values.choices import EngineName
 from duckrun.values.options import given
-from duckrun.values.rows import Commit, EngineName, Returning, RowSpec, Spec
+from duckrun.values.rows import Commit, Returning, RowSpec, Spec
 from duckrun.values.snapshot import TableRef
 from duckrun.values.tables import MaintenanceResult, TableSpec
 

@@ -15,7 +15,7 @@ from sqlglot.errors import SqlglotError
 
 from duckrun.errors import SchemaMismatch
 from duckrun.libraries import pa
-from duckrun.sql.names import quote_identifier, quote_literal
+from duckrun.sql.quoting import quote_identifier, quote_literal
 from duckrun.sql.raising import raising
 
 TYPE = "__CHAR_VARCHAR_TYPE_STRING"

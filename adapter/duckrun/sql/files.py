@@ -13,7 +13,7 @@ from sqlglot.tokens import TokenType
 
 from duckrun.sql.dialects import tokens_in, tree_in
 from duckrun.sql.for_spark import FILE_READERS
-from duckrun.sql.names import quote_identifier, quote_literal
+from duckrun.sql.quoting import quote_identifier, quote_literal
 
 # A file in FROM, such as 'a/b.csv', is read by the function for its ending.
 _ENDINGS = {"csv": "csv", "tsv": "csv", "parquet": "parquet", "json": "json", "jsonl": "json", "ndjson": "json"}

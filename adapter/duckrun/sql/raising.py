@@ -8,7 +8,7 @@ from sqlglot import exp
 
 from duckrun import errors
 from duckrun.errors import DuckrunError
-from duckrun.sql.names import quote_literal
+from duckrun.sql.quoting import quote_literal
 
 MARK = "duckrun!"
 """Start of the text of such an error; SQL that may raise one contains it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from duckrun.libraries import pa
-from duckrun.sql.names import quote_identifier, quote_literal
+from duckrun.sql.quoting import quote_identifier, quote_literal
 
 
 def sql_type(kind: pa.DataType) -> str:

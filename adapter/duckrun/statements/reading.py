@@ -16,9 +16,11 @@ from duckrun.changes.own import LAKE_FUNCTIONS, OwnQuery, own_rows
 from duckrun.engines.frame import LazyRows
 from duckrun.errors import DuckrunError, InvalidConfig, UnsupportedFeature, about_tables
 from duckrun.lake.lake import INFORMATION
-from duckrun.run.pins import NOTHING, Read, Reads, together
+from duckrun.run.pins import NOTHING, Reads, together
+from duckrun.run.work_log import Read
 from duckrun.sql.dialects import text_in
-from duckrun.sql.names import parse_query, quote_identifier, replace_tables
+from duckrun.sql.names import parse_query, replace_tables
+from duckrun.sql.quoting import quote_identifier
 from duckrun.sql.scopes import Names
 from duckrun.sql.written import all_in, may_have_scans, with_scans
 from duckrun.statements import information

@@ -66,8 +66,9 @@ from duckrun.statements.values import (
     Update,
     Use,
 )
+from duckrun.values.choices import SchemaMode
 from duckrun.values.columns import told_apart
-from duckrun.values.rows import AppTransaction, Commit, Returning, SchemaMode
+from duckrun.values.rows import AppTransaction, Commit, Returning
 from duckrun.values.snapshot import TableRef
 from duckrun.values.tables import AddColumn, AlterSpec, Change, CreateSpec, DropColumn, MaintenanceResult
 from duckrun.values.upkeep import UpkeepSpec

@@ -13,7 +13,7 @@ import pyarrow as pa
 from duckrun.engines.engine import Engine
 from duckrun.errors import InvalidConfig
 from duckrun.run.pins import NOTHING
-from duckrun.sql.names import quote_identifier
+from duckrun.sql.quoting import quote_identifier
 from duckrun.statements.parse.from_tokens import whole_tree
 from duckrun.statements.parse.parts import unsupported
 from duckrun.statements.reading import Reading

@@ -11,8 +11,9 @@ from typing import Any, Literal
 from sqlglot import exp
 
 from duckrun.statements.parse.tokens import StatementText
+from duckrun.values.choices import ClauseKind
 from duckrun.values.layout import Layout
-from duckrun.values.rows import ClauseKind, DeleteSpec
+from duckrun.values.rows import DeleteSpec
 from duckrun.values.tables import Change, CreateSpec, TableSpec
 from duckrun.values.upkeep import UpkeepSpec
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 import obstore
 from obstore.exceptions import (
@@ -29,12 +29,12 @@ from obstore.store import LocalStore, from_url
 from pydantic import SecretStr
 
 from duckrun.errors import CommitUnknown, DuckrunError, InvalidConfig, StorageError, redacted
-from duckrun.sql.names import quote_identifier, quote_literal
+from duckrun.sql.quoting import quote_identifier, quote_literal
 from duckrun.storage.local_files import entries, files_below, refuse_unwritable
+from duckrun.storage.roots import CLOUD_SCHEMES, normalise_root, refuse_location
 from duckrun.storage.trouble import said, storage_error
-from duckrun.values.names import url_of, why_no_location
+from duckrun.values.names import url_of
 
-_CLOUD_SCHEMES = {"s3": "s3", "s3a": "s3", "az": "azure", "abfs": "azure", "abfss": "azure", "gs": "gcs"}
 _EMULATOR = "http://127.0.0.1:10000/devstoreaccount1"  # Azurite's, with the account that it always has
 _CLIENT_KEYS = {"allow_http", "timeout", "connect_timeout", "proxy_url", "allow_invalid_certificates"}
 _ENDPOINT = ("aws_endpoint_url", "endpoint_url", "aws_endpoint", "endpoint")
@@ -53,7 +53,6 @@ The client retries too.
 _STORES = 64
 """Number of locations whose connections stay open."""
 _BATCH = 1000  # objects of one request, at most, in S3
-_ROOTS = "a folder or to an s3://, az://, abfss:// or gs:// URL"
 _SHOWN = {
     "region": re.compile(r"[a-z]+(-[a-z]+)*(-\d)?"),
     "endpoint": re.compile(r"https?://[^@]+"),
@@ -62,57 +61,6 @@ _SHOWN = {
     "timeout": re.compile(r"\d+ ?\w+"),
     "max_retries": re.compile(r"\d+"),
 }
-
-
-def normalise_root(root: str | os.PathLike[str]) -> str:
-    """Return an absolute local path or a URL, with forward slashes and no trailing slash."""
-    if not isinstance(root, str | os.PathLike):
-        raise InvalidConfig(f"root_path is {root!r}; set it to {_ROOTS}.")
-    text = os.fspath(root)
-    if not text.strip():
-        raise InvalidConfig(f"root_path is empty; set it to {_ROOTS}.")
-    refuse_credentials(text)
-    scheme = text.partition("://")[0].lower() if "://" in text else ""
-    if scheme == "file":
-        text = unquote(urlsplit(text).path)
-    elif scheme in _CLOUD_SCHEMES:
-        rest = text.partition("://")[2].replace("\\", "/").rstrip("/")
-        return f"{'s3' if scheme == 's3a' else scheme}://{rest}"
-    elif scheme:
-        known = ", ".join(f"{s}://" for s in _CLOUD_SCHEMES)
-        raise InvalidConfig(f"root_path {text!r} has the scheme {scheme}://; known are local paths and {known}.")
-    try:
-        path = Path(text.replace("\\", "/") if os.sep == "/" else text).expanduser().absolute()
-    except RuntimeError as error:  # of a user that this machine does not know
-        raise InvalidConfig(f"root_path {text!r}: {error} Write the folder's whole path.") from error
-    return path.as_posix().rstrip("/") or "/"
-
-
-def refuse_location(what: str, location: str) -> None:
-    """Raise InvalidConfig for a root or location that a library would misread as another one."""
-    if (why := why_no_location(location)) is not None:
-        raise InvalidConfig(f"{what} {redacted(location)!r} {why}. Nothing was read or written.")
-
-
-def refuse_credentials(text: str) -> None:
-    """Raise InvalidConfig for a URL with a password, which would be shown with the URL."""
-    bare, _, query = text.partition("?")
-    if "://" in text and redacted(text) != text and "=" in query:
-        raise InvalidConfig(
-            f"The URL {text} holds a signature or a key, which would be shown wherever the root is; "
-            f"write {bare} and give it as one of the "
-            "storage_options, such as AZURE_STORAGE_SAS_TOKEN."
-        )
-    scheme, _, rest = text.partition("://")
-    user, at, place = rest.partition("/")[0].rpartition("@")
-    if not at and ":" in place and scheme.lower() in _CLOUD_SCHEMES:  # a secret may hold a slash
-        user, at, place = place, "@", rest.rpartition("@")[2].partition("/")[0]
-    if at and (":" in user or not scheme.lower().startswith(("az", "abfs"))):
-        raise InvalidConfig(
-            f"root_path {scheme}://***@{place} holds credentials, which would be shown wherever the root is; write "
-            f"{scheme}://{place}/… and give them as storage_options, such as AWS_ACCESS_KEY_ID and "
-            "AWS_SECRET_ACCESS_KEY."
-        )
 
 
 def _unknown(what: str, error: str) -> str:
@@ -178,7 +126,7 @@ class Storage:
     @property
     def kind(self) -> str:
         """``file``, ``s3``, ``azure`` or ``gcs``."""
-        return "file" if self.is_local else _CLOUD_SCHEMES[self.scheme]
+        return "file" if self.is_local else CLOUD_SCHEMES[self.scheme]
 
     def _plain(self) -> dict[str, str]:
         return {k: v.get_secret_value() for k, v in self._options.items()}

@@ -6,8 +6,9 @@ from typing import Literal, get_args
 
 from duckrun.errors import InvalidConfig
 from duckrun.values.checked import Listed, spec
+from duckrun.values.choices import SchemaMode
 from duckrun.values.layout import Layout
-from duckrun.values.rows import SchemaMode, Spec
+from duckrun.values.rows import Spec
 
 ScdType = Literal[1, 2]
 SCD_TYPES: tuple[ScdType, ...] = get_args(ScdType)

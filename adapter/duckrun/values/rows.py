@@ -9,39 +9,25 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from duckrun.display.notebook import facts_html
 from duckrun.errors import InvalidConfig
 from duckrun.values.checked import Listed, OneOf, VersionNumber, spec
+from duckrun.values.choices import (
+    ClauseKind,
+    MergeMode,
+    SchemaMode,
+    WriteMode,
+    WriterChoice,
+)
 from duckrun.values.expressions import refuse_no_expression
 from duckrun.values.layout import Layout
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-EngineName = Literal["duckdb", "spark"]
-WriteMode = Literal["error", "overwrite", "append", "ignore", "replace", "safeappend"]
-SchemaMode = Literal["fail", "append_new_columns", "sync_all_columns"]
-WriterName = Literal["delta_rs", "staged", "ducklake", "spark", "none"]
-WriterChoice = Literal["auto", "staged", "delta_rs", "prefer_delta_rs"]
 Dialect = Annotated[str, OneOf("duckdb", "spark")]
-MergeMode = Literal["auto", "deletion_vectors", "copy_on_write"]
-ClauseKind = Literal[
-    "matched_update",
-    "matched_delete",
-    "not_matched_insert",
-    "not_matched_by_source_update",
-    "not_matched_by_source_delete",
-]
-
-WRITE_MODES: tuple[WriteMode, ...] = ("error", "overwrite", "append", "ignore", "replace", "safeappend")
-WRITERS: tuple[WriterChoice, ...] = ("auto", "staged", "delta_rs", "prefer_delta_rs")
-BY_DELTA_RS: tuple[WriterChoice, ...] = ("delta_rs", "prefer_delta_rs")
-"""Writers that may let delta_rs write data files, which needs memory beside DuckDB's."""
-DIALECTS = ("duckdb", "spark")
-MERGE_MODES: tuple[MergeMode, ...] = ("auto", "deletion_vectors", "copy_on_write")
-SCHEMA_MODES: tuple[SchemaMode, ...] = ("fail", "append_new_columns", "sync_all_columns")
 NO_TABLE = -1
 """``read_version`` of a computation that saw no table. Its commit may only create one."""
 

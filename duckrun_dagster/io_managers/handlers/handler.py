@@ -16,8 +16,9 @@ from duckrun.errors import InvalidConfig
 from duckrun.frame import Frame
 from duckrun.lake.lake import ViewDefinition
 from duckrun.session import Session
-from duckrun.sql.names import quote_identifier
-from duckrun.values.rows import EngineName, ReadSpec
+from duckrun.sql.quoting import quote_identifier
+from duckrun.values.choices import EngineName
+from duckrun.values.rows import ReadSpec
 from duckrun.values.snapshot import Snapshot, TableRef
 
 Value = TypeVar("Value")

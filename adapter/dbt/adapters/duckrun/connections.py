@@ -14,15 +14,16 @@ from dbt.adapters.duckrun import spark
 from dbt.adapters.duckrun.environment import LakeEnvironment, OtherText
 from dbt.adapters.duckrun.information import listed
 from dbt.adapters.duckrun.materialize.response import DuckrunResponse
+from dbt.adapters.duckrun.model.choices import COMMANDS
 from dbt.adapters.duckrun.statements import carry_out_all, drop_schema_of, parts_of, refuse_ends
-from dbt.adapters.duckrun.together import COMMANDS, temporary_staging
+from dbt.adapters.duckrun.together import temporary_staging
 from dbt.adapters.events.logging import AdapterLogger
 from dbt.flags import get_flags
 from dbt_common.exceptions import DbtDatabaseError, DbtRuntimeError
 from dbt_common.invocation import get_invocation_id
 
 from duckrun.errors import DuckrunError, redact, redacted
-from duckrun.sql.names import quote_identifier
+from duckrun.sql.quoting import quote_identifier
 
 logger = AdapterLogger("Duckrun")
 

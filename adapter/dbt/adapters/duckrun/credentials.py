@@ -7,17 +7,15 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from dbt.adapters.duckdb.credentials import DuckDBCredentials
-from dbt.adapters.duckrun.model.config import NAIVE_TIMESTAMPS
-from dbt.adapters.duckrun.model.node import ENGINES
-from dbt.adapters.duckrun.together import DATABASE, PUBLISH
+from dbt.adapters.duckrun.model.choices import DATABASE, ENGINES, NAIVE_TIMESTAMPS, PUBLISH
 from dbt_common.exceptions import DbtRuntimeError
 
+from duckrun.display.units import parse_bytes
 from duckrun.errors import DuckrunError
-from duckrun.run.memory import parse_bytes
-from duckrun.storage.storage import refuse_credentials
+from duckrun.storage.roots import refuse_credentials
+from duckrun.values.choices import WRITERS
 from duckrun.values.lake_format import DUCKLAKE, LakeFormat
 from duckrun.values.nearest import did_you_mean
-from duckrun.values.rows import WRITERS
 
 REDACTED = "***"
 _FORMAT_KEYS = ("format", "catalog", "inline_rows", "encrypted")

@@ -20,22 +20,26 @@ from dbt.adapters.duckdb.plugins import BasePlugin
 from dbt.adapters.duckrun import spark
 from dbt.adapters.duckrun.credentials import DuckrunCredentials
 from dbt.adapters.duckrun.materialize.changed import NodeChanges, consumer_of
+from dbt.adapters.duckrun.model.choices import DATABASE
 from dbt.adapters.duckrun.model.node import Node, current, reading
-from dbt.adapters.duckrun.together import DATABASE, LiveCatalog, Together, one_cursor, temporary_staging
+from dbt.adapters.duckrun.together import LiveCatalog, Together, one_cursor, temporary_staging
 from dbt_common.invocation import get_invocation_started_at
 
 from duckrun.changes.cursors import consumer_as_before
+from duckrun.display.units import parse_bytes
 from duckrun.engines.duckdb import UNSIGNED, DuckDBEngine, ViewCatalog, extension_path, instance_config, load_extensions
 from duckrun.errors import InvalidConfig, UnsupportedFeature
 from duckrun.lake.catalogued import open_lake
 from duckrun.lake.lake import Lake
 from duckrun.lake.lakes import Lakes
-from duckrun.run.memory import Arbiter, parse_bytes
-from duckrun.run.pins import NOTHING, Pins, Read, WorkLog
+from duckrun.run.memory import Arbiter
+from duckrun.run.pins import NOTHING, Pins
 from duckrun.run.reruns import as_before
 from duckrun.run.transaction import Transaction
-from duckrun.sql.names import quote_identifier, quote_literal
-from duckrun.values.rows import BY_DELTA_RS, WorkTransaction
+from duckrun.run.work_log import Read, WorkLog
+from duckrun.sql.quoting import quote_identifier, quote_literal
+from duckrun.values.choices import BY_DELTA_RS
+from duckrun.values.rows import WorkTransaction
 from duckrun.values.snapshot import Snapshot, TableRef
 
 if TYPE_CHECKING:

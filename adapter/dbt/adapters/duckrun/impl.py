@@ -27,13 +27,14 @@ from dbt.adapters.duckrun.materialize.response import DuckrunResponse
 from dbt.adapters.duckrun.materialize.snapshots import SnapshotColumns
 from dbt.adapters.duckrun.materialize.stage import DuckDBStage
 from dbt.adapters.duckrun.materialize.strategy import OVERWRITE, OutOfSync, write_strategy
+from dbt.adapters.duckrun.model.choices import COMMANDS
 from dbt.adapters.duckrun.model.config import ModelConfig, parse_model
 from dbt.adapters.duckrun.model.constraints import unsupported_constraints
 from dbt.adapters.duckrun.model.lake_format import refuse_other_format, refuse_words
 from dbt.adapters.duckrun.model.node import Node, current, running
 from dbt.adapters.duckrun.relation import DuckrunColumn, DuckrunRelation, quoted
 from dbt.adapters.duckrun.statements import drop, drop_schema, rename
-from dbt.adapters.duckrun.together import COMMANDS, relations_elsewhere
+from dbt.adapters.duckrun.together import relations_elsewhere
 from dbt.adapters.events.types import ConstraintNotSupported
 from dbt.adapters.exceptions import RelationTypeNullError
 from dbt_common.contracts.constraints import ConstraintType
@@ -42,8 +43,9 @@ from dbt_common.events.functions import warn_or_error
 from dbt_common.exceptions import CompilationError, DbtRuntimeError
 
 from duckrun.errors import DuckrunError, InvalidConfig, UnsupportedFeature
-from duckrun.run.pins import unnoted
-from duckrun.values.rows import DeleteSpec, WriterChoice, preferred
+from duckrun.run.work_log import unnoted
+from duckrun.values.choices import WriterChoice
+from duckrun.values.rows import DeleteSpec, preferred
 
 # Commands that write to the lake: an unwritable root fails them before anything runs.
 _WRITING_COMMANDS = {"run", "build", "seed", "snapshot", "retry", "clone", "run-operation"}

@@ -16,7 +16,7 @@ import duckrun
 from duckrun.errors import UnsupportedFeature
 from duckrun.lake.lake import INFORMATION
 from duckrun.lake.lakes import OWN_CATALOGS
-from duckrun.sql.names import quote_identifier, quote_literal
+from duckrun.sql.quoting import quote_identifier, quote_literal
 from duckrun.statements.engine_lists import LISTS, list_sql
 
 if TYPE_CHECKING:

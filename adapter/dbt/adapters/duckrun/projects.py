@@ -25,7 +25,7 @@ from duckrun.sql.dialects import tree_in
 from duckrun.statements.parse.parsing import parse
 from duckrun.statements.parse.tokens import TokenReader, split
 from duckrun.statements.values import Query
-from duckrun.values.rows import EngineName
+from duckrun.values.choices import EngineName
 
 
 @dataclass(frozen=True)

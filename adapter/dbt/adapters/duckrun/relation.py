@@ -9,7 +9,7 @@ from dbt.adapters.duckdb.column import DuckDBColumn
 from dbt.adapters.duckdb.relation import DuckDBRelation
 from dbt.adapters.duckrun.model.node import current
 
-from duckrun.sql.names import quote_identifier
+from duckrun.sql.quoting import quote_identifier
 
 
 def quoted(identifier: str) -> str:

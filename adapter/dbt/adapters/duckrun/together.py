@@ -17,6 +17,7 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import duckdb
+from dbt.adapters.duckrun.model.choices import DATABASE
 from dbt.adapters.events.logging import AdapterLogger
 from dbt_common.events.event_manager_client import add_callback_to_manager, get_event_manager
 from dbt_common.exceptions import DbtRuntimeError
@@ -29,7 +30,7 @@ from duckrun.lake.lake import TableRef, ViewDefinition
 from duckrun.run.reruns import NotTakenBack, of_older_attempts
 from duckrun.run.transaction import Transaction
 from duckrun.run.transactions import transactions_on
-from duckrun.sql.names import quote_identifier
+from duckrun.sql.quoting import quote_identifier
 from duckrun.values.rows import NO_TABLE, WorkTransaction
 from duckrun.values.snapshot import Snapshot
 
@@ -38,11 +39,6 @@ if TYPE_CHECKING:
 
 logger = AdapterLogger("Duckrun")
 
-PUBLISH = ("each", "together")
-COMMANDS = ("run", "build", "seed", "snapshot", "clone")
-"""Commands that are one transaction. ``retry`` is refused: a failed run published nothing."""
-DATABASE = "lake"
-"""The lake's name in SQL: while a transaction is open, it is an attached DuckDB database."""
 _STAGING = re.compile(r"\bcreate\s+table\s+(?=\"temp\"\.\"main\"\.\"_duckrun_staging_)", re.IGNORECASE)
 _GOOD = ("success", "pass", "warn", "no-op", "NO-OP")
 

@@ -8,7 +8,7 @@ import duckdb
 
 from duckrun.errors import SchemaMismatch
 from duckrun.libraries import pa
-from duckrun.sql.names import quote_identifier
+from duckrun.sql.quoting import quote_identifier
 from duckrun.values.columns import holds
 
 

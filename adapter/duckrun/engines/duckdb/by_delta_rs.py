@@ -26,19 +26,12 @@ from duckrun.run.transaction import Transaction
 from duckrun.sql.alike import is_same_in_all
 from duckrun.sql.char_types import is_padded
 from duckrun.sql.dialects import tree_in
-from duckrun.sql.names import SIDES, columns_of, fresh_name, quote_identifier, quote_literal
+from duckrun.sql.names import SIDES, columns_of
+from duckrun.sql.quoting import fresh_name, quote_identifier, quote_literal
+from duckrun.values.choices import BY_DELTA_RS
 from duckrun.values.columns import has_required_parts, holds
 from duckrun.values.names import writable_by_delta_rs
-from duckrun.values.rows import (
-    BY_DELTA_RS,
-    Commit,
-    DeleteInsertSpec,
-    DeleteSpec,
-    MergeClause,
-    MergeSpec,
-    RowSpec,
-    UpdateSpec,
-)
+from duckrun.values.rows import Commit, DeleteInsertSpec, DeleteSpec, MergeClause, MergeSpec, RowSpec, UpdateSpec
 from duckrun.values.snapshot import Snapshot, TableRef
 from duckrun.values.tables import AddColumn, AlterSpec, ColumnSpec, order_of
 

@@ -32,7 +32,7 @@ from duckrun.formats.commits import CommitRecord
 from duckrun.formats.format import Format
 from duckrun.run.transaction import Transaction
 from duckrun.sql.char_types import padded
-from duckrun.sql.names import quote_identifier
+from duckrun.sql.quoting import quote_identifier
 from duckrun.values.rows import Commit, DeleteInsertSpec
 from duckrun.values.snapshot import Snapshot
 

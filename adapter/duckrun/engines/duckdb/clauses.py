@@ -13,7 +13,8 @@ from typing import Any
 from duckrun.engines.duckdb.source import Rows
 from duckrun.engines.duckdb.writers.reads import has_subquery
 from duckrun.errors import InvalidConfig
-from duckrun.sql.names import quote_identifier, transpile
+from duckrun.sql.names import transpile
+from duckrun.sql.quoting import quote_identifier
 from duckrun.values.rows import MergeClause
 from duckrun.values.snapshot import Snapshot, TableRef
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from duckrun.errors import InvalidConfig, UnsupportedFeature
 from duckrun.formats.definitions import TableDefinition
-from duckrun.sql.names import quote_identifier
+from duckrun.sql.quoting import quote_identifier
 from duckrun.values.computed import ComputedColumn, NumberedBy
 from duckrun.values.snapshot import Snapshot, TableRef
 

@@ -48,15 +48,17 @@ from duckrun.run.pins import NOTHING, Reads, together
 from duckrun.run.reruns import rerun_of
 from duckrun.run.transaction import Transaction
 from duckrun.sql.dialects import text_in
-from duckrun.sql.names import dotted_names, quote_identifier
+from duckrun.sql.names import dotted_names
+from duckrun.sql.quoting import quote_identifier
 from duckrun.sql.scalar import holds_statements
 from duckrun.sql.written import put_names, with_names_as_written
 from duckrun.storage.extensions import keep_forever
 from duckrun.storage.storage import Storage
 from duckrun.values.any_case import AnyCase
 from duckrun.values.changes import WeighedRead
+from duckrun.values.choices import BY_DELTA_RS, EngineName
 from duckrun.values.columns import refuse_twins
-from duckrun.values.rows import BY_DELTA_RS, Commit, EngineName, ReadSpec, RowSpec, StagedFile, WriteSpec
+from duckrun.values.rows import Commit, ReadSpec, RowSpec, StagedFile, WriteSpec
 from duckrun.values.snapshot import Scan, Snapshot
 from duckrun.values.tables import MaintenanceResult, OptimizeSpec, PurgeSpec, TableSpec
 

@@ -17,7 +17,7 @@ from duckrun.engines.duckdb.writers import staged
 from duckrun.engines.duckdb.writers.table_writer import RowChanges
 from duckrun.errors import SchemaMismatch
 from duckrun.formats.logs import LogTables
-from duckrun.sql.names import quote_identifier
+from duckrun.sql.quoting import quote_identifier
 from duckrun.values.changes import CHANGE_TYPE
 from duckrun.values.rows import RowSpec, ScanFile, StagedFile
 

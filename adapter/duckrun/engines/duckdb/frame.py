@@ -13,7 +13,7 @@ from duckrun.engines.duckdb.sql import errors_about
 from duckrun.engines.frame import without_arrow_form
 from duckrun.libraries import pa
 from duckrun.run.pins import Reads
-from duckrun.sql.names import quote_identifier, quote_literal
+from duckrun.sql.quoting import quote_identifier, quote_literal
 
 if TYPE_CHECKING:
     from duckrun.engines.duckdb.engine import DuckDBEngine

@@ -8,7 +8,7 @@ import duckdb
 
 from duckrun.lake.lake import Lake
 from duckrun.run.memory import threads_within
-from duckrun.sql.names import quote_literal
+from duckrun.sql.quoting import quote_literal
 from duckrun.storage.extensions import UNSIGNED, extension_path
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from urllib.parse import quote
 
 from duckrun.errors import SchemaMismatch
-from duckrun.sql.names import quote_identifier, quote_literal
+from duckrun.sql.quoting import quote_identifier, quote_literal
 from duckrun.values.partition_values import LONGEST_PARTITION
 
 Test = tuple[str, str, type, str]

@@ -28,8 +28,10 @@ from duckrun.errors import DuplicateSourceKeys, InvalidConfig, repeated_keys
 from duckrun.formats.format import Format, logs_of
 from duckrun.run.transaction import Transaction
 from duckrun.sql.char_types import is_padded, padded
-from duckrun.sql.names import fresh_name, quote_identifier, transpile
-from duckrun.values.rows import Commit, MergeClause, MergeSpec, SchemaMode
+from duckrun.sql.names import transpile
+from duckrun.sql.quoting import fresh_name, quote_identifier
+from duckrun.values.choices import SchemaMode
+from duckrun.values.rows import Commit, MergeClause, MergeSpec
 from duckrun.values.snapshot import Snapshot, TableRef
 
 

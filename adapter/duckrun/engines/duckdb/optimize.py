@@ -25,7 +25,8 @@ from duckrun.formats.commits import NewCommit
 from duckrun.formats.format import logs_of
 from duckrun.formats.logs import LogTables
 from duckrun.run.transaction import Transaction
-from duckrun.sql.names import fresh_name, quote_identifier, transpile
+from duckrun.sql.names import transpile
+from duckrun.sql.quoting import fresh_name, quote_identifier
 from duckrun.values.layout import TARGET_FILE_SIZE
 from duckrun.values.partition_values import partition_key
 from duckrun.values.rows import Commit, ScanFile, StagedFile

@@ -12,7 +12,7 @@ from typing import Any
 import duckdb
 
 from duckrun.engines.duckdb.target import rows_of
-from duckrun.sql.names import fresh_name, quote_identifier, quote_literal
+from duckrun.sql.quoting import fresh_name, quote_identifier, quote_literal
 from duckrun.values.data_files import place
 from duckrun.values.rows import ScanFile
 from duckrun.values.snapshot import Snapshot

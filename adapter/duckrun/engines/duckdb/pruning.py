@@ -12,7 +12,8 @@ from duckrun.engines.duckdb.source import Rows
 from duckrun.engines.duckdb.steady import is_steady
 from duckrun.formats.format import Format
 from duckrun.sql.char_types import is_padded
-from duckrun.sql.names import SIDES, columns_of, fresh_name, quote_identifier, quote_literal
+from duckrun.sql.names import SIDES, columns_of
+from duckrun.sql.quoting import fresh_name, quote_identifier, quote_literal
 from duckrun.sql.typed import partition_literal
 from duckrun.values.rows import ScanFile
 from duckrun.values.snapshot import Snapshot

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from duckrun.sql.names import quote_identifier
+from duckrun.sql.quoting import quote_identifier
 
 if TYPE_CHECKING:
     import duckdb

@@ -17,7 +17,7 @@ from duckrun.engines.duckdb.target import rows_of
 from duckrun.errors import UnsupportedFeature
 from duckrun.formats.logs import LogTables
 from duckrun.sql.by_file import with_values
-from duckrun.sql.names import fresh_name, quote_identifier, quote_literal
+from duckrun.sql.quoting import fresh_name, quote_identifier, quote_literal
 from duckrun.values.data_files import literally, place
 from duckrun.values.rows import ScanFile
 from duckrun.values.snapshot import Snapshot

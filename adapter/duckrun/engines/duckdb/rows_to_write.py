@@ -20,10 +20,12 @@ from duckrun.formats.definitions import TableDefinition
 from duckrun.formats.format import Format
 from duckrun.libraries import pa
 from duckrun.sql.char_types import fitting, is_limited
-from duckrun.sql.names import quote_identifier, quote_literal, transpile
+from duckrun.sql.names import transpile
+from duckrun.sql.quoting import quote_identifier, quote_literal
 from duckrun.sql.raising import raising
 from duckrun.sql.scalar import why_not_scalar
 from duckrun.sql.typed import sql_type
+from duckrun.values.choices import SchemaMode
 from duckrun.values.columns import outside_years
 from duckrun.values.partition_values import (
     LONGEST_PARTITION,
@@ -31,7 +33,7 @@ from duckrun.values.partition_values import (
     no_partition_value,
     refuse_partition_type,
 )
-from duckrun.values.rows import SchemaMode, WriteSpec
+from duckrun.values.rows import WriteSpec
 from duckrun.values.snapshot import Snapshot, TableRef
 from duckrun.values.tables import order_of
 

@@ -17,7 +17,7 @@ from duckrun.engines.frame import LazyRows, without_arrow_form
 from duckrun.engines.tabular.values import arrow_table, is_dataset
 from duckrun.errors import InvalidConfig, SchemaMismatch
 from duckrun.libraries import pa
-from duckrun.sql.names import quote_identifier, quote_literal
+from duckrun.sql.quoting import quote_identifier, quote_literal
 from duckrun.sql.raising import marked
 from duckrun.sql.typed import in_arrow
 from duckrun.values.checked import spec

@@ -12,6 +12,7 @@ from urllib.parse import unquote
 
 import duckdb
 
+from duckrun.display.units import parse_bytes
 from duckrun.errors import (
     DuckrunError,
     InvalidConfig,
@@ -23,9 +24,11 @@ from duckrun.errors import (
     uncomputable,
 )
 from duckrun.libraries import pa
-from duckrun.run.memory import Arbiter, parse_bytes
-from duckrun.run.pins import Read, Reads
-from duckrun.sql.names import quote_identifier, quote_literal, transpile
+from duckrun.run.memory import Arbiter
+from duckrun.run.pins import Reads
+from duckrun.run.work_log import Read
+from duckrun.sql.names import transpile
+from duckrun.sql.quoting import quote_identifier, quote_literal
 from duckrun.sql.raising import panicked, raised
 from duckrun.storage.trouble import expired_snapshot, said, storage_error
 from duckrun.values.lake_format import TABLES

@@ -12,8 +12,9 @@ from duckrun.engines.duckdb.source import Rows, schema_of_types
 from duckrun.formats.definitions import Alteration, TableDefinition
 from duckrun.formats.format import Format
 from duckrun.libraries import pa
-from duckrun.sql.names import quote_identifier
-from duckrun.values.rows import ScanFile, SchemaMode
+from duckrun.sql.quoting import quote_identifier
+from duckrun.values.choices import SchemaMode
+from duckrun.values.rows import ScanFile
 from duckrun.values.snapshot import Snapshot
 
 

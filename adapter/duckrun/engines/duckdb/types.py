@@ -12,10 +12,10 @@ from duckrun.engines import fit
 from duckrun.engines.fit import Kind
 from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature, without_type
 from duckrun.libraries import pa
-from duckrun.sql.names import quote_identifier, quote_literal
+from duckrun.sql.quoting import quote_identifier, quote_literal
 from duckrun.sql.raising import raising
+from duckrun.values.choices import SchemaMode
 from duckrun.values.columns import refuse_twins
-from duckrun.values.rows import SchemaMode
 from duckrun.values.snapshot import TableRef
 
 # Delta has no unsigned, 128-bit, nanosecond, UUID, enum or bit types (Delta protocol, Primitive

@@ -19,7 +19,8 @@ from duckrun.errors import DuckrunError, InvalidConfig, TableNotFound, Unsupport
 from duckrun.lake.lake import INFORMATION, Lake, TableRef, ViewDefinition
 from duckrun.run.pins import Pins
 from duckrun.sql.dialects import text_in, trees_in
-from duckrun.sql.names import dotted_names, parse_query, quote_identifier, replace_tables
+from duckrun.sql.names import dotted_names, parse_query, replace_tables
+from duckrun.sql.quoting import quote_identifier
 from duckrun.sql.scopes import common_tables
 from duckrun.values.snapshot import Snapshot
 

@@ -15,7 +15,7 @@ import duckdb
 
 from duckrun.errors import UnsupportedFeature
 from duckrun.libraries import pa
-from duckrun.sql.names import fresh_name, quote_identifier, quote_literal
+from duckrun.sql.quoting import fresh_name, quote_identifier, quote_literal
 from duckrun.sql.typed import partition_literal, sql_type
 from duckrun.values.changes import FEED_WEIGHTS, Step, Weighed, WeighedRead
 from duckrun.values.columns import holds

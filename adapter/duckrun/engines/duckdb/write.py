@@ -24,10 +24,10 @@ from duckrun.errors import InvalidConfig, TableNotFound
 from duckrun.formats.format import logs_of
 from duckrun.run.memory import Arbiter
 from duckrun.run.transaction import Transaction
-from duckrun.sql.names import quote_identifier
+from duckrun.sql.quoting import quote_identifier
+from duckrun.values.choices import BY_DELTA_RS
 from duckrun.values.layout import Layout
 from duckrun.values.rows import (
-    BY_DELTA_RS,
     Commit,
     DeleteInsertSpec,
     DeleteSpec,

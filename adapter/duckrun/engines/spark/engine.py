@@ -41,11 +41,13 @@ from duckrun.run.pins import NOTHING, Reads
 from duckrun.run.reruns import rerun_of
 from duckrun.sql.dates import with_columns
 from duckrun.sql.dialects import text_in, tree_in
-from duckrun.sql.names import fresh_name, transpile
+from duckrun.sql.names import transpile
+from duckrun.sql.quoting import fresh_name
 from duckrun.sql.scalar import why_not_scalar_in_spark
 from duckrun.values.any_case import AnyCase
+from duckrun.values.choices import EngineName
 from duckrun.values.lake_format import DUCKLAKE
-from duckrun.values.rows import Commit, DeleteSpec, EngineName, ReadSpec, RowSpec, StagedFile, UpdateSpec
+from duckrun.values.rows import Commit, DeleteSpec, ReadSpec, RowSpec, StagedFile, UpdateSpec
 from duckrun.values.tables import MaintenanceResult, TableSpec
 
 if TYPE_CHECKING:

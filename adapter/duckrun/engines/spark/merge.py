@@ -21,7 +21,7 @@ from duckrun.engines.spark.sql import (
 )
 from duckrun.engines.spark.types import casts_to, fit_all, with_casts
 from duckrun.errors import DuplicateSourceKeys, SchemaMismatch, repeated_keys
-from duckrun.sql.names import fresh_name
+from duckrun.sql.quoting import fresh_name
 from duckrun.values.rows import Commit, DeleteInsertSpec, MergeSpec
 
 if TYPE_CHECKING:

@@ -19,9 +19,10 @@ from duckrun.formats.format import logs_of
 from duckrun.lake.lake import Lake
 from duckrun.lake.lakes import Lakes
 from duckrun.run.transaction import Transaction
+from duckrun.values.choices import EngineName
 from duckrun.values.lake_format import DUCKLAKE
 from duckrun.values.options import known_option
-from duckrun.values.rows import AppTransaction, Commit, DeleteInsertSpec, EngineName, MergeSpec, WriteSpec
+from duckrun.values.rows import AppTransaction, Commit, DeleteInsertSpec, MergeSpec, WriteSpec
 from duckrun.values.snapshot import Snapshot, TableRef
 
 if TYPE_CHECKING:

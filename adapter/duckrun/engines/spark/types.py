@@ -13,9 +13,9 @@ from duckrun.engines.spark.errors import RAISED
 from duckrun.engines.spark.sql import quote
 from duckrun.engines.spark.structs import by_name, loosened, same_fields
 from duckrun.errors import SchemaMismatch, without_type
+from duckrun.values.choices import SchemaMode
 from duckrun.values.columns import refuse_twins
 from duckrun.values.partition_values import partition_columns
-from duckrun.values.rows import SchemaMode
 
 
 def storable_arrow(name: str, kind: pa.DataType) -> pa.DataType:

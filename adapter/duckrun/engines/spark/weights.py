@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from duckrun.engines.spark.sql import quote
-from duckrun.sql.names import fresh_name
+from duckrun.sql.quoting import fresh_name
 from duckrun.values.changes import FEED_WEIGHTS, Step, Weighed, WeighedRead
 from duckrun.values.columns import holds
 from duckrun.values.data_files import place

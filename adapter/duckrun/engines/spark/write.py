@@ -35,6 +35,7 @@ from duckrun.formats.definitions import Alteration
 from duckrun.formats.format import logs_of
 from duckrun.run.transaction import Transaction
 from duckrun.sql.char_types import is_padded
+from duckrun.values.choices import SchemaMode
 from duckrun.values.columns import outside_years, refuse_twins
 from duckrun.values.layout import TARGET_FILE_SIZE, Layout, codec_of
 from duckrun.values.partition_values import NO_PARTITION_VALUES, no_partition_value, refuse_partition_type
@@ -44,7 +45,6 @@ from duckrun.values.rows import (
     DeleteSpec,
     MergeSpec,
     RowSpec,
-    SchemaMode,
     UpdateSpec,
     WriteSpec,
     counted_rows,

@@ -61,8 +61,9 @@ from duckrun.libraries import pa
 from duckrun.sql.alike import duckdb_of
 from duckrun.storage.locks import table_lock
 from duckrun.storage.storage import Storage
+from duckrun.values.choices import SchemaMode, WriterName
 from duckrun.values.columns import holds
-from duckrun.values.rows import ReadSpec, SchemaMode, WriterName, WriteSpec, counted_rows
+from duckrun.values.rows import ReadSpec, WriteSpec, counted_rows
 from duckrun.values.snapshot import DELTA, Snapshot, TableRef, may_be_variant
 from duckrun.values.tables import AlterSpec, CreateSpec, SetProperties
 

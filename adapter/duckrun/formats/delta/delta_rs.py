@@ -14,7 +14,7 @@ from duckrun.formats.delta.log import commit_properties, has_landed, new_txn_id,
 from duckrun.formats.delta.statistics import EXACT_DIGITS
 from duckrun.formats.logs import LacksMemory
 from duckrun.libraries import pa
-from duckrun.sql.names import quote_identifier
+from duckrun.sql.quoting import quote_identifier
 from duckrun.values.columns import holds
 from duckrun.values.rows import AppTransaction, MergeClause, WriteSpec
 from duckrun.values.snapshot import Snapshot, TableRef

@@ -15,7 +15,7 @@ from duckrun.formats.delta.properties import CHECK, PLAIN, TYPE_CHANGES, propert
 from duckrun.formats.delta.protocol import asked_of
 from duckrun.formats.delta.types import DeltaType
 from duckrun.formats.nested import Field
-from duckrun.values.rows import SchemaMode
+from duckrun.values.choices import SchemaMode
 from duckrun.values.tables import (
     AddCheck,
     AddColumn,

@@ -17,7 +17,7 @@ from duckrun.formats.format import Attach
 from duckrun.libraries import pa
 from duckrun.sql.by_file import with_values
 from duckrun.sql.char_types import padded
-from duckrun.sql.names import fresh_name, quote_identifier, quote_literal
+from duckrun.sql.quoting import fresh_name, quote_identifier, quote_literal
 from duckrun.sql.raising import raising
 from duckrun.sql.typed import partition_literal, sql_type
 from duckrun.values.columns import holds

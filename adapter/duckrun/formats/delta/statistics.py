@@ -17,7 +17,7 @@ from functools import cache, cached_property
 from typing import Any
 
 from duckrun.libraries import pa
-from duckrun.sql.names import quote_identifier
+from duckrun.sql.quoting import quote_identifier
 from duckrun.values.columns import leaves
 from duckrun.values.rows import ScanFile, StagedFile
 from duckrun.values.snapshot import schema_from_text

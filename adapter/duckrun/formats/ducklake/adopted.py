@@ -9,7 +9,7 @@ import duckdb
 
 from duckrun.errors import SchemaMismatch
 from duckrun.formats.ducklake.catalog import Catalog
-from duckrun.sql.names import quote_literal
+from duckrun.sql.quoting import quote_literal
 from duckrun.values.snapshot import TableRef
 
 if TYPE_CHECKING:

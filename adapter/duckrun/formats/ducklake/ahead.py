@@ -20,7 +20,7 @@ from duckrun.formats.ducklake.definition import DuckLakeDefinition
 from duckrun.formats.ducklake.maintenance import flush_table
 from duckrun.formats.ducklake.types import TYPES, widens
 from duckrun.formats.ducklake.work import Work
-from duckrun.sql.names import quote_identifier, quote_literal
+from duckrun.sql.quoting import quote_identifier, quote_literal
 from duckrun.values.snapshot import Snapshot, TableRef
 
 if TYPE_CHECKING:

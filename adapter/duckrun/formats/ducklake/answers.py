@@ -17,7 +17,7 @@ import duckdb
 
 from duckrun.errors import StorageError
 from duckrun.formats.commits import CommitTaken
-from duckrun.sql.names import quote_identifier, quote_literal
+from duckrun.sql.quoting import quote_identifier, quote_literal
 
 if TYPE_CHECKING:
     from duckrun.formats.ducklake.catalog import Catalog

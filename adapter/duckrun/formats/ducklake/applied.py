@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from duckrun.errors import StorageError
 from duckrun.formats.ducklake.catalog import APPLIED, Catalog
 from duckrun.formats.ducklake.state import States, TableState
-from duckrun.sql.names import quote_identifier
+from duckrun.sql.quoting import quote_identifier
 from duckrun.values.cursors import Counter
 from duckrun.values.rows import AppTransaction, Commit
 from duckrun.values.snapshot import TableRef

@@ -20,7 +20,7 @@ https://github.com/duckdb/ducklake/issues/1397, https://github.com/duckdb/duckla
 from __future__ import annotations
 
 from duckrun.formats.ducklake.catalog import Catalog, there
-from duckrun.sql.names import quote_literal
+from duckrun.sql.quoting import quote_literal
 
 _NUMBER = "regexp_matches(kind, '^(u?int|float|decimal)')"
 _INSTANT = "regexp_matches(kind, '^(date|timestamp)')"

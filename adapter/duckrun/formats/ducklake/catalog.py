@@ -18,7 +18,7 @@ import duckdb
 from duckrun.errors import InvalidConfig, ReadOnlyLake, StorageError
 from duckrun.formats.ducklake import locks
 from duckrun.formats.ducklake.trouble import FOR_SEVERAL, NoCatalog, gone, is_encrypted, not_encrypted, translated
-from duckrun.sql.names import quote_identifier, quote_literal, with_values
+from duckrun.sql.quoting import quote_identifier, quote_literal, with_values
 from duckrun.storage.extensions import UNSIGNED, extension_path
 from duckrun.storage.storage import Storage
 from duckrun.values.lake_format import DUCKLAKE_MARK, CatalogAddress, LakeFormat

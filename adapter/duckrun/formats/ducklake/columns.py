@@ -17,7 +17,7 @@ from duckrun.formats.ducklake.bounds import bounds_sql
 from duckrun.formats.ducklake.catalog import Catalog
 from duckrun.formats.ducklake.state import TableState, hide
 from duckrun.formats.ducklake.types import widens
-from duckrun.sql.names import quote_identifier, quote_literal
+from duckrun.sql.quoting import quote_identifier, quote_literal
 from duckrun.values.snapshot import Snapshot
 
 

@@ -24,7 +24,7 @@ from duckrun.formats.ducklake.folders import remove_half_written
 from duckrun.formats.ducklake.rules import altered
 from duckrun.formats.ducklake.state import States
 from duckrun.formats.ducklake.work import Work, taken
-from duckrun.sql.names import quote_identifier, quote_literal, with_values
+from duckrun.sql.quoting import quote_identifier, quote_literal, with_values
 from duckrun.storage.storage import Storage
 from duckrun.values.rows import AppTransaction, WriteSpec
 from duckrun.values.snapshot import Snapshot, TableRef

@@ -11,7 +11,7 @@ from duckrun.errors import UnsupportedFeature
 from duckrun.formats.ducklake.definition import DuckLakeDefinition
 from duckrun.formats.ducklake.partitions import Partition
 from duckrun.formats.ducklake.types import widens
-from duckrun.sql.names import quote_identifier, quote_literal
+from duckrun.sql.quoting import quote_identifier, quote_literal
 from duckrun.values.tables import SORT_BY
 
 

@@ -24,9 +24,10 @@ from duckrun.formats.ducklake.rules import DuckLakeAlteration, altered, evolved
 from duckrun.formats.ducklake.types import in_spark, refuse_type
 from duckrun.formats.format import SpecT
 from duckrun.sql.typed import sql_type
+from duckrun.values.choices import SchemaMode
 from duckrun.values.layout import COMPRESSION, TARGET_FILE_SIZE, Layout
 from duckrun.values.partition_values import partition_columns
-from duckrun.values.rows import SchemaMode, WriteSpec
+from duckrun.values.rows import WriteSpec
 from duckrun.values.snapshot import Snapshot, TableRef
 from duckrun.values.tables import SORT_BY, AlterSpec, CreateSpec
 

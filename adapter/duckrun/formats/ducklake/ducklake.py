@@ -38,16 +38,18 @@ from duckrun.formats.ducklake.whole import DuckLakeAsWhole
 from duckrun.formats.ducklake.work import Work
 from duckrun.formats.format import Attach
 from duckrun.formats.pruning import without_bounds
-from duckrun.sql.names import quote_identifier, quote_literal, transpile
+from duckrun.sql.names import transpile
+from duckrun.sql.quoting import quote_identifier, quote_literal
 from duckrun.storage.storage import Storage
 from duckrun.values.changes import CommitChange
+from duckrun.values.choices import WriterName
 from duckrun.values.columns import defaults_in
 from duckrun.values.computed import ComputedColumn
 from duckrun.values.cursors import Counter
 from duckrun.values.files import AskedFiles, Files
 from duckrun.values.lake_files import IN_CATALOG, LakeFiles
 from duckrun.values.lake_format import DUCKLAKE, LakeFormat
-from duckrun.values.rows import AppTransaction, Commit, ScanFile, WriterName
+from duckrun.values.rows import AppTransaction, Commit, ScanFile
 from duckrun.values.snapshot import Snapshot, TableRef
 
 

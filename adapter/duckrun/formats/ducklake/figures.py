@@ -12,7 +12,7 @@ import duckdb
 
 from duckrun.formats.ducklake.catalog import Catalog, there
 from duckrun.formats.ducklake.state import TableState
-from duckrun.sql.names import quote_identifier, quote_literal
+from duckrun.sql.quoting import quote_identifier, quote_literal
 from duckrun.values.rows import ColumnFigures
 from duckrun.values.snapshot import Snapshot
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from duckrun.formats.ducklake.catalog import Catalog
 from duckrun.formats.ducklake.state import TableState
-from duckrun.sql.names import quote_literal
+from duckrun.sql.quoting import quote_literal
 from duckrun.storage.trouble import is_full
 from duckrun.values.snapshot import TableRef
 

@@ -12,7 +12,7 @@ from duckrun.errors import VersionNotReadable
 from duckrun.formats.commits import CommitRecord, TakenBack
 from duckrun.formats.ducklake.restore import kept, put_back
 from duckrun.formats.ducklake.work import Work
-from duckrun.sql.names import fresh_name, quote_identifier
+from duckrun.sql.quoting import fresh_name, quote_identifier
 from duckrun.values.rows import ScanFile
 from duckrun.values.snapshot import Snapshot
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 from duckrun.errors import UnsupportedFeature
 from duckrun.formats.ducklake.catalog import Catalog
 from duckrun.formats.ducklake.folders import folder_sql
-from duckrun.sql.names import quote_identifier, quote_literal
+from duckrun.sql.quoting import quote_identifier, quote_literal
 from duckrun.values.lake_files import (
     DeleteFile,
     LakeColumn,

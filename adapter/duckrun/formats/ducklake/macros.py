@@ -9,7 +9,7 @@ import re
 from typing import TYPE_CHECKING
 
 from duckrun.formats.ducklake.work import Work
-from duckrun.sql.names import quote_identifier, quote_literal
+from duckrun.sql.quoting import quote_identifier, quote_literal
 from duckrun.sql.spelled import with_plain_lambdas
 from duckrun.values.macros import Macro, MacroForm
 

@@ -24,7 +24,7 @@ from duckrun.formats.ducklake.catalog import refuse_delta
 from duckrun.formats.ducklake.records import ALL
 from duckrun.formats.ducklake.work import Work
 from duckrun.formats.transactions import Kept
-from duckrun.sql.names import quote_literal
+from duckrun.sql.quoting import quote_literal
 from duckrun.storage.scratch import remove_left
 from duckrun.values.snapshot import TableRef
 from duckrun.values.upkeep import (

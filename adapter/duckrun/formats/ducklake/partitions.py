@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from duckrun.errors import InvalidConfig
-from duckrun.sql.names import quote_identifier
+from duckrun.sql.quoting import quote_identifier
 from duckrun.values.nearest import did_you_mean
 
 TRANSFORMS = ("year", "month", "day", "hour", "bucket")

@@ -19,7 +19,7 @@ from duckrun.formats.ducklake.state import States, TableState, changes_in, touch
 from duckrun.formats.ducklake.stored import DEFINITION, LAYOUT, ROWS
 from duckrun.formats.ducklake.tenures import Tenures
 from duckrun.formats.transactions import CommitFiles
-from duckrun.sql.names import quote_identifier, quote_literal, with_values
+from duckrun.sql.quoting import quote_identifier, quote_literal, with_values
 from duckrun.values.changes import CommitChange
 from duckrun.values.lake_files import IN_CATALOG
 from duckrun.values.rows import ScanFile, counted_rows

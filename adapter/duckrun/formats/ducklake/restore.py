@@ -18,7 +18,7 @@ from duckrun.formats.ducklake.definition import DuckLakeDefinition
 from duckrun.formats.ducklake.state import hide
 from duckrun.formats.ducklake.types import widens
 from duckrun.formats.ducklake.work import Work
-from duckrun.sql.names import quote_identifier
+from duckrun.sql.quoting import quote_identifier
 from duckrun.values.lake_format import DUCKLAKE
 from duckrun.values.rows import AppTransaction
 from duckrun.values.snapshot import Snapshot, TableRef

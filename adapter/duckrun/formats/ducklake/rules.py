@@ -14,8 +14,8 @@ from duckrun.formats.ducklake.definition import DuckLakeDefinition, default_in, 
 from duckrun.formats.ducklake.partitions import partitions
 from duckrun.formats.ducklake.types import TYPES, type_in, widens
 from duckrun.formats.nested import Field
-from duckrun.sql.names import quote_identifier
-from duckrun.values.rows import SchemaMode
+from duckrun.sql.quoting import quote_identifier
+from duckrun.values.choices import SchemaMode
 from duckrun.values.tables import (
     SORT_BY,
     AddCheck,

@@ -11,7 +11,7 @@ from duckrun.errors import TableNotFound, VersionNotReadable
 from duckrun.formats.ducklake.catalog import Catalog, there
 from duckrun.formats.ducklake.definition import DuckLakeDefinition
 from duckrun.formats.ducklake.stored import DEFINITION, LAYOUT, ROWS, Stored, types_in
-from duckrun.sql.names import quote_identifier
+from duckrun.sql.quoting import quote_identifier
 from duckrun.values.snapshot import TableRef
 
 # ``kind:id``, or ``kind:"schema"."name"`` for new entries.

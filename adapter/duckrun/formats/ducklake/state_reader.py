@@ -10,7 +10,7 @@ from duckrun.formats.ducklake.changes import state_rows
 from duckrun.formats.ducklake.columns import Columns, by_name
 from duckrun.formats.ducklake.state import TableState, hide
 from duckrun.formats.ducklake.tenures import Tenures
-from duckrun.sql.names import quote_identifier, quote_literal
+from duckrun.sql.quoting import quote_identifier, quote_literal
 from duckrun.sql.raising import raising
 from duckrun.values.changes import Between, FileRows, LakeFunction, OwnFunction, StateRows
 from duckrun.values.snapshot import Snapshot, TableRef

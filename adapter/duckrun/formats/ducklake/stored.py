@@ -16,7 +16,7 @@ from duckrun.formats.ducklake.bounds import bounds_sql
 from duckrun.formats.ducklake.catalog import Catalog
 from duckrun.formats.ducklake.definition import DuckLakeDefinition, properties_of
 from duckrun.formats.ducklake.partitions import Partition
-from duckrun.sql.names import quote_identifier
+from duckrun.sql.quoting import quote_identifier
 from duckrun.values.tables import SORT_BY
 
 ROWS = ("inserted_into_table", "deleted_from_table", "inlined_insert", "inlined_delete")

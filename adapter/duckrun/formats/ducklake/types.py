@@ -17,7 +17,7 @@ from sqlglot.errors import SqlglotError
 
 from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature
 from duckrun.formats.nested import Field
-from duckrun.sql.names import quote_identifier
+from duckrun.sql.quoting import quote_identifier
 from duckrun.sql.typed import in_arrow
 
 _INSTEAD = {

@@ -9,7 +9,7 @@ import sqlglot
 from sqlglot import TokenType
 
 from duckrun.errors import StorageError
-from duckrun.sql.names import quote_identifier, quote_literal
+from duckrun.sql.quoting import quote_identifier, quote_literal
 from duckrun.sql.spelled import with_plain_lambdas
 from duckrun.values.snapshot import TableRef
 

@@ -22,7 +22,7 @@ from duckrun.formats.ducklake.types import refuse_type
 from duckrun.formats.ducklake.views import Views
 from duckrun.formats.ducklake.work import Work
 from duckrun.formats.transactions import CommitFiles, Kept
-from duckrun.sql.names import quote_identifier, quote_literal
+from duckrun.sql.quoting import quote_identifier, quote_literal
 from duckrun.values.lake_format import CatalogAddress
 from duckrun.values.snapshot import Snapshot, TableRef
 from duckrun.values.upkeep import UpkeepSpec

@@ -18,7 +18,7 @@ from duckrun.formats.ducklake.answers import NotCommitted, delete_files_of, outc
 from duckrun.formats.ducklake.catalog import APPLIED, Catalog
 from duckrun.formats.ducklake.state import TableState
 from duckrun.formats.ducklake.trouble import translated, unsure, unwritable
-from duckrun.sql.names import quote_identifier, quote_literal, with_values
+from duckrun.sql.quoting import quote_identifier, quote_literal, with_values
 from duckrun.storage.extensions import keep_forever
 from duckrun.storage.trouble import lost_connection
 from duckrun.values.rows import AppTransaction

@@ -14,7 +14,8 @@ from sqlglot.errors import SqlglotError
 from sqlglot.tokens import Token, TokenType
 
 from duckrun.errors import InvalidConfig
-from duckrun.sql.names import plain_error, quote_identifier
+from duckrun.sql.names import plain_error
+from duckrun.sql.quoting import quote_identifier
 from duckrun.statements.parse.by_tokens import may_be_alias
 from duckrun.statements.parse.tokens import StatementText, TokenReader, word_of
 from duckrun.values.macros import Macro, MacroForm

@@ -9,7 +9,7 @@ from sqlglot import exp
 from sqlglot.tokens import TokenType
 
 from duckrun.errors import InvalidConfig
-from duckrun.sql.names import quote_literal
+from duckrun.sql.quoting import quote_literal
 from duckrun.statements.parse.parts import unsupported
 from duckrun.statements.parse.tokens import StatementText, TokenReader, parted
 from duckrun.statements.values import CreateMacro, DropMacro, Statement

@@ -17,7 +17,7 @@ from uuid import UUID
 from sqlglot.tokens import TokenType
 
 from duckrun.errors import InvalidConfig, UnsupportedFeature
-from duckrun.sql.names import quote_literal
+from duckrun.sql.quoting import quote_literal
 from duckrun.statements.parse.tokens import StatementText
 from duckrun.values.nearest import did_you_mean
 

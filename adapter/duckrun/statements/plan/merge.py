@@ -14,7 +14,7 @@ from sqlglot import exp
 
 from duckrun.engines.frame import LazyRows
 from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature
-from duckrun.sql.names import fresh_name
+from duckrun.sql.quoting import fresh_name
 from duckrun.sql.raising import raising_tree
 from duckrun.sql.scopes import Source
 from duckrun.statements.parse.parts import with_ctes

@@ -18,7 +18,7 @@ from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature
 from duckrun.lake.lakes import OWN_CATALOGS
 from duckrun.run.pins import NOTHING, Reads
 from duckrun.sql.dialects import text_in
-from duckrun.sql.names import fresh_name
+from duckrun.sql.quoting import fresh_name
 from duckrun.sql.scopes import Source, other_source
 from duckrun.sql.written import written
 from duckrun.statements.parse.from_ddl import renamed
@@ -38,7 +38,8 @@ from duckrun.statements.plan.sides import (
 from duckrun.statements.plan.spliced import UNTYPED, under, with_types
 from duckrun.statements.reading import Reading
 from duckrun.statements.values import CreateTableAs, Delete, Insert, Update
-from duckrun.values.rows import AppTransaction, DeleteSpec, RowSpec, SchemaMode, UpdateSpec, WriteSpec
+from duckrun.values.choices import SchemaMode
+from duckrun.values.rows import AppTransaction, DeleteSpec, RowSpec, UpdateSpec, WriteSpec
 from duckrun.values.snapshot import Snapshot, TableRef
 from duckrun.values.tables import SORT_BY
 

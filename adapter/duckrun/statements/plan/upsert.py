@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlglot import exp
 
 from duckrun.errors import InvalidConfig
-from duckrun.sql.names import fresh_name
+from duckrun.sql.quoting import fresh_name
 from duckrun.statements.plan import merge, rows
 from duckrun.statements.plan.rows import Asked, Work
 from duckrun.statements.reading import Reading

@@ -22,7 +22,7 @@ from dbt.adapters.duckrun.model.merge_config import parse_merge
 
 from duckrun.changes.applying import Applying, Check
 from duckrun.errors import InvalidConfig, SchemaMismatch
-from duckrun.sql.names import quote_identifier
+from duckrun.sql.quoting import quote_identifier
 from duckrun.values.applying import VALID_FROM, VALID_TO, ApplySpec
 from duckrun.values.changes import CHANGE_TYPE
 from duckrun.values.rows import NO_TABLE

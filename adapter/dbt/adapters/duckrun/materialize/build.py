@@ -29,11 +29,11 @@ from duckrun.errors import (
 )
 from duckrun.lake.lake import LocationDefinition, TableRef, ViewDefinition
 from duckrun.run.moved_cursor import move_cursor
-from duckrun.run.pins import Read
 from duckrun.run.transaction import MAX_ATTEMPTS, Transaction
+from duckrun.run.work_log import Read
 from duckrun.sql.files import with_absolute_paths
-from duckrun.sql.names import quote_identifier
-from duckrun.storage.storage import normalise_root
+from duckrun.sql.quoting import quote_identifier
+from duckrun.storage.roots import normalise_root
 from duckrun.values.rows import Commit, TableConstraints, WriteSpec
 from duckrun.values.snapshot import Snapshot
 from duckrun.values.tables import OptimizeSpec, feed_turned

@@ -18,7 +18,7 @@ from duckrun.changes.changes import Changes, ChangeSpec
 from duckrun.changes.cursors import Cursor, Step, Upstream, asking_for_a_refresh, base_of_rerun
 from duckrun.engines.engine import Engine
 from duckrun.errors import InvalidConfig
-from duckrun.sql.names import quote_identifier
+from duckrun.sql.quoting import quote_identifier
 from duckrun.values.changes import KINDS, ChangeKind
 from duckrun.values.snapshot import TableRef
 

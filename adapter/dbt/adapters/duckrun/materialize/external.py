@@ -12,7 +12,7 @@ from dbt.adapters.duckrun.materialize.response import DuckrunResponse
 from dbt.adapters.duckrun.materialize.stage import DuckDBStage
 from dbt.adapters.duckrun.model.values import mapping, one_of
 
-from duckrun.sql.names import quote_identifier, quote_literal
+from duckrun.sql.quoting import quote_identifier, quote_literal
 
 FORMATS = ("parquet", "csv", "json")
 # dbt-duckdb's own defaults of <format>_read_options

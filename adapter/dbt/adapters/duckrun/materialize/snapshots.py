@@ -10,7 +10,7 @@ from dbt.adapters.duckrun.model.config import ModelConfig
 from dbt.adapters.duckrun.model.values import match
 
 from duckrun.errors import InvalidConfig
-from duckrun.sql.names import quote_identifier
+from duckrun.sql.quoting import quote_identifier
 from duckrun.values.rows import MergeClause, MergeSpec, WriteSpec
 from duckrun.values.snapshot import Snapshot
 

@@ -17,7 +17,7 @@ from duckrun.changes.cursors import Step
 from duckrun.engines.duckdb import SqlOnCursor, as_utc
 from duckrun.engines.engine import Engine
 from duckrun.errors import InvalidConfig, UnsupportedFeature
-from duckrun.sql.names import quote_identifier
+from duckrun.sql.quoting import quote_identifier
 
 Row = tuple[Any, ...]
 

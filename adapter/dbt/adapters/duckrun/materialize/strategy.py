@@ -9,22 +9,15 @@ from typing import Any
 
 from dbt.adapters.duckrun.model.config import ModelConfig, column_comments
 from dbt.adapters.duckrun.model.constraints import Constraints
+from dbt.adapters.duckrun.model.expressions import merge_sql, source_columns, target_sql
 from dbt.adapters.duckrun.model.merge_config import clauses_of
-from dbt.adapters.duckrun.model.values import match, merge_sql, source_columns, target_sql, unquoted
+from dbt.adapters.duckrun.model.values import match, unquoted
 
 from duckrun.errors import InvalidConfig, SchemaMismatch
-from duckrun.sql.names import quote_identifier, quote_literal
+from duckrun.sql.quoting import quote_identifier, quote_literal
 from duckrun.sql.raising import raising
-from duckrun.values.rows import (
-    NO_TABLE,
-    DeleteInsertSpec,
-    MergeClause,
-    MergeSpec,
-    RowSpec,
-    SchemaMode,
-    TableConstraints,
-    WriteSpec,
-)
+from duckrun.values.choices import SchemaMode
+from duckrun.values.rows import NO_TABLE, DeleteInsertSpec, MergeClause, MergeSpec, RowSpec, TableConstraints, WriteSpec
 from duckrun.values.snapshot import Snapshot
 
 OVERWRITE = "overwrite"

@@ -6,22 +6,22 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from dbt.adapters.duckrun.model.choices import NAIVE_TIMESTAMPS
 from dbt.adapters.duckrun.model.constraints import Constraints, parse_constraints
+from dbt.adapters.duckrun.model.expressions import target_sql
 from dbt.adapters.duckrun.model.merge_config import MergeAction, parse_merge
-from dbt.adapters.duckrun.model.values import match, names, one_of, properties, target_sql, texts
+from dbt.adapters.duckrun.model.values import match, names, one_of, properties, texts
 
+from duckrun.display.units import parse_bytes
 from duckrun.errors import InvalidConfig
-from duckrun.run.memory import parse_bytes
 from duckrun.values.applying import ApplySpec
+from duckrun.values.choices import MERGE_MODES, WRITERS, MergeMode, WriterChoice
 from duckrun.values.layout import CODECS, Codec, Layout, with_feed
-from duckrun.values.rows import MERGE_MODES, WRITERS, MergeMode, WriterChoice
 
 SCD = ("scd1", "scd2")
 STRATEGIES = ("append", "safeappend", "merge", "insert", "delete+insert", "insert_overwrite", "microbatch", *SCD)
 # dbt-duckdb's own default: a project that moves to this adapter keeps its meaning.
 DEFAULT_STRATEGY = "delete+insert"
-# A timestamp without zone is stored as Delta's timestamp_ntz, or as an instant of UTC.
-NAIVE_TIMESTAMPS = ("ntz", "utc")
 ON_SCHEMA_CHANGE = ("ignore", "fail", "append_new_columns", "sync_all_columns")
 
 

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dbt.adapters.duckrun.model.values import match, target_sql, unquoted
+from dbt.adapters.duckrun.model.expressions import target_sql
+from dbt.adapters.duckrun.model.values import match, unquoted
 from dbt.adapters.events.logging import AdapterLogger
 from sqlglot import exp
 

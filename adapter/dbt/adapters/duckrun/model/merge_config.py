@@ -10,10 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dbt.adapters.duckrun.model.values import mapping, match, merge_sql, names, one_of, texts, unquoted
+from dbt.adapters.duckrun.model.expressions import merge_sql
+from dbt.adapters.duckrun.model.values import mapping, match, names, one_of, texts, unquoted
 
 from duckrun.errors import InvalidConfig, MergeRefused
-from duckrun.sql.names import quote_identifier, quote_literal
+from duckrun.sql.quoting import quote_identifier, quote_literal
 from duckrun.sql.raising import raising
 from duckrun.values.rows import MergeClause
 

@@ -9,12 +9,10 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
+from dbt.adapters.duckrun.model.choices import DIALECTS, ENGINES
 from dbt.adapters.duckrun.model.values import one_of
 
-from duckrun.run.pins import WorkLog, unnoted
-
-ENGINES = ("duckdb", "spark")
-DIALECTS = ("duckdb", "spark")
+from duckrun.run.work_log import WorkLog, unnoted
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,8 @@ from duckrun.engines.engine import Engine
 from duckrun.errors import DuckrunError, SchemaMismatch
 from duckrun.frame import Frame
 from duckrun.spark import as_utc, name_tables, quote
-from duckrun.sql.names import parse_query, quote_identifier
+from duckrun.sql.names import parse_query
+from duckrun.sql.quoting import quote_identifier
 from duckrun.sql.written import loose
 from duckrun.statements.reading import Reading
 from duckrun.values.snapshot import Snapshot, TableRef

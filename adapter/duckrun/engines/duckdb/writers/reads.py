@@ -21,7 +21,8 @@ from duckrun.engines.duckdb.steady import is_steady
 from duckrun.errors import DuckrunError
 from duckrun.formats.commits import CommitRecord
 from duckrun.run.transaction import Transaction
-from duckrun.sql.names import fresh_name, quote_identifier, tree_in
+from duckrun.sql.names import tree_in
+from duckrun.sql.quoting import fresh_name, quote_identifier
 from duckrun.values.cursors import CursorTransaction
 from duckrun.values.partition_values import partition_key
 from duckrun.values.rows import ScanFile

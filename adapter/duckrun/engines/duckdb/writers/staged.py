@@ -14,7 +14,7 @@ from typing import Any
 
 import duckdb
 
-from duckrun.display.units import readable_bytes
+from duckrun.display.units import parse_bytes, readable_bytes
 from duckrun.engines.data_files import file_size
 from duckrun.engines.duckdb.source import Rows, schema_of_types
 from duckrun.engines.duckdb.types import has_variant_inside, refuse_variants_inside
@@ -24,9 +24,8 @@ from duckrun.errors import StorageError, UnsupportedFeature
 from duckrun.formats.commits import CommitRecord, NewCommit
 from duckrun.formats.definitions import TableDefinition
 from duckrun.libraries import pa
-from duckrun.run.memory import parse_bytes
 from duckrun.run.transaction import Transaction
-from duckrun.sql.names import quote_identifier, quote_literal
+from duckrun.sql.quoting import quote_identifier, quote_literal
 from duckrun.storage.trouble import is_full, said
 from duckrun.values.columns import leaves
 from duckrun.values.data_files import is_absolute

@@ -20,7 +20,7 @@ from duckrun.errors import InvalidConfig, StorageError
 from duckrun.formats.transactions import TransactionalLake
 from duckrun.run.reruns import rerun_of
 from duckrun.run.transaction import Transaction
-from duckrun.sql.names import quote_identifier, quote_literal
+from duckrun.sql.quoting import quote_identifier, quote_literal
 from duckrun.storage.storage import Storage
 from duckrun.values.data_files import literally
 from duckrun.values.rows import Commit, StagedFile, WriteSpec

@@ -29,7 +29,8 @@ from duckrun.formats.commits import NewCommit
 from duckrun.formats.definitions import TableDefinition
 from duckrun.formats.transactions import TransactionalLake
 from duckrun.run.transaction import Transaction
-from duckrun.sql.names import dotted_names, quote_identifier
+from duckrun.sql.names import dotted_names
+from duckrun.sql.quoting import quote_identifier
 from duckrun.sql.raising import MARK
 from duckrun.values.layout import Layout
 from duckrun.values.rows import Commit, MemoryShares, RowSpec, WriteSpec

@@ -16,7 +16,7 @@ from duckrun.engines.spark.frame import SparkFrame
 from duckrun.engines.spark.process.checks import check_workers_see
 from duckrun.engines.spark.types import storable_arrow
 from duckrun.errors import UnsupportedFeature
-from duckrun.sql.names import quote_identifier
+from duckrun.sql.quoting import quote_identifier
 from duckrun.storage.scratch import scratch
 
 if TYPE_CHECKING:

@@ -28,8 +28,9 @@ from duckrun.errors import SchemaMismatch
 from duckrun.formats.format import Format, transactions_of
 from duckrun.formats.transactions import LakeDefinition, PartitionKey
 from duckrun.sql.typed import sql_type
+from duckrun.values.choices import SchemaMode
 from duckrun.values.columns import refuse_twins
-from duckrun.values.rows import SchemaMode, WriteSpec
+from duckrun.values.rows import WriteSpec
 from duckrun.values.snapshot import Snapshot
 
 if TYPE_CHECKING:

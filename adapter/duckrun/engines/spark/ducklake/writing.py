@@ -36,7 +36,8 @@ from duckrun.formats.format import transactions_of
 from duckrun.formats.transactions import LakeWork
 from duckrun.run.reruns import ToTakeBack, rerun_of
 from duckrun.run.transaction import Transaction
-from duckrun.sql.names import fresh_name, quote_identifier, quote_literal, transpile
+from duckrun.sql.names import transpile
+from duckrun.sql.quoting import fresh_name, quote_identifier, quote_literal
 from duckrun.storage.scratch import scratch
 from duckrun.values.columns import refuse_twins
 from duckrun.values.layout import Layout
