@@ -28,8 +28,15 @@ OTHER_NODES = (
     "duckrun.statements.run",
 )
 
-# Libraries of an open lake: `dbt parse` and `dbt --help` open none.
-OF_A_LAKE = ("deltalake", "pyarrow.compute", "pyarrow.parquet", "duckrun.formats.delta.delta")
+# An open lake: `dbt parse` and `dbt --help` open none. dbt-duckdb itself imports DuckDB.
+OF_A_LAKE = (
+    *(name for name in OF_THE_WORK if name != "duckdb"),
+    "dbt.adapters.duckrun.environment",
+    "duckrun.lake.lake",
+    "duckrun.values.rows",
+)
+MOST_MODULES = 40
+"""Modules that the adapter may import beside those of dbt and dbt-duckdb."""
 
 
 def loaded(code: str, unwanted: tuple[str, ...]) -> list[str]:
@@ -54,7 +61,31 @@ def test_an_import_brings_nothing_that_it_does_not_need(code: str, unwanted: tup
     assert loaded(code, unwanted) == []
 
 
-def test_a_dbt_run_on_duckdb_imports_nothing_of_spark_or_ducklake(tmp_path: Path) -> None:
+def test_the_adapter_adds_few_modules_to_those_of_dbt_duckdb() -> None:
+    code = """
+import dbt.cli.main, dbt.adapters.duckdb
+known = set(sys.modules)
+import dbt.adapters.duckrun
+print(json.dumps(sorted(set(sys.modules) - known)))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", "import json, sys" + code], capture_output=True, text=True, check=True, timeout=120
+    )
+    added = json.loads(done.stdout)
+    assert len(added) <= MOST_MODULES, added
+
+
+def test_sqlglot_knows_the_dialect_whether_it_or_the_adapter_is_imported_first() -> None:
+    read = "sqlglot.parse_one('from t select a', read='duckrun').sql('duckrun')"
+    for first, second in (("sqlglot", "dbt.adapters.duckrun"), ("dbt.adapters.duckrun", "sqlglot")):
+        # An older sqlglot reads no entry points: the name of the class registers the dialect.
+        code = f"import {first}, {second}\nif {first != 'sqlglot'}: dbt.adapters.duckrun.Duckrun\nassert {read}"
+        assert loaded(code, ("pyarrow",)) == []
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """Return the folder of a dbt project with two small models."""
     (tmp_path / "models").mkdir()
     (tmp_path / "models" / "numbers.sql").write_text(
         "{{ config(materialized='table') }} select range as id from range(3)"
@@ -64,14 +95,27 @@ def test_a_dbt_run_on_duckdb_imports_nothing_of_spark_or_ducklake(tmp_path: Path
     (tmp_path / "profiles.yml").write_text(
         f"shop: {{target: dev, outputs: {{dev: {{type: duckrun, schema: main, root_path: {tmp_path / 'lake'}}}}}}}"
     )
-    code = f"""
+    return tmp_path
+
+
+def invoking(project: Path, *commands: str) -> str:
+    """Return code that runs dbt commands in one process."""
+    return f"""
 import os
-os.chdir({os.fspath(tmp_path)!r})
+os.chdir({os.fspath(project)!r})
 from dbt.cli.main import dbtRunner
-for _ in range(2):  # the tables are created, then overwritten
-    assert dbtRunner().invoke(["--quiet", "run", "--profiles-dir", "."]).success
+for command in {commands!r}:
+    assert dbtRunner().invoke(["--quiet", command, "--profiles-dir", "."]).success
 """
-    assert loaded(code, (*ON_DEMAND, *OTHER_NODES)) == []
+
+
+def test_dbt_parse_imports_nothing_of_an_open_lake(project: Path) -> None:
+    assert loaded(invoking(project, "parse"), (*ON_DEMAND, *OTHER_NODES, *OF_A_LAKE)) == []
+
+
+def test_a_dbt_run_on_duckdb_imports_nothing_of_spark_or_ducklake(project: Path) -> None:
+    # The tables are created, then overwritten.
+    assert loaded(invoking(project, "run", "run"), (*ON_DEMAND, *OTHER_NODES)) == []
 
 
 def test_the_other_distribution_of_the_same_name_is_refused(tmp_path: Path) -> None:

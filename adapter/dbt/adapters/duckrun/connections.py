@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 from dbt.adapters.contracts.connection import AdapterResponse, Connection, ConnectionState
 from dbt.adapters.duckdb.connections import DuckDBConnectionManager
 from dbt.adapters.duckdb.environments.local import DuckDBCursorWrapper
 from dbt.adapters.duckrun import spark
-from dbt.adapters.duckrun.environment import LakeEnvironment, OtherText
-from dbt.adapters.duckrun.information import listed
-from dbt.adapters.duckrun.materialize.response import DuckrunResponse
 from dbt.adapters.duckrun.model.choices import COMMANDS
-from dbt.adapters.duckrun.statements import carry_out_all, drop_schema_of, parts_of, refuse_ends
-from dbt.adapters.duckrun.together import temporary_staging
+from dbt.adapters.duckrun.on_demand import environment, information, response, statements, together
 from dbt.adapters.events.logging import AdapterLogger
 from dbt.flags import get_flags
 from dbt_common.exceptions import DbtDatabaseError, DbtRuntimeError
@@ -24,6 +20,9 @@ from dbt_common.invocation import get_invocation_id
 
 from duckrun.errors import DuckrunError, redact, redacted
 from duckrun.sql.quoting import quote_identifier
+
+if TYPE_CHECKING:
+    from dbt.adapters.duckrun.environment import LakeEnvironment
 
 logger = AdapterLogger("Duckrun")
 
@@ -45,7 +44,11 @@ class DuckrunConnectionManager(DuckDBConnectionManager):
             # look there. Two invocations in one process never share it: the pins and views of the
             # first would show old versions to the next.
             env = DuckDBConnectionManager._ENV
-            if not isinstance(env, LakeEnvironment) or env.creds is not credentials or env.invocation_id != invocation:
+            if (
+                not isinstance(env, environment.LakeEnvironment)
+                or env.creds is not credentials
+                or env.invocation_id != invocation
+            ):
                 # An environment of the same invocation may be in use: dagster-dbt makes several
                 # adapters.
                 if env is not None and getattr(env, "invocation_id", "") != invocation:
@@ -56,7 +59,7 @@ class DuckrunConnectionManager(DuckDBConnectionManager):
                 DuckDBConnectionManager._ENV = None
                 try:
                     whole = credentials.publishes_together and get_flags().WHICH in COMMANDS
-                    env = LakeEnvironment(credentials, invocation, whole=whole)
+                    env = environment.LakeEnvironment(credentials, invocation, whole=whole)
                     env.start()  # raises DuckDB's errors here
                     DuckDBConnectionManager._ENV = env  # type: ignore[assignment]
                 except DuckrunError as error:
@@ -108,19 +111,19 @@ class DuckrunConnectionManager(DuckDBConnectionManager):
         with self.exception_handler(sql):
             env = self.lake_env()
             if self._on_spark():
-                if bindings is None and drop_schema_of(env, sql):
+                if bindings is None and statements.drop_schema_of(env, sql):
                     sql = "select 0 as Count"
                 return self._logged(sql, bindings, abridge_sql_log, *args, **kwargs)
             cursor = self.raw_cursor()
             if env.together is not None:
-                refuse_ends(sql)
-                sql = temporary_staging(sql)
+                statements.refuse_ends(sql)
+                sql = together.temporary_staging(sql)
             else:
-                sql = listed(env, cursor, sql)
-            parts = parts_of(env, cursor, sql) if bindings is None else []
+                sql = information.listed(env, cursor, sql)
+            parts = statements.parts_of(env, cursor, sql) if bindings is None else []
             if not parts:
                 env.ensure_for(sql)
-            for part, rows in carry_out_all(env, cursor, parts):
+            for part, rows in statements.carry_out_all(env, cursor, parts):
                 logger.debug(f"{part.target or 'DuckDB'}: {redacted(part.text)}")
                 sql = f"select {rows or 0} as {quote_identifier('Count')}"  # DuckDB's result of such a statement
         return self._logged(sql, bindings, abridge_sql_log, *args, **kwargs)
@@ -158,6 +161,6 @@ class DuckrunConnectionManager(DuckDBConnectionManager):
 
     @classmethod
     def get_response(cls, cursor: Any) -> AdapterResponse:
-        cursor = cursor.cursor if isinstance(cursor, OtherText) else cursor
+        cursor = cursor.cursor if isinstance(cursor, environment.OtherText) else cursor
         engine = "duckdb" if isinstance(cursor, DuckDBCursorWrapper) else "spark"
-        return DuckrunResponse(_message="OK", engine=engine)
+        return response.DuckrunResponse(_message="OK", engine=engine)

@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 import duckdb
@@ -17,24 +17,27 @@ from dbt.adapters.duckdb.connections import DuckDBConnectionManager
 from dbt.adapters.duckdb.impl import DuckDBAdapter
 from dbt.adapters.duckrun import spark
 from dbt.adapters.duckrun.connections import DuckrunConnectionManager
-from dbt.adapters.duckrun.docs.catalog import catalog_entry, catalog_of
-from dbt.adapters.duckrun.docs.descriptions import describe
-from dbt.adapters.duckrun.environment import LakeEnvironment
-from dbt.adapters.duckrun.materialize.build import Build
-from dbt.adapters.duckrun.materialize.changed import ChangesOf
-from dbt.adapters.duckrun.materialize.external import ExternalFile, build_external
-from dbt.adapters.duckrun.materialize.response import DuckrunResponse
-from dbt.adapters.duckrun.materialize.snapshots import SnapshotColumns
-from dbt.adapters.duckrun.materialize.stage import DuckDBStage
-from dbt.adapters.duckrun.materialize.strategy import OVERWRITE, OutOfSync, write_strategy
 from dbt.adapters.duckrun.model.choices import COMMANDS
-from dbt.adapters.duckrun.model.config import ModelConfig, parse_model
-from dbt.adapters.duckrun.model.constraints import unsupported_constraints
-from dbt.adapters.duckrun.model.lake_format import refuse_other_format, refuse_words
 from dbt.adapters.duckrun.model.node import Node, current, running
+from dbt.adapters.duckrun.on_demand import (
+    builds,
+    catalog,
+    changed,
+    configs,
+    constraints,
+    descriptions,
+    environment,
+    external,
+    lake_format,
+    response,
+    rows,
+    snapshots,
+    stages,
+    statements,
+    strategies,
+    together,
+)
 from dbt.adapters.duckrun.relation import DuckrunColumn, DuckrunRelation, quoted
-from dbt.adapters.duckrun.statements import drop, drop_schema, rename
-from dbt.adapters.duckrun.together import relations_elsewhere
 from dbt.adapters.events.types import ConstraintNotSupported
 from dbt.adapters.exceptions import RelationTypeNullError
 from dbt_common.contracts.constraints import ConstraintType
@@ -45,7 +48,14 @@ from dbt_common.exceptions import CompilationError, DbtRuntimeError
 from duckrun.errors import DuckrunError, InvalidConfig, UnsupportedFeature
 from duckrun.run.work_log import unnoted
 from duckrun.values.choices import WriterChoice
-from duckrun.values.rows import DeleteSpec, preferred
+
+if TYPE_CHECKING:
+    from dbt.adapters.duckrun.environment import LakeEnvironment
+    from dbt.adapters.duckrun.materialize.build import Build
+    from dbt.adapters.duckrun.materialize.response import DuckrunResponse
+    from dbt.adapters.duckrun.materialize.snapshots import SnapshotColumns
+    from dbt.adapters.duckrun.materialize.stage import DuckDBStage
+    from dbt.adapters.duckrun.model.config import ModelConfig
 
 # Commands that write to the lake: an unwritable root fails them before anything runs.
 _WRITING_COMMANDS = {"run", "build", "seed", "snapshot", "retry", "clone", "run-operation"}
@@ -57,7 +67,7 @@ def dbt_errors() -> Iterator[None]:
     # dbt prints its own errors in one paragraph, and every other error with a traceback.
     try:
         yield
-    except OutOfSync as error:
+    except strategies.OutOfSync as error:
         raise CompilationError(str(error)) from error
     except (DuckrunError, duckdb.Error) as error:
         raise DbtRuntimeError(str(error)) from error
@@ -136,16 +146,21 @@ class DuckrunAdapter(DuckDBAdapter):
             )
         with dbt_errors():
             known = self.get_macro_resolver()
-            self.env.begin(relations_elsewhere(known, self.config.credentials.database))
-        together = self.env.together
-        if together is not None and node.name:
-            together.refuse_after_failure(node.name, str(getattr(of, "resource_type", "")))
+            self.env.begin(together.relations_elsewhere(known, self.config.credentials.database))
+        run = self.env.together
+        if run is not None and node.name:
+            run.refuse_after_failure(node.name, str(getattr(of, "resource_type", "")))
 
     def cleanup_connections(self) -> None:
         """Publish the run's transaction or roll it back, then close the connections."""
         env = DuckDBConnectionManager._ENV
         try:
-            if isinstance(env, LakeEnvironment) and env.creds is self.config.credentials:
+            # First for None: a command that opened no lake imports no module of an open one.
+            if (
+                env is not None
+                and isinstance(env, environment.LakeEnvironment)
+                and env.creds is self.config.credentials
+            ):
                 env.end()
         finally:
             super().cleanup_connections()
@@ -209,7 +224,7 @@ class DuckrunAdapter(DuckDBAdapter):
             extra = getattr(getattr(node, "config", None), "_extra", None) or {}
             if "format" in extra and self.env.catalog(node.database) is not None:
                 config = {"format": extra["format"], "materialized": node.config.materialized}
-                refuse_other_format(str(node.unique_id), config, *self._lake_and_format(node.database))
+                lake_format.refuse_other_format(str(node.unique_id), config, *self._lake_and_format(node.database))
 
     def _catalog_supports_foreign_keys(self, database: str) -> bool:
         # Saves dbt-duckdb's queries of DuckDB's constraints before each node.
@@ -298,7 +313,7 @@ class DuckrunAdapter(DuckDBAdapter):
                 super().drop_relation(relation)
                 return
             self.env.views_of(ref).refuse_twin(ref)
-            drop(self.env, ref)
+            statements.drop(self.env, ref)
             self.cache_dropped(relation)
 
     def create_schema(self, relation: BaseRelation) -> None:
@@ -314,7 +329,7 @@ class DuckrunAdapter(DuckDBAdapter):
         views = self.env.catalog(relation.database)
         if views is not None and relation.schema:
             with dbt_errors():
-                drop_schema(self.env, views, relation.schema)
+                statements.drop_schema(self.env, views, relation.schema)
         if relation.schema == "main":  # DuckDB's own schema cannot be dropped
             self.cache.drop_schema(relation.database, relation.schema)
             return
@@ -326,7 +341,9 @@ class DuckrunAdapter(DuckDBAdapter):
             if ref is None or not self.env.lakes.of(ref).exists(ref):
                 super().truncate_relation(relation)
                 return
-            self._stage().engine.execute(DeleteSpec(), None, self.env.transaction(ref, f"truncate/{ref}", rows=False))
+            self._stage().engine.execute(
+                rows.DeleteSpec(), None, self.env.transaction(ref, f"truncate/{ref}", rows=False)
+            )
             self.env.views_of(ref).changed(ref)
 
     def rename_relation(self, from_relation: BaseRelation, to_relation: BaseRelation) -> None:
@@ -339,7 +356,7 @@ class DuckrunAdapter(DuckDBAdapter):
                         f"{from_relation} cannot be renamed to {to_relation}, which is no name of its lake."
                     )
                 self.env.views_of(ref).refuse_twin(ref)
-                rename(self.env, ref, new)
+                statements.rename(self.env, ref, new)
                 self.cache_renamed(from_relation, to_relation)
                 return
         super().rename_relation(from_relation, to_relation)
@@ -350,14 +367,14 @@ class DuckrunAdapter(DuckDBAdapter):
     @dbt_errors()
     def model_config(self, model: Mapping[str, Any]) -> ModelConfig:
         """Return the config of a node, parsed once for all methods that write the node."""
-        config = parse_model(model)
-        for kind in unsupported_constraints(model):
+        config = configs.parse_model(model)
+        for kind in constraints.unsupported_constraints(model):
             warn_or_error(ConstraintNotSupported(constraint=kind, adapter=self.type()))
         views = self.env.catalog(model.get("database"))
         if views is not None:
-            refuse_words(config, model, *self._lake_and_format(model.get("database")))
+            lake_format.refuse_words(config, model, *self._lake_and_format(model.get("database")))
             if config.writer == "auto" and not self.on_spark() and views.lake.format.logs is not None:
-                config = replace(config, writer=preferred(cast(WriterChoice, self.env.creds.writer)))
+                config = replace(config, writer=rows.preferred(cast(WriterChoice, self.env.creds.writer)))
         return config
 
     def _lake_and_format(self, database: str | None) -> tuple[str, str]:
@@ -367,17 +384,17 @@ class DuckrunAdapter(DuckDBAdapter):
         name = "" if views.lake.name is None else f"{views.lake.name} "
         return f"lake {name}{views.lake.root}", views.lake.format.name
 
-    @available.parse(lambda *a, **k: OVERWRITE)
+    @available.parse(lambda *a, **k: strategies.OVERWRITE)
     def write_strategy(self, config: ModelConfig, existing: BaseRelation | None, full_refresh: bool) -> str:
         """Return how an incremental model writes now: overwrite, or its incremental strategy."""
         exists = existing is not None and existing.is_table
         with dbt_errors():
-            return write_strategy(config, exists_as_table=exists, full_refresh=bool(full_refresh))
+            return strategies.write_strategy(config, exists_as_table=exists, full_refresh=bool(full_refresh))
 
     @available
     def snapshot_strategy(self, columns: Mapping[str, str], open_until: str | None) -> SnapshotColumns:
         """Return the columns for the merge of the rows of dbt's snapshot query."""
-        return SnapshotColumns(columns["dbt_scd_id"], columns["dbt_valid_to"], open_until)
+        return snapshots.SnapshotColumns(columns["dbt_scd_id"], columns["dbt_valid_to"], open_until)
 
     @available.parse(lambda *a, **k: "")
     @dbt_errors()
@@ -408,7 +425,7 @@ class DuckrunAdapter(DuckDBAdapter):
                 f"{node}: changes() reads what was committed, "
                 "and with publish: together nothing is before the run ends. Set publish: each."
             )
-        change_spec = ChangesOf.parse(node, config, kind, key, columns, predicate)
+        change_spec = changed.ChangesOf.parse(node, config, kind, key, columns, predicate)
         ref, output = self.env.present(relation), self.env.ref_of(this)
         if ref is None or not self.env.lakes.of(ref).exists(ref) or output is None:
             raise InvalidConfig(
@@ -474,8 +491,8 @@ class DuckrunAdapter(DuckDBAdapter):
                 self.external_write_options(location, options),
                 self.external_read_location(location, options),
             )
-            file = ExternalFile.parse(model, location, written, read, options)
-            return build_external(self._build(relation, parse_model(model)), staging.render(), file)
+            file = external.ExternalFile.parse(model, location, written, read, options)
+            return external.build_external(self._build(relation, configs.parse_model(model)), staging.render(), file)
         finally:
             self._stage().drop(staging)
 
@@ -491,7 +508,7 @@ class DuckrunAdapter(DuckDBAdapter):
         schema = views.schema(relation.schema or "")
         ref = views.lake.resolve(schema, views.name(schema, relation.identifier or ""))
         views.refuse_twin(ref)
-        return Build(self.env, self._stage(), ref, config)
+        return builds.Build(self.env, self._stage(), ref, config)
 
     def _stage(self) -> DuckDBStage | spark.SparkStage:
         """Return the staging area of this node's rows."""
@@ -501,7 +518,7 @@ class DuckrunAdapter(DuckDBAdapter):
         return self._duckdb_stage()
 
     def _duckdb_stage(self) -> DuckDBStage:
-        return DuckDBStage(self.env, self._node(), self.connections.raw_cursor(), self.execute)
+        return stages.DuckDBStage(self.env, self._node(), self.connections.raw_cursor(), self.execute)
 
     @available.parse_none
     def load_seed(
@@ -519,12 +536,12 @@ class DuckrunAdapter(DuckDBAdapter):
         self.execute_macro("create_csv_table", context_override=override, kwargs=arguments)
         if agate_table.rows:
             self.execute_macro("load_csv_rows", context_override=override, kwargs=arguments)
-        if not isinstance(stage, DuckDBStage):
+        if not isinstance(stage, stages.DuckDBStage):
             rows = duckdb_stage.cursor.execute(f"select * from {staging.render()}").to_arrow_table()
             duckdb_stage.drop(staging)
             staging = stage.new_relation(relation)
             stage.keep(staging.identifier or "", rows)
-        return self.store(relation, parsed, OVERWRITE, staging)
+        return self.store(relation, parsed, strategies.OVERWRITE, staging)
 
     @available.parse_none
     def staging_table(self, relation: BaseRelation) -> BaseRelation:
@@ -558,17 +575,17 @@ class DuckrunAdapter(DuckDBAdapter):
                 this = f"select * from {parsed_model['relation_name']}"
                 self.env.ensure_for(this)
         stage = self._stage()
-        if not isinstance(stage, DuckDBStage):
+        if not isinstance(stage, stages.DuckDBStage):
             relation = self.Relation.create(parsed_model["database"], parsed_model["schema"], parsed_model["alias"])
             stage.run_python(compiled_code, this if self.env.present(relation) is not None else None)
-            return DuckrunResponse(_message="OK", engine="spark")
+            return response.DuckrunResponse(_message="OK", engine="spark")
         return super().submit_python_job(parsed_model, compiled_code)
 
     # -- columns
 
     def get_columns_in_relation(self, relation: BaseRelation) -> list[Any]:
         stage = self._stage() if _is_temporary(relation) else None
-        if stage is not None and not isinstance(stage, DuckDBStage):
+        if stage is not None and not isinstance(stage, stages.DuckDBStage):
             return self._columns(stage.columns(relation.identifier or ""))
         columns = super().get_columns_in_relation(relation)
         return self._columns([(c.column, c.dtype) for c in columns]) if self._node().dialect == "spark" else columns
@@ -577,7 +594,7 @@ class DuckrunAdapter(DuckDBAdapter):
     def get_column_schema_from_query(self, sql: str) -> list[Any]:
         """Return the columns of a query, with types in the dialect of this node."""
         stage = self._stage()
-        if isinstance(stage, DuckDBStage):
+        if isinstance(stage, stages.DuckDBStage):
             with unnoted():
                 return super().get_column_schema_from_query(sql)
         name = f"_duckrun_columns_{uuid.uuid4().hex}"
@@ -601,7 +618,7 @@ class DuckrunAdapter(DuckDBAdapter):
             return super()._get_one_catalog(information_schema, schemas, used_schemas)
         with dbt_errors():
             names = [(schema, name) for schema in schemas for name in views.names(schema)]
-            return self._catalog_filter_table(catalog_of(self.env, views, names), used_schemas)
+            return self._catalog_filter_table(catalog.catalog_of(self.env, views, names), used_schemas)
 
     def _get_one_catalog_by_relations(self, information_schema: Any, relations: Any, used_schemas: Any) -> Any:
         views = self.env.catalog(information_schema.database)
@@ -609,7 +626,7 @@ class DuckrunAdapter(DuckDBAdapter):
             return super()._get_one_catalog_by_relations(information_schema, relations, used_schemas)
         with dbt_errors():
             names = [(relation.schema, relation.identifier) for relation in relations]
-            return self._catalog_filter_table(catalog_of(self.env, views, names), used_schemas)
+            return self._catalog_filter_table(catalog.catalog_of(self.env, views, names), used_schemas)
 
     @dbt_errors()
     def get_catalog_for_single_relation(self, relation: BaseRelation) -> CatalogTable | None:
@@ -617,7 +634,7 @@ class DuckrunAdapter(DuckDBAdapter):
         views = self.env.catalog(relation.database)
         if views is None:
             return super().get_catalog_for_single_relation(relation)
-        return catalog_entry(self.env, views, relation.schema or "", relation.identifier or "")
+        return catalog.catalog_entry(self.env, views, relation.schema or "", relation.identifier or "")
 
     @available.parse_none
     @dbt_errors()
@@ -631,7 +648,7 @@ class DuckrunAdapter(DuckDBAdapter):
             return  # saves a look-up of the table in the lake: dbt calls this for every model
         ref = self.env.ref_of(relation)
         if ref is not None:
-            describe(self.env, ref, description, documented)
+            descriptions.describe(self.env, ref, description, documented)
 
 
 def _is_retry() -> bool:
