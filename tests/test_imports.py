@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import subprocess
@@ -9,6 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from duckrun.libraries import on_demand
 
 # Frames and engines that only a value or a node of theirs needs. pyarrow.dataset is here as it imports pandas, which
 # takes longer than pyarrow and DuckDB together.
@@ -73,6 +76,20 @@ print(json.dumps(sorted(set(sys.modules) - known)))
     )
     added = json.loads(done.stdout)
     assert len(added) <= MOST_MODULES, added
+
+
+def test_the_collector_rests_while_a_module_is_imported_on_demand(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "module_on_demand.py").write_text("import gc\ncollects = gc.isenabled()\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    module = on_demand("module_on_demand")
+    assert "module_on_demand" not in sys.modules
+    assert module.collects is False
+    assert gc.isenabled()
+    with pytest.raises(AttributeError):
+        module.lacking
+    assert gc.isenabled()
 
 
 def test_sqlglot_knows_the_dialect_whether_it_or_the_adapter_is_imported_first() -> None:

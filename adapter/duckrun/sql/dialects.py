@@ -6,11 +6,10 @@ sqlglot does most of the work. This module corrects what sqlglot reads different
 
 from __future__ import annotations
 
-import gc
 import logging
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from contextvars import ContextVar
 from datetime import datetime
 from functools import lru_cache
@@ -22,6 +21,7 @@ from sqlglot.errors import ParseError
 from sqlglot.tokens import TokenType
 
 from duckrun.errors import InvalidConfig
+from duckrun.libraries import collector_paused
 from duckrun.sql.for_duckdb import for_duckdb, keep_patterns
 from duckrun.sql.for_spark import for_spark
 from duckrun.sql.lost import generated, refuse_lost
@@ -160,22 +160,6 @@ def tree_of(tokens: Sequence[Token], text: str, dialect: str) -> exp.Expr:
 
 _LONG = 1000
 """Minimum number of tokens of a long text."""
-
-
-@contextmanager
-def collector_paused() -> Iterator[None]:
-    """Pause the search for cyclic garbage while a long text becomes tokens or a tree.
-
-    While these grow, the search would visit all objects of the process. That takes longer than to
-    parse. They are still young when they are dropped, so the collector then finds them cheaply.
-    """
-    is_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if is_enabled:
-            gc.enable()
 
 
 def _pattern_of_sqlglot(pattern: str) -> str | None:

@@ -13,7 +13,7 @@ from typing import Protocol
 from sqlglot import exp
 
 from duckrun.errors import DuckrunError, InvalidConfig
-from duckrun.sql.dialects import collector_paused
+from duckrun.libraries import collector_paused
 from duckrun.sql.names import DIALECTS
 from duckrun.statements.parse import by_tokens, from_ddl, from_dml, from_macro, from_merge, from_tokens
 from duckrun.statements.parse.outline import outline
