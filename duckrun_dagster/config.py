@@ -370,9 +370,8 @@ def _table_config(values: Mapping[str, Any], what: str) -> TableConfig:
     try:
         config = TableConfig(**{key: _PARSERS[key](value, f"{where} {key!r}") for key, value in values.items()})
     except InvalidConfig as error:
-        if str(error).startswith(what):
-            raise
-        raise InvalidConfig(f"{what}: {error}") from error
+        error.name(what)
+        raise
     if config.mode in _BY_KEYS and not config.merge_keys:
         raise InvalidConfig(
             f"{where} 'mode' is {config.mode!r}, which needs 'merge_keys', the columns to match rows by."

@@ -1,28 +1,257 @@
-"""Errors of this library: what stays when one gets another message."""
+"""Errors of this library: their fields, and the sentence about what a failed write has committed."""
 
 from __future__ import annotations
 
+import ast
+import pickle
+import re
+from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import duckrun
-from duckrun import SourceOutdated, UnsupportedFeature
+from duckrun import (
+    CommitUnknown,
+    DuckrunError,
+    InvalidConfig,
+    SchemaMismatch,
+    Session,
+    SourceOutdated,
+    StorageError,
+    WriteSpec,
+    errors,
+)
+from duckrun.errors import note_commit, outcome_of, scratch_commits
+from tests.lake import rows_of
+
+pytestmark = pytest.mark.formats(1)
+
+REPOSITORY = Path(__file__).parents[1]
+
+HAND_WRITTEN = re.compile(
+    r"nothing (of (this|it|that) )?was (written|committed|changed|moved|adopted|dropped|removed)(?! to it| to lake)"
+    r"|(table|it) is as it was",
+    re.IGNORECASE,
+)
+"""A claim about the outcome of a write. "Nothing was written to it yet" is about the past of a lake."""
 
 
-def test_an_error_with_another_message_keeps_its_type_and_fields() -> None:
+def texts_of(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """The strings of a module without docstrings, with their lines; the parts of an f-string are one."""
+    docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    parts = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            yield (
+                node.lineno,
+                "".join(str(part.value) if isinstance(part, ast.Constant) else "…" for part in node.values),
+            )
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and not {id(node)} & (docs | parts):
+            yield node.lineno, node.value
+
+
+def test_an_error_builds_its_message_from_its_fields() -> None:
+    error = SourceOutdated("computed from version 3", remedy="run it again", table="main.t", mode="append", version=3)
+    assert str(error) == "computed from version 3; run it again."
+    assert (error.table, error.mode, error.version, error.committed) == ("main.t", "append", 3, None)
+    with pytest.raises(SourceOutdated) as raised, outcome_of():
+        raise error
+    assert raised.value is error and error.committed is False
+    assert str(error) == "computed from version 3. Nothing was written; run it again."
+
+
+@pytest.mark.parametrize(
+    ("reason", "remedy", "message"),
+    [
+        ("no rows", "", "no rows. Nothing was written."),
+        ("no rows.", "", "no rows. Nothing was written."),
+        ("Did you mean main.a?", "", "Did you mean main.a? Nothing was written."),
+        ("no rows", "give it some", "no rows. Nothing was written; give it some."),
+        ("no rows", "Give it some.", "no rows. Nothing was written. Give it some."),
+    ],
+)
+def test_the_message_of_a_failed_write_has_one_ending(reason: str, remedy: str, message: str) -> None:
+    with pytest.raises(InvalidConfig) as raised, outcome_of(), outcome_of():
+        raise InvalidConfig(reason, remedy=remedy)
+    assert str(raised.value) == message
+
+
+def test_a_boundary_names_the_table_unless_the_reason_does() -> None:
+    for reason in ("no rows", "append on table main.t: no rows"):
+        with pytest.raises(InvalidConfig) as raised, outcome_of("append", "main.t"):
+            raise InvalidConfig(reason)
+        assert str(raised.value) == "append on table main.t: no rows. Nothing was written."
+        assert (raised.value.table, raised.value.mode) == ("main.t", "append")
+
+
+def test_a_boundary_keeps_the_table_and_mode_of_an_inner_one() -> None:
+    with pytest.raises(InvalidConfig) as raised, outcome_of("clone", "main.b"), outcome_of("append", "main.a"):
+        raise InvalidConfig("no rows")
+    assert (raised.value.table, raised.value.mode) == ("main.a", "append")
+
+
+def test_a_read_claims_nothing_about_writes() -> None:
+    with pytest.raises(InvalidConfig) as raised, outcome_of(writes=False):
+        raise InvalidConfig("no such column")
+    assert str(raised.value) == "no such column" and raised.value.committed is None
+
+
+def test_commits_before_the_failure_are_named() -> None:
+    with pytest.raises(InvalidConfig) as raised, outcome_of(writes=False):
+        with outcome_of("append", "main.a"):
+            note_commit("version 3 of table main.a")
+        with outcome_of("append", "main.b"):
+            raise InvalidConfig("no rows", remedy="give it some")
+    error = raised.value
+    assert error.committed is True and error.commits == ("version 3 of table main.a",)
+    assert str(error) == (
+        "append on table main.b: no rows. Committed before it failed: version 3 of table main.a; give it some."
+    )
+
+
+def test_commits_of_scratch_copies_do_not_count() -> None:
+    with pytest.raises(InvalidConfig, match=r"no rows. Nothing was written."), outcome_of():
+        with scratch_commits():
+            note_commit("version 0 of table main.scratch")
+        raise InvalidConfig("no rows")
+
+
+def test_an_unknown_outcome_stays_unknown() -> None:
+    with pytest.raises(CommitUnknown) as raised, outcome_of("append", "main.t"):
+        raise CommitUnknown("Whether version 3 of table main.t was committed is not known")
+    assert raised.value.committed is None and "othing was" not in str(raised.value)
+    with pytest.raises(StorageError) as caused, outcome_of("append", "main.t"):
+        try:
+            raise CommitUnknown("no answer")
+        except CommitUnknown as error:
+            raise StorageError("The lake cannot be reached") from error
+    assert caused.value.committed is None and "othing was" not in str(caused.value)
+
+
+def test_a_subject_is_put_in_front_once() -> None:
     error = SourceOutdated("computed from version 3")
-    error.version = 3
-    other = error.with_message("Statement 2 of 2: https://a.example/x?sig=secret")
-    assert type(other) is SourceOutdated and other.version == 3
-    assert str(other) == "Statement 2 of 2: https://a.example/x?sig=***"
-    assert str(error) == "computed from version 3"
+    for _ in range(2):
+        error.name("Statement 2 of 2, https://a.example/x?sig=secret")
+    assert str(error) == "Statement 2 of 2, https://a.example/x?sig=***: computed from version 3"
+
+
+def test_no_field_of_a_message_shows_a_secret() -> None:
+    url = "https://a.example/x?sig=secret"
+    error = InvalidConfig(f"no {url}", remedy=f"try {url}", detail=f"at {url}")
+    assert "secret" not in str(error) and str(error).count("sig=***") == 3
+
+
+@pytest.mark.parametrize(
+    "kind", [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, DuckrunError)]
+)
+def test_a_pickled_error_keeps_its_fields(kind: type[DuckrunError]) -> None:
+    error = kind("no rows", remedy="give it some", table="main.t", mode="append", version=2, detail="Traceback …")
+    error.committed, error.commits, error.rolled_back = True, ("version 1 of table main.a",), True
+    copy = pickle.loads(pickle.dumps(error))
+    assert type(copy) is kind and str(copy) == str(error) and vars(copy) == vars(error)
+    assert (copy.table, copy.version, copy.remedy, copy.committed) == ("main.t", 2, "give it some", True)
 
 
 def test_an_error_of_the_second_statement_has_its_type_and_number(root: Path) -> None:
     text = "select 1; create view w as select * from t at (version => 7)"
     with (
         duckrun.connect(root) as session,
-        pytest.raises(UnsupportedFeature, match=r"^Statement 2 of 2: View main\.w reads t at a version"),
+        pytest.raises(duckrun.UnsupportedFeature, match=r"^Statement 2 of 2: View main\.w reads t at a version"),
     ):
         session.sql(text)
+
+
+def test_a_failed_write_says_that_nothing_was_written(duck: Session) -> None:
+    duck.sql("create table t (id int not null)")
+    with pytest.raises(SchemaMismatch, match=r"NOT NULL.*Nothing was written\.$") as raised:
+        duck.sql("insert into t values (1), (null)")
+    assert (raised.value.table, raised.value.mode, raised.value.committed) == ("main.t", "append", False)
+    assert rows_of(duck.sql("select count(*) from t")) == [(0,)]
+
+
+def test_a_failed_statement_names_the_commits_of_the_statements_before(duck: Session) -> None:
+    duck.sql("create table t (id int not null)")
+    with pytest.raises(SchemaMismatch, match="^Statement 2 of 2: ") as raised:
+        duck.sql("insert into t values (1); insert into t values (null)")
+    version = duck.snapshot("t").version
+    assert raised.value.committed is True and raised.value.commits == (f"version {version} of table main.t",)
+    assert f"Committed before it failed: version {version} of table main.t." in str(raised.value)
+    assert "Nothing was written" not in str(raised.value)
+
+
+def test_a_failed_read_names_the_commits_of_the_statements_before(duck: Session) -> None:
+    duck.sql("create table t (id int)")
+    with pytest.raises(DuckrunError, match="Committed before it failed: version .* of table main.t") as raised:
+        duck.sql("insert into t values (1); describe nowhere")
+    assert raised.value.committed is True
+
+
+def test_a_failed_statement_names_a_view_that_was_created_before(duck: Session) -> None:
+    duck.sql("create table t (id int not null)")
+    with pytest.raises(SchemaMismatch, match="Committed before it failed: CREATE VIEW main.v"):
+        duck.sql("create view v as select 1 as one; insert into t values (null)")
+
+
+@pytest.mark.only_format("ducklake", "a transaction over several statements")
+def test_commits_of_a_transaction_that_is_rolled_back_do_not_count(duck: Session) -> None:
+    duck.sql("create table t (id int not null)")
+    with pytest.raises(SchemaMismatch, match=r"Nothing was written\. The transaction .* rolled back") as raised:
+        duck.sql("begin; insert into t values (1); insert into t values (null); commit")
+    assert raised.value.committed is False and raised.value.commits == ()
+    assert rows_of(duck.sql("select count(*) from t")) == [(0,)]
+
+
+@pytest.mark.only_format("ducklake", "a transaction over several statements")
+def test_a_transaction_that_is_committed_counts(duck: Session) -> None:
+    duck.sql("create table t (id int not null)")
+    with pytest.raises(SchemaMismatch, match="Committed before it failed: snapshot [0-9]+ of lake ") as raised:
+        duck.sql("begin; insert into t values (1); commit; insert into t values (null)")
+    assert raised.value.committed is True
+    assert rows_of(duck.sql("select count(*) from t")) == [(1,)]
+
+
+def test_a_read_of_a_missing_table_claims_nothing_about_writes(duck: Session) -> None:
+    with pytest.raises(duckrun.TableNotFound) as raised:
+        duck.sql("select * from nowhere")
+    assert raised.value.committed is None and "othing was" not in str(raised.value)
+
+
+def test_an_error_after_the_commit_names_the_commit(duck: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The write is committed, and what follows fails: its version is named."""
+    duck.sql("create table t (id int)")
+
+    def fail(*args: object, **kwargs: object) -> None:
+        raise StorageError("the log cannot be read")
+
+    form = type(duck.lake.format)
+    monkeypatch.setattr(form, "committed", fail)
+    with pytest.raises(StorageError, match="Committed before it failed: version ") as raised:
+        duck.execute("t", WriteSpec("append"), pa.table({"id": pa.array([1], pa.int32())}))
+    monkeypatch.undo()
+    assert raised.value.committed is True and len(raised.value.commits) == 1
+    assert rows_of(duck.sql("select count(*) from t")) == [(1,)]
+
+
+def test_the_page_of_errors_lists_each_type_and_field() -> None:
+    page = (REPOSITORY / "docs/errors.md").read_text()
+    types = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, DuckrunError)]
+    fields = [*DuckrunError.__annotations__, "reason"]
+    missing = [name for name in [*fields, *(kind.__name__ for kind in types)] if f"\n| `{name}` |" not in page]
+    assert missing == [] and len(types) > 10
+
+
+def test_only_one_module_writes_that_nothing_was_written() -> None:
+    """The sentence is true only where the commits of an operation are known."""
+    by_hand = []
+    for folder in ("adapter", "duckrun_dagster"):
+        for path in sorted((REPOSITORY / folder).rglob("*.py")):
+            if path == REPOSITORY / "adapter/duckrun/errors.py":
+                continue
+            by_hand += [
+                f"{path.relative_to(REPOSITORY)}:{line}: {text[:80]}"
+                for line, text in texts_of(ast.parse(path.read_text()))
+                if HAND_WRITTEN.search(text)
+            ]
+    assert by_hand == []

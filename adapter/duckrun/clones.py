@@ -57,7 +57,6 @@ def _refuse_lost(source: Snapshot) -> None:
     lost += [f"NOT NULL inside of {f.name}" for f in source.schema if refuses_inner_nulls(f.type)]
     if lost:
         raise UnsupportedFeature(
-            f"Table {source.ref} has {', '.join(lost)}, which its clone would lose; nothing was "
-            "written. Make the table by CREATE "
-            "TABLE with the same words, and INSERT its rows."
+            f"Table {source.ref} has {', '.join(lost)}, which its clone would lose",
+            remedy="Make the table by CREATE TABLE with the same words, and INSERT its rows",
         )

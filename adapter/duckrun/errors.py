@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from copy import copy
-from typing import Any, Self
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
 
 
 def repeated_keys(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
@@ -57,16 +58,20 @@ def about_tables(mode: str, tables: Iterable[str]) -> str:
     return f"{mode} on table{'s' if len(names) > 1 else ''} {', '.join(names[:_MOST_NAMED])}{more}"
 
 
-def uncomputable(what: str, engine: str, why: str, *, writes: bool) -> InvalidConfig:
+def uncomputable(what: str, engine: str, why: str) -> InvalidConfig:
     """Return the error about an expression without a value.
 
     Causes are a division by zero, an overflow, or a subquery of two rows.
     """
-    ending = " Nothing was written." if writes else ""
-    return InvalidConfig(f"{what}: {engine} cannot compute a row: {why.rstrip('. ')}.{ending}")
+    return InvalidConfig(f"{what}: {engine} cannot compute a row: {why.rstrip('. ')}.")
 
 
 _MOST_NAMED = 4
+
+ROLLED_BACK = "The transaction that it was in is rolled back: nothing of that was written."
+
+NOTHING_LEFT = "nothing is left to do"
+"""Remedy for an attempt that a newer one has superseded."""
 
 _SECRET_PARAMETER = re.compile(
     r"""([?&;][^=&;?\s'"`<>]*?"""
@@ -96,17 +101,184 @@ def redact(error: BaseException) -> None:
 class DuckrunError(Exception):
     """Root of all errors that this library raises on purpose.
 
-    Its message shows no secret of a URL.
+    The message is built from the fields: the reason, what was committed, the remedy, the detail.
+    It shows no secret of a URL. A pickled error keeps its fields.
+
+    Args:
+        reason: Why the operation failed, as a sentence.
+        remedy: Steps that make it succeed. A lower-case beginning continues the sentence before.
+        table: Table of the operation.
+        mode: Operation, such as ``append`` or ``merge``.
+        version: Version of the table that the error is about.
+        detail: Lines to show after the message, such as a traceback of a worker.
+
+    Example::
+
+        try:
+            session.execute("sales.orders", WriteSpec("append"), rows)
+        except duckrun.DuckrunError as error:
+            if error.committed is False:
+                retry_later(error.table, error.remedy)
     """
 
-    def __init__(self, *args: object) -> None:
-        super().__init__(*(redacted(each) if isinstance(each, str) else each for each in args))
+    table: str | None = None
+    """Table of the operation; None if it has no table."""
+    mode: str | None = None
+    """Operation, such as ``append`` or ``merge``; None if the error is about no operation."""
+    version: int | None = None
+    """Version of the table that the error is about; None if it is about no version."""
+    remedy: str = ""
+    """Steps that make the operation succeed; empty if the reason says all."""
+    detail: str = ""
+    """Lines after the message, such as the traceback of a Spark worker."""
+    committed: bool | None = None
+    """False if a write committed nothing, True if a part of it is committed.
 
-    def with_message(self, message: str) -> Self:
-        """Return a copy with another message. Its type and fields stay."""
-        error = copy(self)
-        error.args = (redacted(message),)
-        return error
+    None for an operation that writes nothing, and if the outcome is not known (CommitUnknown).
+    """
+    commits: tuple[str, ...] = ()
+    """Commits that the failed operation had made before, such as 'version 3 of table main.a'."""
+    rolled_back: bool = False
+    """True if the error has rolled back the transaction that its statement was in."""
+
+    def __init__(
+        self,
+        reason: object = "",
+        *,
+        remedy: str = "",
+        table: object | None = None,
+        mode: str | None = None,
+        version: int | None = None,
+        detail: str = "",
+    ) -> None:
+        super().__init__(redacted(str(reason)))
+        # Only what is known goes into __dict__, which pickle keeps beside the args.
+        known = {"remedy": redacted(remedy), "mode": mode, "version": version, "detail": redacted(detail)}
+        known["table"] = None if table is None else str(table)
+        vars(self).update({name: value for name, value in known.items() if value not in (None, "")})
+
+    @property
+    def reason(self) -> str:
+        """Why the operation failed."""
+        return str(self.args[0]) if self.args else ""
+
+    def __str__(self) -> str:
+        message = _followed(self.reason, _ending(self), self.remedy)
+        if self.rolled_back:
+            message = f"{_closed(message)} {ROLLED_BACK}"
+        return f"{message}\n{self.detail}" if self.detail else message
+
+    def name(self, subject: str, known_by: str | None = None) -> None:
+        """Put a subject in front of the reason, unless the reason names it.
+
+        Args:
+            known_by: Part of the subject that is enough, such as the table's name.
+        """
+        subject = redacted(subject)
+        if (subject if known_by is None else known_by) not in self.reason:
+            self.args = (f"{subject}: {self.reason}", *self.args[1:])
+
+
+def _ending(error: DuckrunError) -> str:
+    """Return the sentence about what a failed write has committed; empty if there is none."""
+    if error.commits:
+        return f"Committed before it failed: {', '.join(error.commits)}"
+    return "Nothing was written" if error.committed is False else ""
+
+
+def _followed(reason: str, ending: str, remedy: str) -> str:
+    """Return a message from its parts.
+
+    >>> _followed("append on table a: no rows", "Nothing was written", "give it some")
+    'append on table a: no rows. Nothing was written; give it some.'
+    """
+    if ending:
+        reason = f"{_closed(reason)} {ending}" if reason else ending
+        if not remedy:
+            return f"{reason}."
+    if not remedy:
+        return reason
+    link = f"{reason.rstrip('. ')}; " if remedy[0].islower() else f"{_closed(reason)} "
+    return f"{link}{_closed(remedy)}"
+
+
+def _closed(text: str) -> str:
+    return text if text.endswith(("?", "!", ".", "…")) else f"{text.rstrip()}."
+
+
+class Outcome:
+    """Commits that an operation has made so far."""
+
+    def __init__(self) -> None:
+        self.commits: list[str] = []
+
+
+_OUTCOMES: ContextVar[tuple[Outcome, ...]] = ContextVar("outcomes", default=())
+
+
+@contextmanager
+def outcome_of(mode: str | None = None, table: object | None = None, *, writes: bool = True) -> Iterator[Outcome]:
+    """Complete the errors of an operation with what it has committed, its mode and its table.
+
+    This is the boundary of a write. Code inside raises an error with its reason and remedy. Blocks
+    may be nested: an outer one knows the commits of all inner ones.
+
+    Args:
+        mode: The operation.
+        table: The table of the operation. The message names it.
+        writes: False if the operation may only read. Then an error tells of commits alone.
+    """
+    outcome = Outcome()
+    token = _OUTCOMES.set((*_OUTCOMES.get(), outcome))
+    try:
+        yield outcome
+    except DuckrunError as error:
+        _complete(error, outcome, mode, table, writes=writes)
+        raise
+    finally:
+        _OUTCOMES.reset(token)
+
+
+def _complete(error: DuckrunError, outcome: Outcome, mode: str | None, table: object | None, *, writes: bool) -> None:
+    if error.mode is None and mode is not None:
+        error.mode = mode
+    if error.table is None and table is not None:
+        error.table = str(table)
+    if table is not None:
+        error.name(f"table {table}" if mode is None else f"{mode} on table {table}", known_by=str(table))
+    if outcome.commits:
+        error.commits = tuple(dict.fromkeys(outcome.commits))
+    if is_outcome_unknown(error):
+        error.committed = None
+    elif error.commits:
+        error.committed = True
+    elif writes:
+        error.committed = False
+
+
+def is_outcome_unknown(error: BaseException | None) -> bool:
+    """True if an error, or a cause of it, is that the store did not answer a commit."""
+    while error is not None:
+        if isinstance(error, CommitUnknown):
+            return True
+        error = error.__cause__
+    return False
+
+
+def note_commit(what: str) -> None:
+    """Tell the operations around that a commit was made, such as 'version 3 of table main.a'."""
+    for outcome in _OUTCOMES.get():
+        outcome.commits.append(what)
+
+
+@contextmanager
+def scratch_commits() -> Iterator[None]:
+    """Hide the commits of a block from the operations around it: those of scratch copies."""
+    token = _OUTCOMES.set(())
+    try:
+        yield
+    finally:
+        _OUTCOMES.reset(token)
 
 
 class InvalidConfig(DuckrunError):
@@ -133,7 +305,7 @@ class SourceOutdated(CommitConflict):
     """The rows were computed from the target table, which another writer has changed since."""
 
     version: int | None = None
-    """Version that the rows were computed from."""
+    """Version that the rows were computed from; -1 if there was no table."""
 
 
 class DuplicateSourceKeys(DuckrunError):

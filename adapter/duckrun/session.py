@@ -13,7 +13,7 @@ from duckrun.engines.duckdb.source import SQL
 from duckrun.engines.engine import Engine
 from duckrun.engines.frame import LazyRows
 from duckrun.engines.tabular.values import is_of_spark
-from duckrun.errors import InvalidConfig, VersionNotReadable
+from duckrun.errors import InvalidConfig, VersionNotReadable, outcome_of
 from duckrun.frame import Frame
 from duckrun.lake.catalogued import open_lake
 from duckrun.lake.lake import Lake, TableRef
@@ -337,7 +337,9 @@ class Session(Opened):
             schema_mode=schema_mode,
             app=app,
         )
-        return apply_changes(self, self.ref(target), spec, changes, engine=engine)
+        ref = self.ref(target)
+        with outcome_of("apply_changes", ref):
+            return apply_changes(self, ref, spec, changes, engine=engine)
 
     def attempts(self, ref: TableRef) -> Iterator[AbstractContextManager[None]]:
         """Yield the blocks that compute and commit the rows of a write (see run.attempts).
@@ -363,12 +365,16 @@ class Session(Opened):
         The result survives pickle and JSON, so several processes can stage and one commits. DuckDB
         writes the files, whatever the session's engine.
         """
-        transaction = writing.transaction_of(self, self.ref(name))
-        return self.embedded.stage(self.computed(source, self.embedded), transaction, partition_by)
+        ref = self.ref(name)
+        with outcome_of("staging", ref):
+            transaction = writing.transaction_of(self, ref)
+            return self.embedded.stage(self.computed(source, self.embedded), transaction, partition_by)
 
     def commit_staged(self, name: str | TableRef, files: Sequence[StagedFile], spec: WriteSpec) -> Commit:
         """Commit staged files: append, overwrite, or error for a new table."""
-        return self.embedded.commit_staged(files, spec, writing.transaction_of(self, self.ref(name), spec))
+        ref = self.ref(name)
+        with outcome_of(spec.mode, ref):
+            return self.embedded.commit_staged(files, spec, writing.transaction_of(self, ref, spec))
 
     def computed(self, source: Any, engine: Engine) -> Any:
         """Return the rows of duckrun.SQL on an engine as a Frame; other sources unchanged."""

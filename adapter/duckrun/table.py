@@ -16,7 +16,7 @@ from duckrun.clones import clone_spec
 from duckrun.display.history_plot import CHANGE_TYPES, VersionSize, plot
 from duckrun.display.notebook import facts_html
 from duckrun.display.units import readable_bytes
-from duckrun.errors import InvalidConfig, UnsupportedFeature
+from duckrun.errors import InvalidConfig, UnsupportedFeature, outcome_of
 from duckrun.frame import Frame
 from duckrun.merge_builder import DeltaMergeBuilder, expression_tree
 from duckrun.schemas import columns_in, columns_of
@@ -573,6 +573,7 @@ class Table:
         at = ReadSpec(timestamp=given(timestamp, str, "timestamp", "cloneAtTimestamp()"))
         return self._clone(at, target, "cloneAtTimestamp()", isShallow, replace, properties)
 
+    @outcome_of("clone")
     def _clone(
         self, at: ReadSpec, target: str, method: str, shallow: bool, replace: bool, properties: Mapping[str, str] | None
     ) -> Table:

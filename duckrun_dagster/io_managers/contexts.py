@@ -97,6 +97,5 @@ def naming(what: str) -> Iterator[None]:
     try:
         yield
     except DuckrunError as error:
-        if str(error).startswith(what):
-            raise
-        raise error.with_message(f"{what}: {error}") from error
+        error.name(what)
+        raise

@@ -15,7 +15,7 @@ from typing import Any, cast
 from dagster import ConfigurableIOManager, InputContext, OutputContext
 from pydantic import Field
 
-from duckrun.errors import InvalidConfig, UnsupportedFeature
+from duckrun.errors import InvalidConfig, UnsupportedFeature, outcome_of
 from duckrun.lake.lake import Lake, LocationDefinition, ViewDefinition
 from duckrun.run.pins import Pins
 from duckrun.run.work_log import unnoted
@@ -135,7 +135,7 @@ class DeltaIOManager(KnownResource, TableDefaults, ConfigurableIOManager):
         """
         step = step_of(context)
         what = output_name(context, step)
-        with naming(what):
+        with naming(what), outcome_of():
             consumer = consumer_of(step)
             nothing = self._nothing_to_write(context, obj, consumer, what)
             if nothing is not None:

@@ -170,7 +170,9 @@ class _Publication:
             if each.is_required and each.name in self.step.selected_output_names and each.name not in yielded | checks
         ]
         if missing:
-            raise InvalidConfig(f"{self.op.name} gave no {' and no '.join(missing)}, so nothing of it was published.")
+            raise InvalidConfig(
+                f"{self.op.name} gave no {' and no '.join(missing)}, and its tables are published together."
+            )
 
     def _is_check(self, name: str) -> bool:
         return bool(self.step.step.step_output_named(name).properties.asset_check_key)

@@ -255,7 +255,8 @@ class DuckrunResource(HidesSecrets):
             settings = lake_of_profile(self.project_dir, self.profile, self.target, self.profiles_dir)
             form = settings.form if all(getattr(self, word) is None for word in FORM) else form_of(self, self._secrets)
         except DuckrunError as error:
-            raise error.with_message(f"DuckrunResource: {error}") from error
+            error.name("DuckrunResource")
+            raise
         return replace(
             settings,
             schema=self.schema_ or settings.schema,

@@ -123,8 +123,8 @@ def test_a_newer_catalog_is_refused(tmp_path: Path, catalog: str) -> None:
         plain.execute(f"ATTACH '{place}' AS meta ({'' if kind == 'duckdb' else f'TYPE {kind}'})".replace(" ()", ""))
         plain.execute("UPDATE meta.ducklake_metadata SET value = '2.0' WHERE key = 'version'")
     with duckrun.connect(tmp_path / "lake", format="ducklake", catalog=catalog) as session:
-        for statement in ("from t", "insert into t values (2)"):
-            with pytest.raises(StorageError, match=r"is of DuckLake version 2\.0.*Nothing was changed"):
+        for statement, ending in (("from t", ""), ("insert into t values (2)", "Nothing was written")):
+            with pytest.raises(StorageError, match=rf"is of DuckLake version 2\.0.*{ending}"):
                 session.sql(statement)
 
 

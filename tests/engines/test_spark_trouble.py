@@ -78,9 +78,7 @@ def test_what_delta_refuses_as_it_runs_is_an_error_of_ours(root: Any, spark: Any
     with duckrun.connect(root, engine="spark", spark=spark) as s:
         s.sql("create table main.t (id int, p int) using delta partitioned by (p)", dialect="spark")
         for statement, error in REFUSED.items():
-            with pytest.raises(
-                error, match=r"on table main\.[tu]: .*(Nothing was written|The table is as it was)"
-            ) as refused:
+            with pytest.raises(error, match=r"on table main\.[tu]: .*Nothing was written") as refused:
                 s.sql(statement, dialect="spark")
             assert type(refused.value) is error, statement
         assert s.tables() == ["main.t"] and s.snapshot("main.t").version == 0

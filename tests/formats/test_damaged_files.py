@@ -50,7 +50,7 @@ def test_a_change_that_needs_it_says_which_file_and_does_nothing(
     TROUBLE[trouble](hurt)
     before = sorted((root / "main" / "t").rglob("*"))
     spec, source = CHANGES[change]
-    with pytest.raises(StorageError, match=rf"main\.t.*{hurt.name}.*{trouble.split(',')[0]}.*Nothing was committed"):
+    with pytest.raises(StorageError, match=rf"main\.t.*{hurt.name}.*{trouble.split(',')[0]}.*Nothing was written"):
         duck.execute("t", spec, source)
     assert sorted((root / "main" / "t").rglob("*")) == before
     hurt.write_bytes(kept)

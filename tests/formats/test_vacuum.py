@@ -257,7 +257,7 @@ def test_a_feature_whose_files_are_not_known_is_refused_by_name(duck: Session) -
     body = {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["deletionVectors"],
                          "writerFeatures": ["deletionVectors", "appendOnly", "invariants", "hidingPlaces"]}}  # fmt: skip
     (location / "_delta_log" / f"{2:020d}.json").write_text(json.dumps(body))
-    with pytest.raises(UnsupportedFeature, match=r"(?s)main\.t.*hidingPlaces.*Nothing was removed"):
+    with pytest.raises(UnsupportedFeature, match=r"(?s)main\.t.*hidingPlaces.*Nothing was written"):
         duck.execute("t", VacuumSpec(retention_hours=0, enforce_retention=False))
     assert len(list(location.glob("*.bin"))) == 1
 

@@ -112,7 +112,9 @@ def test_a_rename_that_the_disk_refuses_leaves_the_table(duck: Session, monkeypa
 
     with monkeypatch.context() as patch:
         patch.setattr(Path, "rename", fails)
-        with pytest.raises(StorageError, match=r"main.orders cannot be renamed to main.x: no space. It is as it was"):
+        with pytest.raises(
+            StorageError, match=r"main.orders cannot be renamed to main.x: no space. Nothing was written"
+        ):
             duck.sql("alter table orders rename to x")
     assert duck.tables() == ["main.orders"]
     duck.sql("alter table orders rename to x")  # no lock is left

@@ -90,7 +90,7 @@ def test_cascade_drops_tables_and_views_and_never_other_files(duck: Session, roo
     for stranger in strangers:
         stranger.parent.mkdir(exist_ok=True)
         stranger.write_text("kept")
-        with pytest.raises(InvalidConfig, match=f"(?s)was not dropped.*{stranger.name}.*Nothing was dropped"):
+        with pytest.raises(InvalidConfig, match=f"(?s)was not dropped.*{stranger.name}.*Nothing was written"):
             duck.sql("drop schema sales cascade")
         assert duck.tables() == ["sales.figs", "sales.orders"] and stranger.read_text() == "kept"
         stranger.unlink()

@@ -41,9 +41,7 @@ class Check:
         """Raise SchemaMismatch for rows of the query, with their number and the first three."""
         if rows:
             shown = repeated_keys(self.columns, rows)
-            raise SchemaMismatch(
-                f"Changes of table {table}: {rows[0][-1]} of them {self.what}: {shown}. Nothing was written."
-            )
+            raise SchemaMismatch(f"Changes of table {table}: {rows[0][-1]} of them {self.what}: {shown}")
 
 
 class Applying:

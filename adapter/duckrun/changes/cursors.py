@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from duckrun.changes.changes import FilesGone
-from duckrun.errors import CommitConflict, VersionNotReadable
+from duckrun.errors import NOTHING_LEFT, CommitConflict, VersionNotReadable
 from duckrun.formats.commits import CommitRecord
 from duckrun.formats.format import Format
 from duckrun.lake.lake import Lake
@@ -100,7 +100,8 @@ class Cursor:
         if record.note.get("attempt_started", 0) > work.started:
             raise CommitConflict(
                 f"Table {self._output}: this attempt of {self._consumer} is superseded: a newer one has committed "
-                f"version {record.version}. Nothing was written by this one, and nothing is left to do."
+                f"version {record.version}",
+                remedy=NOTHING_LEFT,
             )
         return record
 
@@ -236,8 +237,8 @@ class Cursor:
 
     def _lost(self, why: str) -> VersionNotReadable:
         return VersionNotReadable(
-            f"Table {self._output}: what has changed since the last commit of {self._consumer} cannot be told: {why}. "
-            f"Nothing was written. {_REFRESH}"
+            f"Table {self._output}: what has changed since the last commit of {self._consumer} cannot be told: {why}",
+            remedy=_REFRESH,
         )
 
 
@@ -290,4 +291,5 @@ def asking_for_a_refresh() -> Iterator[None]:
     try:
         yield
     except (FilesGone, VersionNotReadable) as error:
-        raise error.with_message(f"{error} Nothing was written. {_REFRESH}") from error
+        error.remedy = error.remedy or _REFRESH
+        raise

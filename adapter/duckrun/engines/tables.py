@@ -8,13 +8,12 @@ from __future__ import annotations
 import logging
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NoReturn
 
 from duckrun.engines.engine import Engine
-from duckrun.errors import CommitConflict, DuckrunError, SchemaMismatch, UnsupportedFeature
+from duckrun.errors import CommitConflict, SchemaMismatch, UnsupportedFeature, outcome_of
 from duckrun.formats.commits import NewCommit
 from duckrun.formats.format import logs_of
 from duckrun.run.consumers import stranded
@@ -71,7 +70,7 @@ class TableJob(ABC):
         self.form = transaction.lake.format
 
     def run(self, spec: TableSpec) -> Commit | MaintenanceResult:
-        with self._errors(spec.mode):
+        with outcome_of(spec.mode, self.ref):
             match spec:
                 case CreateSpec():
                     return self._committed(spec, lambda snapshot: self._create(spec, snapshot))
@@ -85,17 +84,6 @@ class TableJob(ABC):
                     return self._optimize(spec)
                 case VacuumSpec() | CheckpointSpec() | CleanupLogSpec():
                     return self._keep(spec)
-
-    @contextmanager
-    def _errors(self, mode: str) -> Iterator[None]:
-        try:
-            yield
-        except DuckrunError as error:
-            if str(self.ref) in str(error):
-                raise
-            raise error.with_message(
-                f"{mode} on table {self.ref}: {str(error).rstrip('.')}. The table is as it was."
-            ) from error
 
     def _committed(self, spec: TableSpec, attempt: Callable[[Snapshot | None], Commit]) -> Commit:
         def attempted(snapshot: Snapshot | None) -> Commit:
@@ -112,7 +100,7 @@ class TableJob(ABC):
 
     def _create(self, spec: CreateSpec, snapshot: Snapshot | None) -> Commit:
         if snapshot is not None and spec.if_exists == "error":
-            raise CommitConflict(f"Table {self.ref} exists already, at version {snapshot.version}; nothing was made.")
+            raise CommitConflict(f"Table {self.ref} exists already, at version {snapshot.version}")
         if snapshot is not None and spec.if_exists == "ignore":
             return self.transaction.nothing(snapshot, "the table exists already")
         definition, gone = self.form.created(spec, snapshot), () if snapshot is None else snapshot.files()

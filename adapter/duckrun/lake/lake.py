@@ -391,9 +391,8 @@ class Lake:
             raise ReadOnlyLake(f"Lake {self.root} is open read-only; table {ref} was not changed.")
         if self.waits_for is not None:
             raise UnsupportedFeature(
-                f"{ref} is of lake {self.root}, and the transaction that is open is of lake "
-                f"{self.waits_for}: no commit spans two lakes. Write to it before or "
-                "after. Nothing was written."
+                f"{ref} is of lake {self.root}, and the transaction that is open is of lake {self.waits_for}: no "
+                "commit spans two lakes. Write to it before or after"
             )
         self.storage.check_writable(ref.location)
 
@@ -403,9 +402,8 @@ class Lake:
             folder, _, name = sign.rpartition("/")
             if name in self.storage.list_names(folder)[1]:
                 raise StorageError(
-                    f"{self.root} is the root of a DuckLake ({sign} lies in it), and was opened as a "
-                    "lake of Delta tables: open it with format: ducklake, or choose "
-                    "another root. Nothing was written."
+                    f"{self.root} is the root of a DuckLake ({sign} lies in it), and was opened as a lake of "
+                    "Delta tables: open it with format: ducklake, or choose another root"
                 )
 
     def drop_table(self, ref: TableRef) -> None:

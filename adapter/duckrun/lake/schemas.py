@@ -38,10 +38,10 @@ def droppable(lake: Lake, schema: str, *, cascade: bool) -> list[TableRef]:
         known |= came  # a table that is made just now is none of them, and not this drop's either
     if others:
         raise InvalidConfig(
-            f"Schema {schema} was not dropped: {top.location} holds {', '.join(others[:3])}"
-            f"{f' and {len(others) - 3} more' if len(others) > 3 else ''}, which is no table or view "
-            "of this lake. Nothing was "
-            "dropped; move it, or drop the tables one by one."
+            f"Schema {schema} was not dropped: {top.location} holds "
+            f"{', '.join(others[:3])}{f' and {len(others) - 3} more' if len(others) > 3 else ''}, which is no "
+            "table or view of this lake",
+            remedy="move it, or drop the tables one by one",
         )
     return [lake.resolve(schema, name) for name in names]
 

@@ -57,8 +57,7 @@ def refuse_table(moving: TableToMove, target: Lake, source: Lake) -> list[str]:
         why = f"the folders of its file {odd.path} do not say the partition {dict(odd.partition_values)}"
     if why is not None:
         raise UnsupportedFeature(
-            f"Table {ref} at {ref.location} cannot be adopted: {why}. Move it by copy (without adopt). Nothing was "
-            "moved."
+            f"Table {ref} at {ref.location} cannot be adopted: {why}. Move it by copy (without adopt)"
         )
     return [f"{ref.location}/{file.path}" for file in files]
 
@@ -83,11 +82,11 @@ def refuse_files(session: Session, target: Lake, ref: TableRef, paths: Sequence[
         return
     twice = sorted({path for path in paths if paths.count(path) > 1}) if len(set(paths)) < len(paths) else []
     if twice:
-        raise InvalidConfig(f"Table {ref}: the file {twice[0]} is given twice. Nothing was adopted.")
+        raise InvalidConfig(f"Table {ref}: the file {twice[0]} is given twice")
     owners = transactions_of(target.format).owners_of(paths)
     for path, owner in owners.items():
         whose = "this table" if owner == f"{ref.schema}.{ref.name}" else f"table {owner}"
-        raise InvalidConfig(f"Table {ref}: the file {path} is {whose}'s already. Nothing was adopted.")
+        raise InvalidConfig(f"Table {ref}: the file {path} is {whose}'s already")
     listed = ", ".join(quote_literal(path) for path in paths)
     cursor = session.engine_of("duckdb").connection.cursor()  # type: ignore[attr-defined]
     try:
@@ -95,11 +94,11 @@ def refuse_files(session: Session, target: Lake, ref: TableRef, paths: Sequence[
             f"SELECT file_name, name FROM parquet_schema([{listed}]) WHERE type = 'INT96' LIMIT 1"
         ).fetchone()
     except duckdb.Error as error:
-        raise StorageError(f"Table {ref}: {str(error).splitlines()[0]} Nothing was adopted.") from error
+        raise StorageError(f"Table {ref}: {str(error).splitlines()[0]}") from error
     if old is not None:
         raise SchemaMismatch(
-            f"Table {ref}: column {old[1]} of the file {old[0]} has times as INT96, which Parquet has given up; write "
-            "it anew with TIMESTAMP_MICROS, or move by copy. Nothing was adopted."
+            f"Table {ref}: column {old[1]} of the file {old[0]} has times as INT96, which Parquet has given up; "
+            "write it anew with TIMESTAMP_MICROS, or move by copy"
         )
     _refuse_nan(cursor, ref, listed)
 
@@ -121,16 +120,15 @@ def _refuse_nan(cursor: duckdb.DuckDBPyConnection, ref: TableRef, listed: str) -
             f"{quote_literal(place)}) GROUP BY 1"
         ).fetchall()
     except duckdb.Error as error:
-        raise SchemaMismatch(f"Table {ref}: {str(error).splitlines()[0]} Nothing was adopted.") from error
+        raise SchemaMismatch(f"Table {ref}: {str(error).splitlines()[0]}") from error
     bounds = "SELECT count(*) FROM parquet_metadata(?) WHERE path_in_schema = ? AND stats_max_value IS NOT NULL"
     for file, *has in rows_by_file:
         for path in compress(floats, has):
             known = cursor.execute(bounds, [file, ", ".join(path)]).fetchone()
             if known is not None and known[0]:
                 raise SchemaMismatch(
-                    f"Table {ref}: column {'.'.join(path)} of the file {file} holds NaN, which the file's bounds leave "
-                    "out as Parquet has it; DuckLake would not find it. Move by copy (without adopt). Nothing was "
-                    "adopted."
+                    f"Table {ref}: column {'.'.join(path)} of the file {file} holds NaN, which the file's bounds "
+                    "leave out as Parquet has it; DuckLake would not find it. Move by copy (without adopt)"
                 )
 
 
@@ -155,11 +153,10 @@ def refuse_nulls(session: Session, ref: TableRef, paths: Sequence[str], strict: 
             f"SELECT count(*) FROM read_parquet([{listed}], union_by_name => true) WHERE {wrong}"
         ).fetchone()
     except duckdb.Error as error:
-        raise SchemaMismatch(f"Table {ref}: {str(error).splitlines()[0]} Nothing was adopted.") from error
+        raise SchemaMismatch(f"Table {ref}: {str(error).splitlines()[0]}") from error
     if count is not None and count[0]:
         raise SchemaMismatch(
-            f"Table {ref}: {count[0]} rows of these files have a NULL in {', '.join(strict)}, which is NOT NULL. "
-            "Nothing was adopted."
+            f"Table {ref}: {count[0]} rows of these files have a NULL in {', '.join(strict)}, which is NOT NULL"
         )
 
 

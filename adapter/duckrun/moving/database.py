@@ -39,15 +39,14 @@ def attached(connection: duckdb.DuckDBPyConnection, path: str) -> Iterator[str]:
     """
     file = Path(path).expanduser()
     if not file.is_file():
-        raise StorageError(f"There is no DuckDB database {path}. Nothing was moved.")
+        raise StorageError(f"There is no DuckDB database {path}")
     name = f"moved_{uuid.uuid4().hex[:12]}"
     cursor = connection.cursor()
     try:
         cursor.execute(f"ATTACH {quote_literal(file.resolve().as_posix())} AS {quote_identifier(name)} (READ_ONLY)")
     except duckdb.Error as error:
         raise StorageError(
-            f"{path} cannot be opened as a DuckDB database: {str(error).splitlines()[0]} Close who has it open; "
-            "nothing was moved."
+            f"{path} cannot be opened as a DuckDB database: {str(error).splitlines()[0]} Close who has it open"
         ) from error
     try:
         yield name
@@ -79,8 +78,8 @@ def tables_of(
     tables = [_table(cursor, database, *there[name], to, unfit) for name in names]
     if unfit:
         raise UnsupportedFeature(
-            f"{path} cannot be moved as it is: {'; '.join(unfit)}. Cast these columns there, or name the other tables "
-            "by tables=. Nothing was moved."
+            f"{path} cannot be moved as it is: {'; '.join(unfit)}. Cast these columns there, or name the other "
+            "tables by tables="
         )
     return tables
 

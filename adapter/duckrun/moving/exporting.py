@@ -37,15 +37,15 @@ def export(source: Session, target: Session, refs: Sequence[TableRef], versions:
     for ref, snapshots in plans:
         there = target.lake.look_up(ref.schema, ref.name)[0]
         if target.lake.exists(there):
-            raise CommitConflict(f"Table {there} is in lake {target.lake.root} already. Nothing was moved.")
+            raise CommitConflict(f"Table {there} is in lake {target.lake.root} already")
         for snapshot in snapshots:
             types = snapshot.sql_types or {}
             lost = fitting(str(ref), types, target.lake.format, unfit) + _lost(snapshot)
             left_out[ref] = list(dict.fromkeys([*left_out.get(ref, ()), *lost]))
     if unfit:
         raise UnsupportedFeature(
-            f"Lake {source.lake.root} cannot be moved as it is: {'; '.join(dict.fromkeys(unfit))}. Cast these columns, "
-            "or name the other tables by tables=. Nothing was moved."
+            f"Lake {source.lake.root} cannot be moved as it is: {'; '.join(dict.fromkeys(unfit))}. Cast these "
+            "columns, or name the other tables by tables="
         )
     created: list[TableRef] = []
     try:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from duckrun.engines.duckdb.source import SqlOnCursor
-from duckrun.errors import CommitConflict, InvalidConfig, StorageError, UnsupportedFeature
+from duckrun.errors import CommitConflict, InvalidConfig, StorageError, UnsupportedFeature, outcome_of
 from duckrun.formats.format import logs_of, transactions_of
 from duckrun.moving import adopting, database, exporting
 from duckrun.moving.delta import TableToMove
@@ -31,6 +31,7 @@ class Moving:
     def __init__(self, session: Session) -> None:
         self._session, self._lake = session, session.lake
 
+    @outcome_of("import")
     def import_from(
         self,
         source: str | os.PathLike[str],
@@ -76,8 +77,8 @@ class Moving:
         names = None if tables is None else names_in([tables], "tables", "import_from()")
         if _MOTHERDUCK.match(text):
             raise UnsupportedFeature(
-                f"{text.partition(':')[0]}: MotherDuck's databases and catalogs cannot be reached from here. There, "
-                "COPY its tables to Parquet or to a DuckDB file, and import that. Nothing was moved."
+                f"{text.partition(':')[0]}: MotherDuck's databases and catalogs cannot be reached from here. "
+                "There, COPY its tables to Parquet or to a DuckDB file, and import that"
             )
         of_database = text.lower().startswith("duckdb:") or Path(text).suffix.lower() in _DATABASE
         if of_database:
@@ -101,7 +102,7 @@ class Moving:
                     adopting.settle(source.lake, self._lake, ref)
             known = [name for name in source.tables() if names is not None or not _is_view(source, name)]
             if names is None and not known:
-                raise StorageError(f"There is no Delta table in {root}. Nothing was moved.")
+                raise StorageError(f"There is no Delta table in {root}")
             chosen = [source.ref(name) for name in (known if names is None else names)]
             unfit: list[str] = []
             moving, left_out = [], {}
@@ -112,7 +113,7 @@ class Moving:
                 moving.append(each)
                 left_out[each.name] = tuple(fitting(each.name, types, self._lake.format, unfit)) + each.left_out()
             if unfit:
-                raise UnsupportedFeature(f"{root} cannot be moved as it is: {'; '.join(unfit)}. Nothing was moved.")
+                raise UnsupportedFeature(f"{root} cannot be moved as it is: {'; '.join(unfit)}")
             self._refuse_there([each.name for each in moving])
             if adopt:
                 return self._adopt(source, moving, left_out)
@@ -151,7 +152,7 @@ class Moving:
                 if count is None or count[0] != counts[each.name]:
                     raise StorageError(
                         f"Table {each.name} has {counts[each.name]} rows, and its files {count and count[0]} to a "
-                        "DuckLake: move it by copy. Nothing was moved."
+                        "DuckLake: move it by copy"
                     )
         return [Moved(each.name, counts[each.name], adopted=True, left_out=left_out[each.name]) for each in moving]
 
@@ -176,17 +177,17 @@ class Moving:
             other = known.setdefault(name.lower(), name)
             if other != name:
                 raise UnsupportedFeature(
-                    f"{other} and {name} differ in letter case only, which lake {self._lake.root} does not tell apart: "
-                    "name one of them by tables=. Nothing was moved."
+                    f"{other} and {name} differ in letter case only, which lake {self._lake.root} does not tell "
+                    "apart: name one of them by tables="
                 )
             wanted = self._lake.parse(name)
             ref, definition = self._lake.look_up(wanted.schema, wanted.name)
             if self._lake.exists(ref) or definition is not None:
                 raise CommitConflict(
-                    f"{ref} is in lake {self._lake.root} already; drop it, or name the other tables by tables=. "
-                    "Nothing was moved."
+                    f"{ref} is in lake {self._lake.root} already; drop it, or name the other tables by tables="
                 )
 
+    @outcome_of("adoption")
     def adopt_files(self, table: str | TableRef, files: str | Sequence[str]) -> Moved:
         """Make Parquet files part of a DuckLake table where they lie.
 
@@ -215,13 +216,11 @@ class Moving:
             around = adopting.delta_table_around(path)
             if around is not None:
                 raise UnsupportedFeature(
-                    f"Table {ref}: the file {path} is of the Delta table {around}, whose log says which rows of it "
-                    f"hold: import_from({str(around.parent.parent)!r}, adopt=True). Nothing was adopted."
+                    f"Table {ref}: the file {path} is of the Delta table {around}, whose log says which rows of "
+                    f"it hold: import_from({str(around.parent.parent)!r}, adopt=True)"
                 )
         if transactions.encrypted:
-            raise UnsupportedFeature(
-                f"Table {ref}: its lake is encrypted, and these files are not. Nothing was adopted."
-            )
+            raise UnsupportedFeature(f"Table {ref}: its lake is encrypted, and these files are not")
         adopting.refuse_files(self._session, lake, ref, paths)
         adopting.refuse_nulls(self._session, ref, paths, [f.name for f in snapshot.schema if not f.nullable])
         before = self._session.table(ref).toDF().count()
@@ -229,6 +228,7 @@ class Moving:
             transactions.add_files(ref, paths, hive=bool(snapshot.partition_columns))
         return Moved(f"{ref.schema}.{ref.name}", self._session.table(ref).toDF().count() - before, adopted=True)
 
+    @outcome_of("export")
     def export_to(
         self,
         target: str | os.PathLike[str],
@@ -265,13 +265,11 @@ class Moving:
         text = os.fspath(given(target, (str, os.PathLike), "target", "export_to()"))
         if text.lower().startswith("iceberg:"):
             raise UnsupportedFeature(
-                f"{text}: export to Iceberg is not supported. Export to Delta, which Iceberg readers open by UniForm "
-                "or Apache XTable. Nothing was moved."
+                f"{text}: export to Iceberg is not supported. Export to Delta, which Iceberg readers open by "
+                "UniForm or Apache XTable"
             )
         if _MOTHERDUCK.match(text):
-            raise UnsupportedFeature(
-                f"{text.partition(':')[0]}: MotherDuck cannot be written from here. Nothing was moved."
-            )
+            raise UnsupportedFeature(f"{text.partition(':')[0]}: MotherDuck cannot be written from here")
         if self._lake.format.transactions is None:
             raise UnsupportedFeature(
                 f"Lake {self._lake.root} is of format {self._lake.format.name} already; export_to() copies tables of a "
@@ -284,7 +282,7 @@ class Moving:
         known = [f"{schema}.{name}" for schema in self._lake.schemas() for name in self._lake.tables(schema)]
         if names is None and not known:
             self._lake.refuse_other_format()
-            raise StorageError(f"There is no table in lake {self._lake.root}. Nothing was moved.")
+            raise StorageError(f"There is no table in lake {self._lake.root}")
         refs = [session.table(name).ref for name in (known if names is None else names)]
         with connect(text, storage_options=storage_options) as other:
             return exporting.export(session, other, refs, versions)

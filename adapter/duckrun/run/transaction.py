@@ -16,7 +16,15 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from duckrun.errors import CommitConflict, SourceOutdated, TableNotFound, VersionNotReadable
+from duckrun.errors import (
+    NOTHING_LEFT,
+    CommitConflict,
+    SourceOutdated,
+    TableNotFound,
+    VersionNotReadable,
+    note_commit,
+    outcome_of,
+)
 from duckrun.formats.commits import (
     WORDS,
     Behind,
@@ -149,7 +157,7 @@ class Transaction:
         self.mode, self.engine = mode, engine if self.written_for is None else self.written_for[0]
         started = time.perf_counter()
         now = None
-        with PeakSampler() as sampler:
+        with outcome_of(mode, self.ref), PeakSampler() as sampler:
             for tried in range(1, MAX_ATTEMPTS + 1):
                 try:
                     with self.locked():
@@ -195,6 +203,7 @@ class Transaction:
             except WentAhead as ahead:
                 log.info("%s %s: %s, version %s", self.mode, self.ref, ahead, ahead.version)
                 self.log.committed(self.ref.location, ahead.version)
+                self.note_commit(ahead.version)
                 if self.taken_back is not None:
                     raise
                 self._ahead = ahead.version
@@ -252,7 +261,8 @@ class Transaction:
                 raise CommitConflict(
                     f"{self.mode} on table {self.ref} is superseded: a newer attempt of the same work "
                     f"({app.app_id}) has committed version "
-                    f"{commit.version}. Nothing was written by this one, and nothing is left to do."
+                    f"{commit.version}",
+                    remedy=NOTHING_LEFT,
                 )
         elif not app.ordinal:
             return None
@@ -364,8 +374,8 @@ class Transaction:
         version = snapshot.version if record is None else record.version
         error = NotTakenBack(
             f"{self.mode} on table {self.ref}: an earlier attempt of the same work committed version "
-            f"{version}, which cannot be taken back: {why}. "
-            f"Nothing was written. {self._without(record, snapshot)}"
+            f"{version}, which cannot be taken back: {why}",
+            remedy=self._without(record, snapshot),
         )
         error.why = why
         return error
@@ -393,10 +403,10 @@ class Transaction:
     def refuse_other_rows(self, earlier: CommitRecord, snapshot: Snapshot) -> None:
         """Raise CommitConflict: the rows differ from an older attempt's, which must stay."""
         raise CommitConflict(
-            f"append to table {self.ref}: an earlier attempt of the same work appended other rows at "
-            f"version {earlier.version}, and they cannot be "
-            "taken back: others have changed its files since, or the table is append-only. Nothing "
-            f"was written. {self._without(earlier, snapshot)}"
+            f"append to table {self.ref}: an earlier attempt of the same work appended other rows at version "
+            f"{earlier.version}, and they cannot be taken back: others have changed its files since, or the table "
+            "is append-only",
+            remedy=self._without(earlier, snapshot),
         )
 
     def _counted(self, snapshot: Snapshot | None, app: CursorTransaction) -> Commit | None:
@@ -421,9 +431,9 @@ class Transaction:
             self._take_back("base", [record], snapshot)
         elif holds != app.after:
             raise CommitConflict(
-                f"{self.mode} on table {self.ref} goes on from commit {_number(app.after)} of "
-                f"{app.app_id}, and the table holds {_number(holds)}: another run "
-                "of it, or a RESTORE, came first. Nothing was written; run it again."
+                f"{self.mode} on table {self.ref} goes on from commit {_number(app.after)} of {app.app_id}, and "
+                f"the table holds {_number(holds)}: another run of it, or a RESTORE, came first",
+                remedy="run it again",
             )
         return None
 
@@ -495,6 +505,7 @@ class Transaction:
                 self._versions[at.version] = at
             try:
                 version = self.lake.format.commit(self.ref, at, new, note, self.app, over=over)
+                self.note_commit(version)
                 size = sum(file.size for file in new.adds)
                 files = (len(new.adds), len(new.removes), len(new.marks), new.pruned)
                 if self.lake.format.transactions is not None:  # which files it wrote is the catalog's matter
@@ -513,10 +524,17 @@ class Transaction:
 
     def committed(self, version: int, *, writer: WriterName, reason: str = "") -> Commit:
         """Return a commit that another library made for this transaction, from the log."""
+        self.note_commit(version)
         record = self.lake.format.record(self.ref, version)
         if record is None:
             raise VersionNotReadable(f"Version {version} of table {self.ref} is not in its log any more.")
         return record.as_commit(self.ref, mode=self.mode, engine=self.engine, writer=writer, reason=reason)
+
+    def note_commit(self, version: int) -> None:
+        """Tell the operation around that a version was committed, unless a rollback may follow."""
+        transactions = self.lake.format.transactions
+        if transactions is None or not transactions.is_open:
+            note_commit(f"version {version} of table {self.ref}")
 
     def nothing(self, snapshot: Snapshot, reason: str) -> Commit:
         """Return a commit that says that none was needed."""
@@ -652,11 +670,9 @@ class Transaction:
         seen = (
             f"from version {read.version} of that table" if read.version != NO_TABLE else "when there was no such table"
         )
-        error = SourceOutdated(
-            f"{self.mode} on table {self.ref} was computed {seen}, and {why}. Nothing was written; {advice}."
+        return SourceOutdated(
+            f"{self.mode} on table {self.ref} was computed {seen}, and {why}", remedy=advice, version=read.version
         )
-        error.version = read.version
-        return error
 
     def check_fence(self, snapshot: Snapshot | None, spec: Spec) -> None:
         """Check that the table is still at the version that was read.
@@ -666,10 +682,7 @@ class Transaction:
             TableNotFound: The table must exist and does not.
         """
         if snapshot is None and spec.existing:
-            raise TableNotFound(
-                f"{self.mode} on table {self.ref}: it was there, and has been dropped or renamed "
-                "since. Nothing was written."
-            )
+            raise TableNotFound(f"{self.mode} on table {self.ref}: it was there, and has been dropped or renamed since")
         read_version = spec.read_version
         anew = self.taken_back is not None and self.taken_back.anew
         newest = NO_TABLE if snapshot is None or anew else snapshot.version
@@ -677,8 +690,7 @@ class Transaction:
             then = "when there was no such table" if read_version == NO_TABLE else f"from version {read_version}"
             now = "there is none" if newest == NO_TABLE else f"the table is at version {newest}"
             raise CommitConflict(
-                f"{self.mode} on table {self.ref} was computed {then}, but {now} now. Nothing was written; read again "
-                "and repeat."
+                f"{self.mode} on table {self.ref} was computed {then}, but {now} now", remedy="read again and repeat"
             )
 
     # -- the lock

@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, Protocol
 
 from duckrun.engines.duckdb.engine import DuckDBEngine
-from duckrun.errors import CommitConflict, DuckrunError, InvalidConfig
+from duckrun.errors import ROLLED_BACK, CommitConflict, DuckrunError, InvalidConfig, outcome_of
 from duckrun.formats.commits import CommitTaken
 from duckrun.lake.lake import Lake
 from duckrun.lake.lakes import Lakes
@@ -16,8 +16,6 @@ from duckrun.run.pins import Pins
 from duckrun.run.transactions import transactions_on
 from duckrun.run.work_log import WorkLog
 from duckrun.values.choices import EngineName
-
-_BACK = "The transaction that it was in is rolled back: nothing of that was written."
 
 
 class TransactionSession(Protocol):
@@ -87,11 +85,12 @@ class OpenTransaction:
     def check(self) -> None:
         """Raise InvalidConfig if a statement of the transaction has failed."""
         if self.failure is not None:
-            raise InvalidConfig(
-                f"This transaction of lake {self.lake.root} is rolled back, since a statement in it failed "
-                f"({_first_line(self.failure)}). Nothing of it was written, and nothing more can be: ROLLBACK, or "
-                "leave its block, and run all of it again."
-            )
+            with outcome_of():
+                raise InvalidConfig(
+                    f"This transaction of lake {self.lake.root} is rolled back, since a statement in it failed "
+                    f"({_first_line(self.failure)})",
+                    remedy="ROLLBACK, or leave its block, and run all of it again",
+                )
 
     def fail(self, error: BaseException) -> None:
         """Roll back because a statement failed, and add that to its error."""
@@ -99,10 +98,10 @@ class OpenTransaction:
             return
         self.failure = error
         self._take_back(error)
-        if isinstance(error, DuckrunError) and error.args:
-            error.args = (f"{error.args[0]} {_BACK}", *error.args[1:])
+        if isinstance(error, DuckrunError):
+            error.rolled_back = True
         else:
-            error.add_note(_BACK)
+            error.add_note(ROLLED_BACK)
 
     def commit(self) -> None:
         """Commit all writes as one snapshot.
@@ -111,10 +110,18 @@ class OpenTransaction:
             CommitConflict: Another program committed to the lake meanwhile, or a statement failed.
                 The lake is unchanged then.
         """
+        with outcome_of("commit"):
+            self._commit()
+        if self._pins is not None:
+            for ref in self._work.written:
+                self._pins.moved(ref, self.lake.snapshot(ref) if self.lake.exists(ref) else None)
+
+    def _commit(self) -> None:
         if self.failure is not None:
             raise CommitConflict(
                 f"The transaction of lake {self.lake.root} was rolled back before, since a statement in it failed "
-                f"({_first_line(self.failure)}): nothing of it was written. Run all of it again."
+                f"({_first_line(self.failure)})",
+                remedy="Run all of it again",
             ) from self.failure
         try:
             self._end()
@@ -122,13 +129,10 @@ class OpenTransaction:
             self._forget()
             if isinstance(error, CommitTaken):
                 raise CommitConflict(
-                    f"Another program committed to lake {self.lake.root} while this transaction was open ({error}). "
-                    "Nothing of it was written; run all of it again."
+                    f"Another program committed to lake {self.lake.root} while this transaction was open ({error})",
+                    remedy="run all of it again",
                 ) from error
             raise
-        if self._pins is not None:
-            for ref in self._work.written:
-                self._pins.moved(ref, self.lake.snapshot(ref) if self.lake.exists(ref) else None)
 
     def rollback(self) -> None:
         """Roll back the transaction."""
@@ -248,8 +252,8 @@ class Transactions:
 
 
 def _first_line(error: BaseException) -> str:
-    text = str(error).removesuffix(_BACK).strip()
-    return text.splitlines()[0] if text else type(error).__name__
+    text = error.reason if isinstance(error, DuckrunError) else str(error)
+    return text.splitlines()[0].rstrip(".") if text else type(error).__name__
 
 
 class _RolledBack(Exception):

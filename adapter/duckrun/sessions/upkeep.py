@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from duckrun.errors import InvalidConfig, UnsupportedFeature, VersionNotReadable
+from duckrun.errors import InvalidConfig, UnsupportedFeature, VersionNotReadable, outcome_of
 from duckrun.run import lake_upkeep
 from duckrun.values.options import given
 from duckrun.values.snapshot import TableRef
@@ -58,11 +58,12 @@ class Upkeep:
         self._session.ensure_open()
         given(spec, UpkeepSpec, "spec", "maintain()")
         ref = None if table is None else self._session.ref(table)
-        if isinstance(spec, RestoreLakeSpec):
-            return self._restored(spec, lake or self._session.lake)
-        return lake_upkeep.maintain(
-            lake or (self._session.lake if ref is None else self._session.lakes.of(ref)), spec, ref
-        )
+        with outcome_of(spec.mode, ref):
+            if isinstance(spec, RestoreLakeSpec):
+                return self._restored(spec, lake or self._session.lake)
+            return lake_upkeep.maintain(
+                lake or (self._session.lake if ref is None else self._session.lakes.of(ref)), spec, ref
+            )
 
     def flush(self, table: str | TableRef | None = None) -> MaintenanceResult:
         """Write rows from the catalog into files, of one table or of all.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from duckrun.engines.duckdb.source import SQL
 from duckrun.engines.duckdb.writers.reads import matching, meets_commit
-from duckrun.errors import UnsupportedFeature
+from duckrun.errors import UnsupportedFeature, outcome_of
 from duckrun.formats.commits import CommitRecord
 from duckrun.run.pins import Reads, together
 from duckrun.run.transaction import Transaction
@@ -35,16 +35,29 @@ def execute(
     returning: Returning | None,
 ) -> Commit | MaintenanceResult:
     """Carry out one spec on a table (see ``Session.execute``)."""
-    if isinstance(spec, ApplySpec):
-        return apply_changes(session, ref, spec, source, engine=engine)
-    transaction = transaction_of(session, ref, given(spec, Spec, "spec", "execute()"))
+    with outcome_of(given(spec, (Spec, ApplySpec), "spec", "execute()").mode, ref):
+        if isinstance(spec, ApplySpec):
+            return apply_changes(session, ref, spec, source, engine=engine)
+        return _execute(session, ref, spec, source, engine, reads, returning)
+
+
+def _execute(
+    session: Session,
+    ref: TableRef,
+    spec: RowSpec | TableSpec,
+    source: Any | None,
+    engine: EngineName,
+    reads: Reads,
+    returning: Returning | None,
+) -> Commit | MaintenanceResult:
+    transaction = transaction_of(session, ref, spec)
     transaction.returning = returning
     chosen = session.engine_to_write(engine, source, ref)
     if (opened := session.transactions.opened) is not None:
         if transaction.lake is not opened.lake:
             raise UnsupportedFeature(
                 f"{ref} is of lake {transaction.lake.root}, and the transaction that is open is of lake "
-                f"{opened.lake.root}: no commit spans two lakes. Write to it before or after. Nothing was written."
+                f"{opened.lake.root}: no commit spans two lakes. Write to it before or after"
             )
         transactions_on(transaction.lake, chosen.name)
     chosen.reach(transaction.lake)

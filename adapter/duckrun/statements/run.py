@@ -15,7 +15,7 @@ from sqlglot import exp
 
 from duckrun.engines.engine import Engine
 from duckrun.engines.frame import LazyRows
-from duckrun.errors import InvalidConfig, TableNotFound, UnsupportedFeature
+from duckrun.errors import InvalidConfig, TableNotFound, UnsupportedFeature, note_commit, outcome_of
 from duckrun.lake.lake import Lake, ViewDefinition
 from duckrun.lake.lakes import OWN_CATALOGS, Lakes, Located
 from duckrun.run.pins import Pins, Reads as VersionsRead
@@ -151,22 +151,30 @@ def run(
         session.transactions.enter_statement(writes=not isinstance(statements[0], Reads))
     checks = Checks(session.lakes, session.engine, set(session.temp_views), session.in_transaction)
     for number, statement in enumerate(statements, 1):
-        with numbered(number, len(statements)):
+        with numbered(number, len(statements)), outcome_of(writes=_writes(statement)):
             target = checks.look_at(statement)
     result: Result | None = None
-    for number, statement in enumerate(statements, 1):
-        with numbered(number, len(statements)):
-            if isinstance(statement, Transact):
-                result = _transact(session, statement)
-                continue
-            session.transactions.refuse_failed()
-            session.transactions.enter_statement(writes=not isinstance(statement, Reads))
-            looked_up = target if len(statements) == 1 else None  # an earlier statement may have created it
-            result = _carried_out(session, dialect, Asked(schema_mode, app), statement, looked_up)
-        if app is not None and not isinstance(statement, Reads):
-            app = replace(app, version=app.version + 1)
+    with outcome_of(writes=False):  # the commits of the statements before the one that fails
+        for number, statement in enumerate(statements, 1):
+            with numbered(number, len(statements)), outcome_of(writes=_writes(statement)) as outcome:
+                if isinstance(statement, Transact):
+                    result = _transact(session, statement)
+                    continue
+                session.transactions.refuse_failed()
+                session.transactions.enter_statement(writes=not isinstance(statement, Reads))
+                looked_up = target if len(statements) == 1 else None  # an earlier statement may have created it
+                result = _carried_out(session, dialect, Asked(schema_mode, app), statement, looked_up)
+            if isinstance(result, Done) and _writes(statement) and not outcome.commits and not session.in_transaction:
+                note_commit(f"{result.statement} {result.name}")
+            if app is not None and not isinstance(statement, Reads):
+                app = replace(app, version=app.version + 1)
     assert result is not None, "a text without statements is refused"
     return result
+
+
+def _writes(statement: Statement) -> bool:
+    """True if a statement changes a lake by itself."""
+    return not isinstance(statement, Reads | CreateTemporary)
 
 
 def _transact(session: StatementSession, statement: Transact) -> Done:

@@ -54,9 +54,8 @@ def refuse_unwritable(root: str, location: str | None) -> None:
     for file in () if location is None else (location, f"{location}/_delta_log"):  # each write asks: no Path is built
         if os.path.isfile(file):
             raise StorageError(
-                f"{file} is a file, where the folder of a table would be. Nothing was written; move "
-                "it, or give the table another "
-                "name or location."
+                f"{file} is a file, where the folder of a table would be",
+                remedy="move it, or give the table another name or location",
             )
     nearest = root if os.path.isdir(root) else next(p for p in (Path(root), *Path(root).parents) if p.exists())
     if not os.path.isdir(nearest):

@@ -114,9 +114,8 @@ def storage_error(error: object, what: str) -> StorageError | None:
     text = str(error)
     if is_full(error):
         return StorageError(
-            f"{what}: the disk is full, or a limit on its use is reached{_free(text)} "
-            f"({said(error)}). Nothing was committed; make room and run this "
-            "again."
+            f"{what}: the disk is full, or a limit on its use is reached{_free(text)} ({said(error)})",
+            remedy="make room and run this again",
         )
     if _BUCKET.search(text):
         return StorageError(
@@ -136,15 +135,13 @@ def storage_error(error: object, what: str) -> StorageError | None:
     lost = lost_connection(text)
     if lost is not None and _OF_A_STORE.search(text):
         return StorageError(
-            f"{what}: the endpoint of the store does not answer ({said(error)}). Nothing of this was "
-            "written; run it again when it does, or correct "
-            "the endpoint in the storage_options."
+            f"{what}: the endpoint of the store does not answer ({said(error)})",
+            remedy="run it again when it does, or correct the endpoint in the storage_options",
         )
     if lost is not None:
         return StorageError(
-            f"{what}: the connection to the database of the lake's catalog was lost ({lost}). Nothing "
-            "of this was written; run it again "
-            "when the server answers."
+            f"{what}: the connection to the database of the lake's catalog was lost ({lost})",
+            remedy="run it again when the server answers",
         )
     if unread := _PARTITION.search(text):
         return StorageError(
@@ -160,19 +157,18 @@ def storage_error(error: object, what: str) -> StorageError | None:
         )
     file = _FILE.search(text)
     name = (file[1] or file[2]) if file else None
-    way_out = (
-        "Nothing was committed. Put it back from a copy of the table, or read or restore a version that "
-        "does without it (history())."
-    )
+    way_out = "Put it back from a copy of the table, or read or restore a version that does without it (history())."
     vector = _VECTOR.search(text)
     if vector is not None and (_MISSING.search(text) or "Deletion Vector error" in text):
         state = "is gone" if _MISSING.search(text) else "is damaged"
         return StorageError(
-            f"{what}: {vector[0]}, which says what rows of a data file are deleted, {state} ({said(error)}). {way_out}"
+            f"{what}: {vector[0]}, which says what rows of a data file are deleted, {state} ({said(error)})",
+            remedy=way_out,
         )
     if _DAMAGED.search(text):
         return StorageError(
-            f"{what}: {name or 'a data file'} is damaged, or is no Parquet file ({said(error)}). {way_out}"
+            f"{what}: {name or 'a data file'} is damaged, or is no Parquet file ({said(error)})",
+            remedy=way_out,
         )
     if (
         name is not None and name.rpartition("/")[2].startswith(("part-", "ducklake-")) and _MISSING.search(text)
@@ -180,6 +176,7 @@ def storage_error(error: object, what: str) -> StorageError | None:
         return StorageError(
             f"{what}: {name}, a data file that "
             f"{'the catalog' if '/ducklake-' in name else 'the log of its table'} names, is gone "
-            f"({said(error)}). {way_out}"
+            f"({said(error)})",
+            remedy=way_out,
         )
     return None

@@ -179,14 +179,13 @@ class Snapshot:
         transforms = [key for key in self.partition_keys if key not in self.partition_columns]
         if transforms:
             raise InvalidConfig(
-                f"Table {self.ref} is partitioned by {', '.join(transforms)}, and replace finds "
-                "partitions by the values of columns alone: say which "
-                "rows to replace (predicate), or use mode overwrite. Nothing was written."
+                f"Table {self.ref} is partitioned by {', '.join(transforms)}, and replace finds partitions by the "
+                "values of columns alone: say which rows to replace (predicate), or use mode overwrite"
             )
         if not self.partition_columns:
             raise InvalidConfig(
-                f"Table {self.ref} has no partitions to replace: say which rows to replace "
-                "(predicate), or use mode overwrite. Nothing was written."
+                f"Table {self.ref} has no partitions to replace: say which rows to replace (predicate), or use "
+                "mode overwrite"
             )
         return self.partition_columns
 

@@ -45,7 +45,7 @@ from dbt_common.contracts.metadata import CatalogTable
 from dbt_common.events.functions import warn_or_error
 from dbt_common.exceptions import CompilationError, DbtRuntimeError
 
-from duckrun.errors import DuckrunError, InvalidConfig, UnsupportedFeature
+from duckrun.errors import DuckrunError, InvalidConfig, UnsupportedFeature, outcome_of
 from duckrun.run.work_log import unnoted
 from duckrun.values.choices import WriterChoice
 
@@ -62,11 +62,16 @@ _WRITING_COMMANDS = {"run", "build", "seed", "snapshot", "retry", "clone", "run-
 
 
 @contextmanager
-def dbt_errors() -> Iterator[None]:
-    """Turn the lake's errors into dbt's."""
+def dbt_errors(*, writes: bool = False) -> Iterator[None]:
+    """Turn the lake's errors into dbt's.
+
+    Args:
+        writes: The block writes, so that an error tells what was committed.
+    """
     # dbt prints its own errors in one paragraph, and every other error with a traceback.
     try:
-        yield
+        with outcome_of(writes=writes):
+            yield
     except strategies.OutOfSync as error:
         raise CompilationError(str(error)) from error
     except (DuckrunError, duckdb.Error) as error:
@@ -307,7 +312,7 @@ class DuckrunAdapter(DuckDBAdapter):
         if _is_temporary(relation) and self.on_spark():
             self._stage().drop(relation)
             return
-        with dbt_errors():
+        with dbt_errors(writes=True):
             ref = self.env.present(relation)
             if ref is None:
                 super().drop_relation(relation)
@@ -321,14 +326,14 @@ class DuckrunAdapter(DuckDBAdapter):
         views = self.env.catalog(relation.database)
         if views is None:
             raise DbtRuntimeError(f"Schema {relation.schema} cannot be made. {self._no_lake(relation.database)}")
-        with dbt_errors():
+        with dbt_errors(writes=True):
             self.env.refuse_elsewhere(f"Schema {relation.schema} of {relation.database}", views.lake)
         super().create_schema(relation)
 
     def drop_schema(self, relation: BaseRelation) -> None:
         views = self.env.catalog(relation.database)
         if views is not None and relation.schema:
-            with dbt_errors():
+            with dbt_errors(writes=True):
                 statements.drop_schema(self.env, views, relation.schema)
         if relation.schema == "main":  # DuckDB's own schema cannot be dropped
             self.cache.drop_schema(relation.database, relation.schema)
@@ -337,7 +342,7 @@ class DuckrunAdapter(DuckDBAdapter):
 
     def truncate_relation(self, relation: BaseRelation) -> None:
         ref = self.env.ref_of(relation)
-        with dbt_errors():
+        with dbt_errors(writes=True):
             if ref is None or not self.env.lakes.of(ref).exists(ref):
                 super().truncate_relation(relation)
                 return
@@ -348,7 +353,7 @@ class DuckrunAdapter(DuckDBAdapter):
 
     def rename_relation(self, from_relation: BaseRelation, to_relation: BaseRelation) -> None:
         """Rename a table or view of a lake in one step; any other relation is DuckDB's own."""
-        with dbt_errors():
+        with dbt_errors(writes=True):
             ref, new = self.env.present(from_relation), self.env.ref_of(to_relation)
             if ref is not None:
                 if new is None or self.env.lakes.of(new) is not self.env.lakes.of(ref):
@@ -364,7 +369,7 @@ class DuckrunAdapter(DuckDBAdapter):
     # -- materializations
 
     @available.parse_none
-    @dbt_errors()
+    @dbt_errors(writes=True)
     def model_config(self, model: Mapping[str, Any]) -> ModelConfig:
         """Return the config of a node, parsed once for all methods that write the node."""
         config = configs.parse_model(model)
@@ -388,7 +393,7 @@ class DuckrunAdapter(DuckDBAdapter):
     def write_strategy(self, config: ModelConfig, existing: BaseRelation | None, full_refresh: bool) -> str:
         """Return how an incremental model writes now: overwrite, or its incremental strategy."""
         exists = existing is not None and existing.is_table
-        with dbt_errors():
+        with dbt_errors(writes=True):
             return strategies.write_strategy(config, exists_as_table=exists, full_refresh=bool(full_refresh))
 
     @available
@@ -444,7 +449,7 @@ class DuckrunAdapter(DuckDBAdapter):
         return request.name if spark is not None else self.env.changes.spelled(request)
 
     @available.parse_none
-    @dbt_errors()
+    @dbt_errors(writes=True)
     def build_delta(
         self, relation: BaseRelation, config: ModelConfig, strategy: str | SnapshotColumns, sql: str
     ) -> DuckrunResponse:
@@ -454,7 +459,7 @@ class DuckrunAdapter(DuckDBAdapter):
         return build.table(strategy, sql)
 
     @available.parse_none
-    @dbt_errors()
+    @dbt_errors(writes=True)
     def store(
         self, relation: BaseRelation, config: ModelConfig, strategy: str, staging: BaseRelation
     ) -> DuckrunResponse:
@@ -468,7 +473,7 @@ class DuckrunAdapter(DuckDBAdapter):
             self._stage().drop(staging)
 
     @available.parse_none
-    @dbt_errors()
+    @dbt_errors(writes=True)
     def build_view(self, relation: BaseRelation, config: ModelConfig, sql: str) -> DuckrunResponse:
         """Persist a view in the lake for every process and engine, in place of a table."""
         build = self._build(relation, config)
@@ -476,7 +481,7 @@ class DuckrunAdapter(DuckDBAdapter):
         return build.view(sql)
 
     @available.parse_none
-    @dbt_errors()
+    @dbt_errors(writes=True)
     def build_external(
         self,
         relation: BaseRelation,
@@ -637,7 +642,7 @@ class DuckrunAdapter(DuckDBAdapter):
         return catalog.catalog_entry(self.env, views, relation.schema or "", relation.identifier or "")
 
     @available.parse_none
-    @dbt_errors()
+    @dbt_errors(writes=True)
     def persist_delta_docs(
         self, relation: BaseRelation, model: Mapping[str, Any], for_relation: bool, for_columns: bool
     ) -> None:

@@ -183,9 +183,7 @@ def _going(env: LakeEnvironment, refs: Sequence[TableRef], *, alone: bool = Fals
                 (views.withdraw if alone else views.dropped)(ref)
             except duckdb.Error as error:
                 why = " ".join(str(error).splitlines()[:2])
-                raise InvalidConfig(
-                    f"{ref} stays as it is, since DuckDB refuses to drop its view: {why}. Nothing was dropped."
-                ) from error
+                raise InvalidConfig(f"{ref} stays as it is, since DuckDB refuses to drop its view: {why}") from error
         yield
     except BaseException:
         for ref in refs:

@@ -23,7 +23,7 @@ from dbt_common.events.event_manager_client import add_callback_to_manager, get_
 from dbt_common.exceptions import DbtRuntimeError
 
 from duckrun.engines.duckdb import ViewCatalog
-from duckrun.errors import CommitConflict, DuckrunError
+from duckrun.errors import CommitConflict, DuckrunError, is_outcome_unknown, outcome_of
 from duckrun.formats.commits import CommitTaken, TakenBack
 from duckrun.formats.format import transactions_of
 from duckrun.lake.lake import TableRef, ViewDefinition
@@ -182,21 +182,28 @@ class Together:
             )
             return
         try:
-            self.cursor.execute("RESET search_path")
-            self._open.close()
-        except (CommitTaken, CommitConflict) as error:
-            raise DbtRuntimeError(
-                f"Nothing of this run was published: another program committed to lake {root} meanwhile. "
-                f"Run all of it again. ({error})"
-            ) from error
+            with outcome_of("publish"):
+                self._close()
         except (DuckrunError, duckdb.Error) as error:
-            raise DbtRuntimeError(f"Nothing of this run was published: {error}") from error
+            raise DbtRuntimeError(f"Publishing the tables of this run together failed: {error}") from error
         snapshot_id = self._work.made
         logger.info(
             f"Lake {root} is as it was: this run changed nothing."
             if snapshot_id is None
             else f"Published together: snapshot {snapshot_id} of lake {root}."
         )
+
+    def _close(self) -> None:
+        try:
+            self.cursor.execute("RESET search_path")
+            self._open.close()
+        except (CommitTaken, CommitConflict) as error:
+            if isinstance(error, DuckrunError) and is_outcome_unknown(error):
+                raise
+            raise CommitConflict(
+                f"another program committed to lake {self._env.lake.root} meanwhile ({error})",
+                remedy="Run all of it again",
+            ) from error
 
     def _why_not(self) -> str | None:
         with self._lock:

@@ -171,8 +171,8 @@ def _refuse_several(table: Numbered, changes: str, columns: Sequence[str]) -> No
     if examples:
         raise DuplicateSourceKeys(
             f"The update of table {table.snapshot.ref} meets several rows of its source for {examples[0][-1]} "
-            f"rows, so that the outcome would be arbitrary: {repeated_keys(columns[:6], examples)}. Nothing was "
-            "written; keep one row of the source for each."
+            f"rows, so that the outcome would be arbitrary: {repeated_keys(columns[:6], examples)}",
+            remedy="keep one row of the source for each",
         )
 
 
@@ -186,8 +186,8 @@ def replace(
     elif not is_steady(predicate, cursor):
         raise InvalidConfig(
             f"replace on table {transaction.ref}: which rows {predicate} is true for changes each time it is "
-            "asked, and the rows that are written must be among them. Nothing was written; delete and append "
-            "instead."
+            "asked, and the rows that are written must be among them",
+            remedy="delete and append instead",
         )
     new = writer.swap_files(snapshot, rows, predicate, cursor)
     if new is not None:

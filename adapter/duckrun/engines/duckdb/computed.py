@@ -100,8 +100,8 @@ class Computed:
         """Raise InvalidConfig if rows bring values for a column that is GENERATED ALWAYS."""
         if name in self.numbered and self.numbered[name].always:
             raise InvalidConfig(
-                f"Table {self.ref}: column {name} is GENERATED ALWAYS AS IDENTITY, and the rows bring values for "
-                "it. Nothing was written; leave the column out."
+                f"Table {self.ref}: column {name} is GENERATED ALWAYS AS IDENTITY, and the rows bring values for it",
+                remedy="leave the column out",
             )
 
 
@@ -117,7 +117,8 @@ def _sql(
     if text is None:
         raise UnsupportedFeature(
             f"Table {ref}: column {column.name} is computed by {expression}, of which it is not known that DuckDB "
-            "and Spark give the same. Nothing was written. Run this with engine: spark."
+            "and Spark give the same",
+            remedy="Run this with engine: spark",
         )
     return f"CAST({text} AS {kinds[column.name]})"
 

@@ -38,7 +38,7 @@ from duckrun.engines.engine import Engine
 from duckrun.engines.frame import LazyRows
 from duckrun.engines.tables import carry_out
 from duckrun.engines.tabular.values import arrow_table
-from duckrun.errors import InvalidConfig, StorageError, UnsupportedFeature, about_tables
+from duckrun.errors import InvalidConfig, StorageError, UnsupportedFeature, about_tables, outcome_of
 from duckrun.formats.definitions import Alteration
 from duckrun.formats.format import logs_of
 from duckrun.lake.lake import Lake
@@ -131,9 +131,9 @@ class DuckDBEngine(Engine):
                     self._opened.execute(f"SET GLOBAL memory_limit = '{limit}B'")
                 except duckdb.Error as error:
                     raise InvalidConfig(
-                        f"{what} asks for writer delta_rs, which needs memory of its own, and DuckDB has more than "
-                        f"{limit / 1e6:.0f} MB in use in this process. Nothing was written; leave writer to auto, "
-                        "or write before other work begins."
+                        f"{what} asks for writer delta_rs, which needs memory of its own, and DuckDB has more "
+                        f"than {limit / 1e6:.0f} MB in use in this process",
+                        remedy="leave writer to auto, or write before other work begins",
                     ) from error
             self.duckdb_limit = limit
 
@@ -381,6 +381,12 @@ class DuckDBEngine(Engine):
         source: Any | None,
         transaction: Transaction,
         driver: Callable[[], Engine] | None = None,
+    ) -> Commit | MaintenanceResult:
+        with outcome_of(spec.mode, transaction.ref):
+            return self._execute(spec, source, transaction)
+
+    def _execute(
+        self, spec: RowSpec | TableSpec, source: Any | None, transaction: Transaction
     ) -> Commit | MaintenanceResult:
         spec = transaction.lake.format.with_properties(spec, transaction.ref)
         if isinstance(spec, TableSpec):

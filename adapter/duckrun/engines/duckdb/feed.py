@@ -39,8 +39,8 @@ def feed_files(logs: LogTables, spec: RowSpec, rows: RowChanges, touched: Sequen
     if twins := [name for name in kinds if name.lower() == CHANGE_TYPE]:
         raise SchemaMismatch(
             f"Table {snapshot.ref} keeps a change feed, which has a column {CHANGE_TYPE}, and so has the table "
-            f"({twins[0]}): its changes cannot be told. Nothing was written. Rename the column, or turn the feed "
-            "off (delta.enableChangeDataFeed)."
+            f"({twins[0]}): its changes cannot be told",
+            remedy="Rename the column, or turn the feed off (delta.enableChangeDataFeed)",
         )
     names = ", ".join(quote_identifier(c) for c in kinds)
     change_type = quote_identifier(CHANGE_TYPE)

@@ -47,8 +47,7 @@ def refuse_duplicate_keys(ref: TableRef, rows: Rows, keys: Sequence[str]) -> Non
     if examples:
         raise DuplicateSourceKeys(
             f"The source of the merge into table {ref} holds {examples[0][-1]} keys more than once: "
-            f"{repeated_keys(keys, examples)}. Remove the duplicates, or choose keys that are unique; nothing was "
-            "written."
+            f"{repeated_keys(keys, examples)}. Remove the duplicates, or choose keys that are unique"
         )
 
 
@@ -167,7 +166,8 @@ def _refuse_unsteady(
         if part is not None:
             raise InvalidConfig(
                 f"The merge into table {ref} has a condition with {part}, whose answer may change each time it is "
-                "asked. Nothing was written; let the source have it as a column, which is computed once."
+                "asked",
+                remedy="let the source have it as a column, which is computed once",
             )
 
 
@@ -386,8 +386,8 @@ class _Choices:
             for i in self._setting(name):
                 if self.clauses[i].kind.endswith("update"):
                     raise InvalidConfig(
-                        f"The merge into table {self._ref} updates {name}, an identity column, whose numbers stay. "
-                        "Nothing was written; name the columns to update."
+                        f"The merge into table {self._ref} updates {name}, an identity column, whose numbers stay",
+                        remedy="name the columns to update",
                     )
                 self.computed.refuse_given(name)
 

@@ -97,7 +97,7 @@ def _chosen(
     if files is None:
         raise InvalidConfig(
             f"{spec.mode} of table {snapshot.ref}: {spec.predicate} is not over its partition columns "
-            f"({', '.join(snapshot.partition_columns) or 'it has none'}); nothing was changed."
+            f"({', '.join(snapshot.partition_columns) or 'it has none'})"
         )
     return files
 

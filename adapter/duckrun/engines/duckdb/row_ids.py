@@ -210,6 +210,6 @@ def refuse_unnumbered(snapshot: Snapshot) -> None:
     if "file_row_number" in {name.lower() for name in names_of(snapshot)}:
         raise UnsupportedFeature(
             f"Table {snapshot.ref} tracks its rows (delta.enableRowTracking) and has a column file_row_number, by "
-            "whose name DuckDB calls the place of a row in its file. Nothing was written. Rename the column, or "
-            "run this with engine: spark."
+            "whose name DuckDB calls the place of a row in its file",
+            remedy="Rename the column, or run this with engine: spark",
         )

@@ -311,8 +311,7 @@ def refuse_outside(ref: TableRef, rows: Rows, within: str, condition: str) -> No
     if examples:
         shown = "; ".join(", ".join(f"{c} = {v}" for c, v in zip(columns, row, strict=False)) for row in examples)
         raise RowsOutsidePartition(
-            f"Table {ref}: {examples[0][-1]} rows lie outside the part being written ({condition}): {shown[:500]}. "
-            "Nothing was written."
+            f"Table {ref}: {examples[0][-1]} rows lie outside the part being written ({condition}): {shown[:500]}"
         )
 
 
@@ -402,8 +401,8 @@ def _checks(
         if why is not None:
             raise UnsupportedFeature(
                 f"the constraint {key} ({condition}) has {why}: only columns of the row and deterministic scalar "
-                f"functions are computed. Nothing was written; ALTER TABLE … DROP CONSTRAINT {key}, if the rows "
-                "need not fulfil it"
+                "functions are computed",
+                remedy=f"ALTER TABLE … DROP CONSTRAINT {key}, if the rows need not fulfil it",
             )
         tests.append((next(iter(filled)), f"({test}) IS TRUE", SchemaMismatch, message))
     for name, expression in ({} if computed is None else computed.generated).items():

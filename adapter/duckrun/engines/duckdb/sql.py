@@ -197,15 +197,13 @@ def errors_about(
     try:
         yield
     except DuckrunError as error:
-        text = str(error)
-        if what.split(",", maxsplit=1)[0].removeprefix("table ") in text:
-            raise
-        raise error.with_message(f"{what}: {text}") from error
+        error.name(what, known_by=what.split(",", maxsplit=1)[0].removeprefix("table "))
+        raise
     except BaseException as error:
         if _of_a_library(error):
             redact(error)
         if panicked(error):
-            raise StorageError(f"{what}: a library of it failed from within: {error}. Nothing was committed.") from None
+            raise StorageError(f"{what}: a library of it failed from within: {error}") from None
         ours = raised(str(error), what)
         if ours is not None:
             raise ours from None
@@ -218,8 +216,8 @@ def errors_about(
         if isinstance(error, duckdb.IOException | duckdb.HTTPException) and _ELSEWHERE.search(str(error)):
             raise UnsupportedFeature(
                 f"{what}: the log names data files by URIs, as a shallow clone does, which DuckDB does not open: "
-                f"{str(error).splitlines()[0]}. Nothing was written. Run this with engine: spark, or copy the table "
-                "(deep clone)."
+                f"{str(error).splitlines()[0]}",
+                remedy="Run this with engine: spark, or copy the table (deep clone)",
             ) from error
         if isinstance(error, _ABOUT_STATEMENT):
             text = _EXCERPT.sub("", str(error)).replace('Values list "', 'Table "')
@@ -233,23 +231,25 @@ def errors_about(
                 least = arbiter.limit_for(sum(map(parse_bytes, memory.groups())))
                 enough = f": memory_limit {-(-least // _MB)}MB is the least that it can go on with"
             raise InvalidConfig(
-                f"{what}: DuckDB's part of the memory is too small for it: {str(error).splitlines()[0]}. Nothing "
-                f"was written. Give this process more (memory_limit, memory_fraction){enough}; do less at once "
-                "(threads, max_concurrent), or run it with engine: spark."
+                f"{what}: DuckDB's part of the memory is too small for it: {str(error).splitlines()[0]}",
+                remedy=(
+                    f"Give this process more (memory_limit, memory_fraction){enough}; do less at "
+                    "once (threads, max_concurrent), or run it with engine: spark"
+                ),
             ) from error
         if isinstance(error, duckdb.InternalException | duckdb.FatalException):
             raise StorageError(
-                f"{what}: DuckDB failed with an internal error: {str(error).splitlines()[0]}. Nothing was written. "
-                "A session opens a new DuckDB for its next statement; run this one with engine: spark."
+                f"{what}: DuckDB failed with an internal error: {str(error).splitlines()[0]}",
+                remedy="A session opens a new DuckDB for its next statement; run this one with engine: spark",
             ) from error
         if isinstance(error, duckdb.ConversionException) and writes:
             raise SchemaMismatch(f"{what}: a value does not fit its column: {said(error)}.") from error
         if isinstance(error, duckdb.NotSupportedError):
             raise UnsupportedFeature(f"{what}: DuckDB does not do that: {as_written(said(error))}.") from error
         if isinstance(error, duckdb.ConstraintException):
-            raise SchemaMismatch(f"{what}: a row breaks a constraint: {said(error)}. Nothing was written.") from error
+            raise SchemaMismatch(f"{what}: a row breaks a constraint: {said(error)}") from error
         if isinstance(error, duckdb.Error) and not isinstance(error, _NOT_ABOUT_ROWS):
-            raise uncomputable(what, "DuckDB", as_written(said(error)), writes=writes) from error
+            raise uncomputable(what, "DuckDB", as_written(said(error))) from error
         if not isinstance(error, duckdb.InterruptException | pa.ArrowException) and _of_a_library(error):
             raise StorageError(f"{what}: {said(error)}.") from error
         raise

@@ -140,7 +140,7 @@ def commit_staged_rows(
     )
 
 
-_AGAIN = "Nothing was committed; stage the rows again."
+_AGAIN = "stage the rows again"
 
 
 def _fingerprint(snapshot: Snapshot) -> str:
@@ -152,8 +152,9 @@ def _fingerprint(snapshot: Snapshot) -> str:
 def _refuse_numbers(snapshot: Snapshot | None) -> None:
     if snapshot is not None and gives_numbers(snapshot):
         raise UnsupportedFeature(
-            f"Table {snapshot.ref} has an identity column, whose numbers a commit gives: its files cannot be staged by "
-            "themselves. Nothing was written; append the rows."
+            f"Table {snapshot.ref} has an identity column, whose numbers a commit gives: its files cannot be "
+            "staged by themselves",
+            remedy="append the rows",
         )
 
 
@@ -165,12 +166,13 @@ def staged_partitions(spec: WriteSpec, ref: TableRef, files: Sequence[StagedFile
     """
     partition_by = tuple(files[0].partition_values)
     if any(set(file.partition_values) != set(partition_by) for file in files):
-        raise InvalidConfig(f"Table {ref}: the staged files have different partitions. {_AGAIN}")
+        raise InvalidConfig(f"Table {ref}: the staged files have different partitions", remedy=_AGAIN)
     if spec.partition_by is not None and tuple(spec.partition_by) != tuple(partition_by):
         raise InvalidConfig(
             f"Table {ref}: partition_by is {', '.join(spec.partition_by) or 'nothing'}, and the staged files are "
             f"partitioned by {', '.join(partition_by) or 'nothing'}: give partition_by to stage(), which writes the "
-            f"files. {_AGAIN}"
+            "files",
+            remedy=_AGAIN,
         )
     return partition_by
 
@@ -181,7 +183,7 @@ def _refuse_places(ref: TableRef, files: Sequence[StagedFile]) -> None:
     for file in files:
         parts = file.path.split("/")
         if is_absolute(file.path) or not file.path.endswith(".parquet") or {"..", ".", "", "_delta_log"} & set(parts):
-            raise InvalidConfig(f"Table {ref}: {file.path!r} is no staged file of its folder. {_AGAIN}")
+            raise InvalidConfig(f"Table {ref}: {file.path!r} is no staged file of its folder", remedy=_AGAIN)
         if file.path in seen:
             raise InvalidConfig(f"Table {ref}: the staged file {file.path} is named twice; name each once.")
         seen.add(file.path)
@@ -193,7 +195,8 @@ def refuse_other_table(ref: TableRef, files: Sequence[StagedFile], snapshot: Sna
         if file.table_id and (snapshot is None or snapshot.table_id != file.table_id):
             now = "is not there" if snapshot is None else "is another one, or was made anew since"
             raise CommitConflict(
-                f"Table {ref} {now}: the staged file {file.path} is of table id {file.table_id}. {_AGAIN}"
+                f"Table {ref} {now}: the staged file {file.path} is of table id {file.table_id}",
+                remedy=_AGAIN,
             )
 
 
@@ -201,7 +204,8 @@ def _refuse_gone(logs: LogTables, ref: TableRef, files: Sequence[StagedFile]) ->
     if missing := logs.missing_files(ref, files):
         raise StorageError(
             f"Table {ref}: {len(missing)} of {len(files)} staged files are not in its folder, such as "
-            f"{missing[0].path}: they were vacuumed or removed, or are of another table. {_AGAIN}"
+            f"{missing[0].path}: they were vacuumed or removed, or are of another table",
+            remedy=_AGAIN,
         )
 
 
@@ -212,8 +216,9 @@ def _refuse_committed(form: Format, ref: TableRef, files: Sequence[StagedFile]) 
     for record in form.records_after(ref, since):
         if again := sorted(names & record.added_paths):
             raise CommitConflict(
-                f"Table {ref}: version {record.version} has the staged file {again[0]} already: its rows would come "
-                "twice. Nothing was committed; give a write that may be repeated an AppTransaction (app)."
+                f"Table {ref}: version {record.version} has the staged file {again[0]} already: its rows would "
+                "come twice",
+                remedy="give a write that may be repeated an AppTransaction (app)",
             )
 
 
@@ -240,11 +245,13 @@ def _judge(
         return
     if others or len(kinds) != len(snapshot.schema):
         what = f"the column {', '.join(others)} is of another type now" if others else "the table has other columns now"
-        raise SchemaMismatch(f"Table {ref}: {what} than when the files were staged. {_AGAIN}")
+        raise SchemaMismatch(f"Table {ref}: {what} than when the files were staged", remedy=_AGAIN)
     rows = finished(form, select(cursor, form.scan_sql(snapshot, files=files)[1:-1]), snapshot, spec=spec)
     counts = cursor.execute(f"SELECT count(*), count(COLUMNS(*)) FROM ({rows.sql})").fetchone()
     if counts is None or counts[0] != counted_rows(files):
-        raise CommitConflict(f"Table {ref} has other columns or constraints than when the files were staged. {_AGAIN}")
+        raise CommitConflict(
+            f"Table {ref} has other columns or constraints than when the files were staged", remedy=_AGAIN
+        )
 
 
 def _kinds(form: Format, schema: pa.Schema) -> dict[str, str]:
@@ -256,9 +263,10 @@ def _kinds(form: Format, schema: pa.Schema) -> dict[str, str]:
 def _refuse_other_names(logs: LogTables, ref: TableRef, staged_as: pa.Schema, table: pa.Schema) -> None:
     if others := other_names(staged_as, table, logs.stored_columns(table)):
         raise CommitConflict(
-            f"Table {ref}: the staged files know the column {', '.join(others)} by another name "
-            "than the table gives it in its files (delta.columnMapping.mode): the table was made anew, or gets the "
-            "column by this commit. Nothing was committed; stage the rows again, or write them by one overwrite."
+            f"Table {ref}: the staged files know the column {', '.join(others)} by another name than the table "
+            "gives it in its files (delta.columnMapping.mode): the table was made anew, or gets the column by "
+            "this commit",
+            remedy="stage the rows again, or write them by one overwrite",
         )
 
 

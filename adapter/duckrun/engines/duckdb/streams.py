@@ -33,8 +33,7 @@ class Streams:
             return
         if self._is_read:
             raise CommitConflict(
-                f"{self._cause}, and the source is a stream that has been read. Nothing was written; read again and "
-                "repeat."
+                f"{self._cause}, and the source is a stream that has been read", remedy="read again and repeat"
             )
         self._is_read = True
 

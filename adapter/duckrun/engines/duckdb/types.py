@@ -86,8 +86,8 @@ def refuse_variants_inside(ref: TableRef, columns: Iterable[str]) -> None:
     # DuckDB 1.5 reads a nested VARIANT, but cannot write it as Parquet.
     if named := ", ".join(sorted(columns)):
         raise UnsupportedFeature(
-            f"Table {ref} has VARIANT inside of {named}, and DuckDB writes a VARIANT as a column of its own only. "
-            "Nothing was written. Run this with engine: spark."
+            f"Table {ref} has VARIANT inside of {named}, and DuckDB writes a VARIANT as a column of its own only",
+            remedy="Run this with engine: spark",
         )
 
 

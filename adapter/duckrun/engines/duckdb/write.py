@@ -157,7 +157,7 @@ class Write:
         if without_equals := [key for key in spec.keys if rows.types[key].id == "variant"]:
             raise InvalidConfig(
                 f"Table {self._transaction.ref}: the key {', '.join(without_equals)} is VARIANT, and two of its "
-                "values need not be comparable; name another key. Nothing was written."
+                "values need not be comparable; name another key"
             )
         if snapshot is not None and not self._transaction.is_anew and isinstance(spec, MergeSpec):
             return merge.merge(self._writer, self._transaction, spec, snapshot, self._streams.kept(rows))

@@ -223,8 +223,9 @@ def _refuse_limits(alteration: Alteration, name: str, snapshot: Snapshot) -> Non
     )
     if before != after:
         raise UnsupportedFeature(
-            f"alter on table {snapshot.ref}: Spark's own ALTER of a field loses the limits of the strings in column "
-            f"{name} ({after or before}). Nothing was written. Run this with engine: duckdb."
+            f"alter on table {snapshot.ref}: Spark's own ALTER of a field loses the limits of the strings in "
+            f"column {name} ({after or before})",
+            remedy="Run this with engine: duckdb",
         )
 
 
@@ -238,9 +239,9 @@ def _refuse_partition_type(form: Format, spec: AlterSpec, change: tables.ChangeT
     names = [name for name in snapshot.partition_columns if name.lower() == change.name.lower()]
     if names and form.altered(snapshot, spec).rewrites:
         raise UnsupportedFeature(
-            f"alter on table {snapshot.ref}: Spark leaves the values of partition column {names[0]} as texts of its "
-            f"old type in the log, and other readers cannot read them as {change.type}. Nothing was written. Run this "
-            "with engine: duckdb, which writes the table anew."
+            f"alter on table {snapshot.ref}: Spark leaves the values of partition column {names[0]} as texts of "
+            f"its old type in the log, and other readers cannot read them as {change.type}",
+            remedy="Run this with engine: duckdb, which writes the table anew",
         )
 
 
@@ -250,9 +251,9 @@ def _refuse_uncounted(change: tables.SetProperties, snapshot: Snapshot) -> None:
     on = any(name.lower() == _TRACKING and str(value).lower() == "true" for name, value in change.properties.items())
     if on and any(file.rows is None for file in snapshot.files()):
         raise InvalidConfig(
-            f"alter on table {snapshot.ref}: it is to track its rows, whose ids need the count of rows of each file, "
-            "and files that were written without statistics have none. Nothing was written. Run this with engine: "
-            "duckdb, which opens them to count."
+            f"alter on table {snapshot.ref}: it is to track its rows, whose ids need the count of rows of each "
+            "file, and files that were written without statistics have none",
+            remedy="Run this with engine: duckdb, which opens them to count",
         )
 
 

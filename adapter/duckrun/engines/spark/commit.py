@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from duckrun.engines.data_files import file_properties
 from duckrun.engines.spark.errors import errors_about
 from duckrun.engines.spark.sql import quote, table_at
-from duckrun.errors import CommitConflict, InvalidConfig, StorageError, redacted
+from duckrun.errors import CommitConflict, CommitUnknown, InvalidConfig, StorageError, redacted
 from duckrun.formats.commits import WORDS, CommitTaken
 from duckrun.formats.format import logs_of
 from duckrun.run.transaction import Transaction
@@ -140,6 +140,7 @@ class SparkCommit:
         logs_of(form).check_landed(self.snapshot, None if record is None else version, self.token)
         if record is None:
             return None
+        self.transaction.note_commit(version)
         if version != wanted:
             self._passed(version)
         return record.as_commit(self.ref, mode=self.mode, engine="spark", writer="spark", reason=self.reason)
@@ -156,8 +157,11 @@ class SparkCommit:
             try:
                 commit = self._own()
             except StorageError as unread:
-                log.warning("table %s: whether Spark committed cannot be read: %s", self.ref, unread)
-                raise error from None
+                raise CommitUnknown(
+                    f"Whether {self.mode} on table {self.ref} was committed by Spark is not known: {error}, and then: "
+                    f"{unread}",
+                    remedy="Look at the table's history before you run this again",
+                ) from error
             if commit is None:
                 raise
             log.info(

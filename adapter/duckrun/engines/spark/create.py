@@ -107,9 +107,10 @@ def rows_alone(
     ]
     if not stays or tuple(partition_by) != tuple(snapshot.partition_columns) or not _same_columns(frame, target):
         raise UnsupportedFeature(
-            f"Table {snapshot.ref} computes the column {', '.join(snapshot.computed())}, and an overwrite by Spark "
-            "that brings other columns, types, partitions, clustering or properties would make it a plain one. "
-            "Nothing was written. Bring the same columns, or run this with engine: duckdb, which keeps it."
+            f"Table {snapshot.ref} computes the column {', '.join(snapshot.computed())}, and an overwrite by "
+            "Spark that brings other columns, types, partitions, clustering or properties would make it a plain "
+            "one",
+            remedy="Bring the same columns, or run this with engine: duckdb, which keeps it",
         )
     return {"replaceWhere": "true"}
 

@@ -34,7 +34,7 @@ from duckrun.engines.spark.weights import weighed_rows
 from duckrun.engines.spark.write import Attempt
 from duckrun.engines.tables import carry_out
 from duckrun.engines.tabular.values import arrow_table, is_of_spark
-from duckrun.errors import InvalidConfig, SchemaMismatch, StorageError, UnsupportedFeature, about_tables
+from duckrun.errors import InvalidConfig, SchemaMismatch, StorageError, UnsupportedFeature, about_tables, outcome_of
 from duckrun.formats.definitions import Alteration
 from duckrun.formats.format import logs_of
 from duckrun.run.pins import NOTHING, Reads
@@ -357,11 +357,21 @@ class SparkEngine(Engine):
             TableNotFound: The table does not exist. After any of these errors the table is
                 unchanged.
         """
+        with outcome_of(spec.mode, transaction.ref):
+            return self._execute(spec, source, transaction, driver)
+
+    def _execute(
+        self,
+        spec: RowSpec | TableSpec,
+        source: Any | None,
+        transaction: Transaction,
+        driver: Callable[[], Engine] | None,
+    ) -> Commit | MaintenanceResult:
         if spec.writer != "auto":
             raise InvalidConfig(
-                f"{spec.mode} on table {transaction.ref}: writer {spec.writer} makes the data files of engine duckdb, "
-                "and this is engine spark, which makes its own. Nothing was written; leave writer out, or set engine: "
-                "duckdb."
+                f"{spec.mode} on table {transaction.ref}: writer {spec.writer} makes the data files of engine "
+                "duckdb, and this is engine spark, which makes its own",
+                remedy="leave writer out, or set engine: duckdb",
             )
         spec = transaction.lake.format.with_properties(spec, transaction.ref)
         if isinstance(spec, TableSpec):
@@ -377,10 +387,7 @@ class SparkEngine(Engine):
         if has_logs:
             exists = transaction.lake.exists(transaction.ref)
             refuse_what_it_would_get_wrong(self.spark, spec, str(transaction.ref), exists)
-        try:
-            frame = None if source is None else self._native(source)
-        except SchemaMismatch as error:
-            raise SchemaMismatch(f"{spec.mode} on table {transaction.ref}: {error}. Nothing was written.") from error
+        frame = None if source is None else self._native(source)
         if frame is None and not isinstance(spec, DeleteSpec | UpdateSpec):
             raise InvalidConfig(f"{spec.mode} on table {transaction.ref} was given no rows.")
         if not has_logs:
@@ -492,7 +499,7 @@ def _refuse_foreign_expressions(snapshot: Snapshot) -> None:
         why = why_not_scalar_in_spark(expression, is_default=expression is defaults.get(name))
         if why is not None:
             raise UnsupportedFeature(
-                f"Table {snapshot.ref}: {name} ({expression}) has {why}: only columns of the row and deterministic "
-                "scalar functions are computed. Nothing was written; drop the constraint or default, if the rows need "
-                "it not."
+                f"Table {snapshot.ref}: {name} ({expression}) has {why}: only columns of the row and "
+                "deterministic scalar functions are computed",
+                remedy="drop the constraint or default, if the rows need it not",
             )

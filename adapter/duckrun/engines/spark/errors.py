@@ -112,10 +112,10 @@ def _translated(error: Exception, what: str, analysis: type[DuckrunError], write
     line = _first_line(text, name)
     ours = raised(text, what)
     if ours is not None:
-        return ours.with_message(_unwritten(str(ours)))
+        return ours
     if RAISED in text:
         detail = text[text.index(RAISED) + len(RAISED) :].splitlines()[0].split(" SQLSTATE: ")[0]
-        return SchemaMismatch(_unwritten(f"{what}: {detail}"))
+        return SchemaMismatch(f"{what}: {detail}")
     condition = "DELTA_CONCURRENT" if name.startswith("Concurrent") else condition_of(error, *_CONDITIONS)
     match condition:
         case None:
@@ -124,40 +124,42 @@ def _translated(error: Exception, what: str, analysis: type[DuckrunError], write
             return CommitTaken(line)
         case constraint if constraint in _CONSTRAINT:
             broken = next((part.strip() for part in text.splitlines() if "_CONSTRAINT" in part or _LIMIT in part), line)
-            return SchemaMismatch(f"{what}: a row breaks a constraint: {broken}. Nothing was written.")
+            return SchemaMismatch(f"{what}: a row breaks a constraint: {broken}")
         case "NOT_NULL_ASSERT_VIOLATION":
-            return SchemaMismatch(f"{what}: a NULL in a column that is NOT NULL. Nothing was written.")
+            return SchemaMismatch(f"{what}: a NULL in a column that is NOT NULL")
         case value if value in _UNCASTABLE and writes:
-            return SchemaMismatch(f"{what}: a value does not fit its column: {line.rstrip('.')}. Nothing was written.")
+            return SchemaMismatch(f"{what}: a value does not fit its column: {line.rstrip('.')}")
         case unknown if unknown == _FEATURE:
             detail = next(part for part in text.splitlines() if unknown in part)
-            return InvalidConfig(f"{what}: {detail[detail.index(unknown) - 1 :].rstrip('.')}. Nothing was written.")
+            return InvalidConfig(f"{what}: {detail[detail.index(unknown) - 1 :].rstrip('.')}")
         case strange if strange == _STRANGE:
             detail = next(part for part in text.splitlines() if strange in part)
             return UnsupportedFeature(
-                f"{what}: {detail[detail.index(strange) - 1 :].rstrip('.')}. Nothing was written. Write it with the "
-                "engine that made it, or let that one take the feature out (ALTER TABLE … DROP FEATURE …)."
+                f"{what}: {detail[detail.index(strange) - 1 :].rstrip('.')}",
+                remedy=(
+                    "Write it with the engine that made it, or let that one take the feature out "
+                    "(ALTER TABLE … DROP FEATURE …)"
+                ),
             )
         case uncounted if uncounted == _UNCOUNTED:
             return InvalidConfig(
-                f"{what}: it tracks its rows, whose ids need the count of rows of each file, and this Spark session "
-                "takes no statistics. Nothing was written. Set spark.databricks.delta.stats.collect to true."
+                f"{what}: it tracks its rows, whose ids need the count of rows of each file, and this Spark "
+                "session takes no statistics",
+                remedy="Set spark.databricks.delta.stats.collect to true",
             )
         case names if names == _NAMES:
             return SchemaMismatch(
-                f"{what}: Spark defines no column with a space or one of ,;{{}}()= or a line break in its name. Give "
-                "it another name (select … as …), or run this with engine: duckdb. Nothing was written."
+                f"{what}: Spark defines no column with a space or one of ,;{{}}()= or a line break in its name. "
+                "Give it another name (select … as …), or run this with engine: duckdb"
             )
         case "DELTA_MULTIPLE_SOURCE_ROW_MATCHING":
-            return DuplicateSourceKeys(f"{what}: several source rows match one row of the table. Nothing was written.")
+            return DuplicateSourceKeys(f"{what}: several source rows match one row of the table")
         case "DELTA_CANNOT_MODIFY_APPEND_ONLY":
-            return InvalidConfig(
-                f"{what}: it is append-only (delta.appendOnly), and rows of it would go. Nothing was written."
-            )
+            return InvalidConfig(f"{what}: it is append-only (delta.appendOnly), and rows of it would go")
         case _ if not writes:
             return _unknown(error, what, line, analysis, writes)
         case _:
-            return SchemaMismatch(f"{what}: {line.rstrip('.')}. Nothing was written.")
+            return SchemaMismatch(f"{what}: {line.rstrip('.')}")
 
 
 # SQLSTATE classes of errors in a row: 22 is a data exception (division by zero, overflow), 21 a
@@ -201,20 +203,19 @@ def _refusal(error: Exception, name: str) -> type[DuckrunError] | None:
 
 
 def _unknown(error: Exception, what: str, line: str, analysis: type[DuckrunError], writes: bool) -> Exception:
-    ending = " Nothing was written." if writes else ""
     row_error = _ROW_ERROR.search(text_of(error))
     if row_error is not None:
-        return uncomputable(what, "Spark", " ".join(row_error[0].split()), writes=writes)
+        return uncomputable(what, "Spark", " ".join(row_error[0].split()))
     name = type(error).__name__
     if name in ("AnalysisException", "ParseException") or condition_of(error, "DELTA_MERGE_UNRESOLVED"):
         return analysis(f"{what}: Spark cannot run it: {line}")
     refusal = _refusal(error, name)
     if refusal is not None:
-        return refusal(f"{what}: Spark cannot run it: {line.rstrip('.')}.{ending}")
+        return refusal(f"{what}: Spark cannot run it: {line.rstrip('.')}.")
     if name == "Py4JJavaError":
-        return DuckrunError(f"{what}: Spark failed: {line.rstrip('.')}.{ending}")
+        return DuckrunError(f"{what}: Spark failed: {line.rstrip('.')}.")
     if hasattr(error, "add_note"):
-        error.add_note(f"This was {what}; nothing was committed by it.")
+        error.add_note(f"This was {what}.")
     return error
 
 
@@ -231,8 +232,3 @@ def _first_line(text: str, name: str) -> str:
     if of_a_call and (causes := _CAUSE.findall(text)):
         return str(causes[-1]).strip()
     return next((part.strip() for part in text.splitlines() if part.strip()), name)
-
-
-def _unwritten(message: str) -> str:
-    """Return a message that says once that nothing was written."""
-    return message if "othing was written" in message else f"{message.rstrip('.')}. Nothing was written."

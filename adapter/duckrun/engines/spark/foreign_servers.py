@@ -47,7 +47,7 @@ def refuse_what_it_would_get_wrong(session: SparkSession, spec: RowSpec, table: 
     appends = spec.mode == "append"
     why = "it keeps no application id, so a retry would append twice" if appends else "it would change other rows"
     raise UnsupportedFeature(
-        f"{spec.mode} on table {table}: the Spark Connect server is not Apache Spark (its version is {other}), and "
-        f"{why} or not tell what it did. Nothing was written. Run this with engine: duckdb, or on Apache Spark "
-        "(docs/sail.md)."
+        f"{spec.mode} on table {table}: the Spark Connect server is not Apache Spark (its version is {other}), "
+        f"and {why} or not tell what it did",
+        remedy="Run this with engine: duckdb, or on Apache Spark (docs/sail.md)",
     )

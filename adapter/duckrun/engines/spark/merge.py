@@ -174,8 +174,8 @@ def _check_duplicates(job: Attempt, frame: DataFrame, keys: Sequence[str]) -> No
     total = len(examples) if len(examples) < 4 else repeated.count()
     raise DuplicateSourceKeys(
         f"{job.spec.mode} on table {job.ref}: {total} keys occur more than once in the source "
-        f"({repeated_keys(keys, examples[:3])}), so the outcome would be arbitrary. Nothing was written; keep one row "
-        f"for each {', '.join(keys)}."
+        f"({repeated_keys(keys, examples[:3])}), so the outcome would be arbitrary",
+        remedy=f"keep one row for each {', '.join(keys)}",
     )
 
 

@@ -23,6 +23,6 @@ def refuse_outside(spec: RowSpec, ref: TableRef, rows: DataFrame, written: str) 
     examples = "; ".join(str(row.asDict()) for row in outside.limit(3).collect())
     if examples:
         raise RowsOutsidePartition(
-            f"{spec.mode} on table {ref}: {outside.count()} rows lie outside the part being written "
-            f"({written}): {examples[:500]}. Nothing was written."
+            f"{spec.mode} on table {ref}: {outside.count()} rows lie outside the part being written ({written}): "
+            f"{examples[:500]}"
         )

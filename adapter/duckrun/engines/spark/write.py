@@ -29,7 +29,7 @@ from duckrun.engines.spark.types import (
     taking_types,
 )
 from duckrun.engines.tables import REWRITTEN
-from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature
+from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature, scratch_commits
 from duckrun.formats.commits import CommitRecord, NewCommit, TakenBack
 from duckrun.formats.definitions import Alteration
 from duckrun.formats.format import logs_of
@@ -111,11 +111,10 @@ class Attempt(SparkCommit):
                 return self._dispatch(stack)
         except (SchemaMismatch, InvalidConfig) as error:
             version = "which does not exist yet" if self.snapshot is None else f"at version {self.snapshot.version}"
-            if str(self.ref) in str(error):
-                raise
-            raise error.with_message(
-                f"{self.spec.mode} on table {self.ref} ({version}): {error}. Nothing was written."
-            ) from error
+            error.name(f"{self.spec.mode} on table {self.ref} ({version})", known_by=str(self.ref))
+            if error.version is None and self.snapshot is not None:
+                error.version = self.snapshot.version
+            raise
 
     def _dispatch(self, stack: ExitStack) -> Commit | None:
         self.transaction.check_fence(self.snapshot, self.spec)
@@ -276,7 +275,8 @@ class Attempt(SparkCommit):
         with scratch(self.engine, lake, snapshot, alteration) as copy:
             inner = Transaction(lake, copy.ref)
             inner.mode, inner.engine = self.spec.mode, self.engine.name
-            done = Attempt(self.engine, spec, self.frame, inner, lake.snapshot(copy.ref)).run()
+            with scratch_commits():
+                done = Attempt(self.engine, spec, self.frame, inner, lake.snapshot(copy.ref)).run()
             rows = (done.rows_inserted, done.rows_updated, done.rows_deleted)
             definition = alteration.after if alteration.changed else None
             reason = REWRITTEN if alteration.changed else TAKEN_BACK

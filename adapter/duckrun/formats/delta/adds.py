@@ -69,8 +69,8 @@ def adds_of(form: DeltaFormat, snapshot: Snapshot, wanted: set[str]) -> dict[str
     if len(adds) < len(wanted):
         raise UnsupportedFeature(
             f"Table {snapshot.ref}: the log does not hold the actions that added {len(wanted) - len(adds)} of the "
-            "files to remove, which have deletion vectors or ids of rows. Nothing was written. Run this with engine: "
-            "spark."
+            "files to remove, which have deletion vectors or ids of rows",
+            remedy="Run this with engine: spark",
         )
     return adds
 

@@ -37,15 +37,14 @@ class Logs:
         log, aside = Path(ref.location, LOG), Path(ref.location, ASIDE)
         if aside.exists() or Path(ref.location, AWAY).exists():
             raise StorageError(
-                f"{ref.location} has a log that an adoption has put away already: {aside.name} or {AWAY}. Nothing was "
-                "moved."
+                f"{ref.location} has a log that an adoption has put away already: {aside.name} or {AWAY}"
             )
         try:
             # Written before the rename: a hidden log always names the adopting lake.
             (log / _WHOSE).write_text(whose, encoding="utf-8")
             log.rename(aside)
         except OSError as error:
-            raise StorageError(f"Table {ref} cannot be adopted: {said(error)}. It is as it was.") from error
+            raise StorageError(f"Table {ref} cannot be adopted: {said(error)}") from error
 
     def whose(self, ref: TableRef) -> str | None:
         """Return the lake that adopts a table; None if the table's log is not hidden."""

@@ -222,10 +222,10 @@ def _check_files(
     twice += [path for path, _ in live - set(removes) if path in adds or any(a["path"] == path for a in returns)]
     if missed or twice:
         raise LostRows(
-            f"Table {ref}: {operation.name} was not committed. "
-            + (f"It would remove files that version {snapshot and snapshot.version} does not have, such as {missed[0]},"
-               f" so that {len(missed)} files stayed" if missed else f"It would name one file twice, {twice[0]}")
-            + ". The table is as it was; run this with engine: spark, and report it."
+            f"Table {ref}: {operation.name} was not committed: "
+            + (f"it would remove files that version {snapshot and snapshot.version} does not have, such as {missed[0]},"
+               f" so that {len(missed)} files stayed" if missed else f"it would name one file twice, {twice[0]}")
+            , remedy="run this with engine: spark, and report it"
         )  # fmt: skip
 
 
@@ -244,9 +244,9 @@ def _check_rows(ref: TableRef, new: NewCommit, operation: Operation) -> None:
         return
     raise LostRows(
         f"Table {ref}: {operation.name} was not committed: the rows that it takes out of "
-        f"{len(new.removes) + len(new.marks)} files are {before} by their statistics; with {deleted} rows deleted and "
-        f"{inserted} inserted {before - deleted + inserted} would be left, and it wrote {after}. The table is as it "
-        f"was. Run this with engine: spark; if that finds {before} rows in those files too, report it."
+        f"{len(new.removes) + len(new.marks)} files are {before} by their statistics; with {deleted} rows deleted "
+        f"and {inserted} inserted {before - deleted + inserted} would be left, and it wrote {after}",
+        remedy=f"Run this with engine: spark; if that finds {before} rows in those files too, report it",
     )
 
 
@@ -260,8 +260,9 @@ def _refuse_another_table(form: DeltaFormat, snapshot: Snapshot | None) -> None:
     except (VersionNotReadable, TableNotFound) as error:
         again = "" if isinstance(error, TableNotFound) else ", and created again,"
         raise CommitConflict(
-            f"Table {snapshot.ref} was dropped{again} while this write from its version {snapshot.version} ran, and "
-            "the files that were written went with it. Nothing was committed; run it again."
+            f"Table {snapshot.ref} was dropped{again} while this write from its version {snapshot.version} ran, "
+            "and the files that were written went with it",
+            remedy="run it again",
         ) from error
 
 
@@ -277,8 +278,8 @@ def _check_names(ref: TableRef, snapshot: Snapshot | None, new: NewCommit, opera
         if others := other_names(schema_from_text(text), table.schema, columns):
             raise LostRows(
                 f"Table {ref}: {operation.name} was not committed: its files call the column {', '.join(others)} "
-                "otherwise than the table has it (delta.columnMapping.mode). The table is as it was; run this again, "
-                "with engine: spark, and report it."
+                "otherwise than the table has it (delta.columnMapping.mode)",
+                remedy="run this again, with engine: spark, and report it",
             )
 
 

@@ -203,17 +203,15 @@ def with_properties(spec: SpecT, table: TableRef) -> SpecT:
     try:
         spec = _with_canonical_names(spec)
     except InvalidConfig as error:
-        raise InvalidConfig(
-            f"{getattr(spec, 'mode', 'write')} on table {table}: {error} Nothing was written."
-        ) from error
+        raise InvalidConfig(f"{getattr(spec, 'mode', 'write')} on table {table}: {error}") from error
     if not isinstance(spec, WriteSpec | MergeSpec | DeleteInsertSpec | CreateSpec):
         return spec
     transforms = [key for key in spec.partition_by or () if "(" in key]  # no column name of Delta has a bracket
     if transforms:
         raise UnsupportedFeature(
-            f"{spec.mode} on table {table}: {', '.join(transforms)} is a partition transform, which tables of format "
-            "ducklake have and Delta's have not: add a column with that value, in the SELECT, and partition by it. "
-            "Nothing was written."
+            f"{spec.mode} on table {table}: {', '.join(transforms)} is a partition transform, which tables of "
+            "format ducklake have and Delta's have not: add a column with that value, in the SELECT, and "
+            "partition by it"
         )
     implied = {}
     if spec.merge_mode == "deletion_vectors":
@@ -224,8 +222,9 @@ def with_properties(spec: SpecT, table: TableRef) -> SpecT:
         stated = str(spec.table_properties.get(name, value))
         if stated.lower() != value:
             raise InvalidConfig(
-                f"{spec.mode} on table {table}: {word} is {getattr(spec, word)}, and table_properties say {name} = "
-                f"{stated}. Nothing was written; leave one of them out."
+                f"{spec.mode} on table {table}: {word} is {getattr(spec, word)}, and table_properties say {name} "
+                f"= {stated}",
+                remedy="leave one of them out",
             )
     return replace(spec, table_properties={**spec.table_properties, **dict(implied.values())}) if implied else spec
 

@@ -168,8 +168,9 @@ class DeltaFormat(aside.Logs):
                 ours or top in (LOG, changes.FEED_FOLDER, "_duckrun") or top.startswith(COPY)
             ):
                 raise StorageError(
-                    f"Table {ref} cannot be made at {ref.location}: the folder is no Delta table and holds files, such "
-                    f"as {key['path']}. Nothing was written. Move them, or give the table another location."
+                    f"Table {ref} cannot be made at {ref.location}: the folder is no Delta table and holds files, "
+                    f"such as {key['path']}",
+                    remedy="Move them, or give the table another location",
                 )
 
     def row_count(self, snapshot: Snapshot) -> int | None:

@@ -101,9 +101,7 @@ def info_of(note: Mapping[str, Any]) -> dict[str, Any]:
 
 def append_only(table: object) -> InvalidConfig:
     """Return the error for removing rows from an append-only table."""
-    return InvalidConfig(
-        f"Table {table} is append-only (delta.appendOnly), and this would rewrite or remove rows. Nothing was written."
-    )
+    return InvalidConfig(f"Table {table} is append-only (delta.appendOnly), and this would rewrite or remove rows")
 
 
 def refused(table: object, error: Exception) -> DuckrunError | CommitTaken:
@@ -210,7 +208,7 @@ def actions_in(raw: bytes, what: str) -> list[dict[str, Any]]:
     except ValueError:
         actions = _over_lines(raw, what)
     if not all(isinstance(action, dict) for action in actions):
-        raise StorageError(f"{what} holds JSON that is no action: each action is an object. Nothing was written.")
+        raise StorageError(f"{what} holds JSON that is no action: each action is an object")
     return actions
 
 
@@ -225,8 +223,7 @@ def _over_lines(raw: bytes, what: str) -> list[Any]:
             place += len(text[place:]) - len(text[place:].lstrip())
     except ValueError as error:
         raise StorageError(
-            f"{what} is no JSON: {error}. Nothing was written; take the file from a backup, or restore an older "
-            "version."
+            f"{what} is no JSON: {error}", remedy="take the file from a backup, or restore an older version"
         ) from error
     return values
 

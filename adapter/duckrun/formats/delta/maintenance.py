@@ -191,7 +191,7 @@ def rename(form: DeltaFormat, ref: TableRef, new: TableRef) -> None:
         try:
             folder.rename(other)
         except OSError as error:
-            raise StorageError(f"{ref} cannot be renamed to {new}: {said(error)}. It is as it was.") from error
+            raise StorageError(f"{ref} cannot be renamed to {new}: {said(error)}") from error
 
 
 def cleanup_log(form: DeltaFormat, snapshot: Snapshot) -> tuple[str, ...]:
@@ -232,7 +232,7 @@ def convert(
         schema = pq.read_schema(pa.BufferReader(smallest))
     except (pa.ArrowInvalid, OSError) as error:
         raise StorageError(
-            f"{ref.location} cannot become table {ref}: {paths[0]} is no Parquet file ({error}). Nothing was written."
+            f"{ref.location} cannot become table {ref}: {paths[0]} is no Parquet file ({error})"
         ) from error
     partitions = [types.field(c.name, types.delta_type(c.type, spec.dialect, c.name)) for c in spec.partition_by]
     txn_id = new_txn_id()
@@ -253,7 +253,7 @@ def convert(
             return
         if isinstance(error, CommitFailedError) or form.exists(ref):
             raise CommitTaken(str(error)) from error
-        raise StorageError(f"{ref.location} cannot become table {ref}: {said(error)}. Nothing was written.") from error
+        raise StorageError(f"{ref.location} cannot become table {ref}: {said(error)}") from error
 
 
 def _parquet_files(form: DeltaFormat, ref: TableRef) -> list[str]:
@@ -265,7 +265,8 @@ def _parquet_files(form: DeltaFormat, ref: TableRef) -> list[str]:
     if other:
         raise StorageError(
             f"{ref.location} cannot become table {ref}: it holds {len(other)} files that are not Parquet, such as "
-            f"{other[0]}. Nothing was written; move them."
+            f"{other[0]}",
+            remedy="move them",
         )
     visible = [p for p in paths if p not in hidden]
     if not visible:

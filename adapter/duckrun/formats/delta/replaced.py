@@ -10,7 +10,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from duckrun.errors import CommitConflict, DuckrunError, TableNotFound, VersionNotReadable
+from duckrun.errors import CommitConflict, DuckrunError, TableNotFound, VersionNotReadable, note_commit
 from duckrun.formats.commits import CommitTaken
 from duckrun.formats.delta.adds import newest_whole
 from duckrun.formats.delta.log import LOG, CommitActions, entry
@@ -41,15 +41,16 @@ def check_landed(form: DeltaFormat, snapshot: Snapshot | None, version: int | No
         if not _is_another_table(snapshot):
             return
         version = _landed(form, ref, version, commit_id)
-        left = "Nothing of it was committed" if version is None else _taken_back(form, ref, version)
+        left = "" if version is None else f". {_taken_back(form, ref, version)}"
     else:
         actions = form.actions(ref, version)
         if actions is not None and _is(actions, commit_id):
             form.storage.remove_files(ref.location, [entry(version)])
-        left = "Nothing of it is left"
+        left = ""
     raise CommitConflict(
         f"Table {ref} was dropped while this write from its version {snapshot.version} ran, and what is there now is "
-        f"another table or none. {left}. Run it again."
+        f"another table or none{left}",
+        remedy="run it again",
     )
 
 
@@ -89,12 +90,14 @@ def _landed(form: DeltaFormat, ref: TableRef, version: int | None, commit_id: st
 def _taken_back(form: DeltaFormat, ref: TableRef, version: int) -> str:
     """Roll back a version if it is the newest; return a sentence about the result."""
     before = version - 1
+    note_commit(f"version {version} of table {ref}")
     try:
         now = form.snapshot(ref)
         if now.version == version:
             note = {"engine": "duckdb", "mode": "restore", "writer": "staged"}
             note["reason"] = f"version {version} was a commit to a table that was dropped"
             undone = restore(form, now, before, note, None)
+            note_commit(f"version {undone} of table {ref}")
             return f"It landed in the new table as version {version}, and version {undone} takes it back"
         why = f"version {now.version} stands on it"
     except (DuckrunError, CommitTaken) as error:

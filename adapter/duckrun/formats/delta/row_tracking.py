@@ -76,9 +76,9 @@ def first_ids(form: DeltaFormat, snapshot: Snapshot, files: Sequence[ScanFile]) 
         add = adds[spelled(file)]
         if add.get("baseRowId") is None or add.get("defaultRowCommitVersion") is None:
             raise StorageError(
-                f"Table {snapshot.ref} tracks its rows, and its log has no baseRowId of the file {file.path}, with "
-                "which every file of such a table is added (Delta protocol, Row Tracking). Nothing was written. Take "
-                "the writer to account that added it."
+                f"Table {snapshot.ref} tracks its rows, and its log has no baseRowId of the file {file.path}, "
+                "with which every file of such a table is added (Delta protocol, Row Tracking)",
+                remedy="Take the writer to account that added it",
             )
         ids.append((int(add["baseRowId"]), int(add["defaultRowCommitVersion"])))
     return ids
@@ -129,8 +129,9 @@ def counted(form: DeltaFormat, ref: TableRef, adds: Sequence[dict[str, Any]]) ->
     def count(file: ScanFile) -> int:
         if is_absolute(file.path):
             raise UnsupportedFeature(
-                f"Table {ref} cannot give its rows ids: the log does not say how many rows the file {file.path} has, "
-                "which lies elsewhere. Nothing was written. Write the table anew first (OPTIMIZE)."
+                f"Table {ref} cannot give its rows ids: the log does not say how many rows the file {file.path} "
+                "has, which lies elsewhere",
+                remedy="Write the table anew first (OPTIMIZE)",
             )
         return int(footer(opened, ref, file).num_rows)
 

@@ -83,9 +83,9 @@ def refuse_unknown_files(snapshot: Snapshot) -> None:
     unknown = sorted((snapshot.reader_features | snapshot.writer_features) - _KNOWN)
     if unknown:
         raise UnsupportedFeature(
-            f"vacuum of table {snapshot.ref}: it has the table feature {', '.join(unknown)}, of which this release "
-            "does not know what files belong to it. Nothing was removed. Run VACUUM with the engine that made the "
-            "table."
+            f"vacuum of table {snapshot.ref}: it has the table feature {', '.join(unknown)}, of which this "
+            "release does not know what files belong to it",
+            remedy="Run VACUUM with the engine that made the table",
         )
 
 
@@ -124,8 +124,8 @@ def _retention(snapshot: Snapshot, spec: VacuumSpec) -> float:
         of_table = milliseconds(stated)
     except ValueError as error:
         raise InvalidConfig(
-            f"vacuum of table {snapshot.ref}: its property {_RETENTION} cannot be read: {error}. Nothing was removed; "
-            f"set it to one like '{_DEFAULT}'."
+            f"vacuum of table {snapshot.ref}: its property {_RETENTION} cannot be read: {error}",
+            remedy=f"set it to one like '{_DEFAULT}'",
         ) from error
     if spec.retention_hours is None:
         return float(of_table)

@@ -53,14 +53,12 @@ def read_vector(form: DeltaFormat, ref: TableRef, descriptor: Mapping[str, Any] 
     else:
         data = _in_file(form, ref, where, int(descriptor.get("offset") or 0), size)
     if data[:4] != _MAGIC:
-        raise StorageError(
-            f"Table {ref}: the deletion vector in {where} is damaged: it does not begin as one. Nothing was written."
-        )
+        raise StorageError(f"Table {ref}: the deletion vector in {where} is damaged: it does not begin as one")
     rows = BitMap64.deserialize(data[4:])
     if len(rows) != int(descriptor["cardinality"]):
         raise StorageError(
             f"Table {ref}: the deletion vector in {where} deletes {len(rows)} rows, and the log says "
-            f"{descriptor['cardinality']}. Nothing was written."
+            f"{descriptor['cardinality']}"
         )
     return rows
 
@@ -108,8 +106,7 @@ def vector_file(ref: TableRef, descriptor: Mapping[str, Any]) -> str | None:
     kind, path = descriptor["storageType"], str(descriptor["pathOrInlineDv"])
     if kind not in ("u", "i", "p"):
         raise UnsupportedFeature(
-            f"Table {ref} has a deletion vector of the kind {kind!r}, which is none of the protocol's (u, i, p). "
-            "Nothing was written or removed."
+            f"Table {ref} has a deletion vector of the kind {kind!r}, which is none of the protocol's (u, i, p)"
         )
     return None if kind == "i" else _relative(path) if kind == "u" else path
 
@@ -140,13 +137,12 @@ def _in_file(form: DeltaFormat, ref: TableRef, path: str, offset: int, size: int
     except (FileNotFoundError, ObstoreError) as error:
         raise StorageError(
             f"Table {ref}: its deletion vectors in {path} cannot be read ({error}), so that which of its rows are "
-            "deleted is not known. Nothing was written. Restore an older version, whose files are there."
+            "deleted is not known",
+            remedy="Restore an older version, whose files are there",
         ) from error
     data = raw[4 : 4 + size]
     if int.from_bytes(raw[:4], "big") != size or zlib.crc32(data) != int.from_bytes(raw[4 + size : 8 + size], "big"):
-        raise StorageError(
-            f"Table {ref}: the deletion vector at byte {offset} of {path} is damaged. Nothing was written."
-        )
+        raise StorageError(f"Table {ref}: the deletion vector at byte {offset} of {path} is damaged")
     return data
 
 

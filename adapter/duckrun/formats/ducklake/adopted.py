@@ -31,8 +31,7 @@ def add_files(catalog: Catalog, work: Work, ref: TableRef, paths: Sequence[str],
         _add(work, ref, paths, hive=hive, allow_missing=True)
     except duckdb.Error as error:
         raise SchemaMismatch(
-            f"Table {ref}: {catalog.redacted(error).splitlines()[0].removeprefix('Invalid Input Error: ')}. "
-            "Nothing was adopted."
+            f"Table {ref}: {catalog.redacted(error).splitlines()[0].removeprefix('Invalid Input Error: ')}"
         ) from error
     work.note(ref, {"mode": "adopt", "engine": "duckdb", "writer": "ducklake", "files": len(paths)})
     work.changed = True

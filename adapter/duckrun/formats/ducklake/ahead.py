@@ -55,8 +55,7 @@ def keep_out_of_older_rows(form: Commits, work: Work, ref: TableRef, table_id: i
     if work is form.together:
         raise UnsupportedFeature(
             f"Table {ref}: its columns changed while inline_rows was 0, and rows of before lie in the catalog: "
-            f"call set_inline_rows(0, '{ref}') in front of "
-            "the transaction. Nothing was written."
+            f"call set_inline_rows(0, '{ref}') in front of the transaction"
         )
     place = f"schema => {quote_literal(ref.schema)}, table_name => {quote_literal(ref.name)}"
     for alias in dict.fromkeys((form.catalog.alias(), work.alias)):
@@ -83,10 +82,9 @@ def refuse_structs_in_the_catalog(form: Commits, ref: TableRef, table_id: int | 
     unsafe = [name for name, kind in types.items() if "STRUCT" in kind and _is_unsafe(duckdb.type(kind))]
     if unsafe and _may_lie_in_catalog(form, table_id):
         raise UnsupportedFeature(
-            f"Table {ref}: {', '.join(unsafe)} is a struct with fields that DuckLake does not give back of rows in "
-            "the catalog (dates, times, floats, BLOB, "
-            "UUID, …): have its rows in files, by inline_rows: 0 or, once the table is created, set_inline_rows(0, "
-            f"'{ref}'). Nothing was written."
+            f"Table {ref}: {', '.join(unsafe)} is a struct with fields that DuckLake does not give back of rows "
+            "in the catalog (dates, times, floats, BLOB, UUID, …): have its rows in files, by inline_rows: 0 or, "
+            f"once the table is created, set_inline_rows(0, '{ref}')"
         )
 
 
@@ -98,9 +96,8 @@ def refuse_system_columns(form: Commits, ref: TableRef, table_id: int | None, na
     taken = [name for name in names if name.lower() in _SYSTEM_COLUMNS]
     if taken and form.catalog.address.kind == "postgres" and _may_lie_in_catalog(form, table_id):
         raise UnsupportedFeature(
-            f"Table {ref}: {', '.join(taken)} is a system column of PostgreSQL, where rows of the table would lie: "
-            "use another name, or have the rows in files, "
-            "by inline_rows: 0. Nothing was written."
+            f"Table {ref}: {', '.join(taken)} is a system column of PostgreSQL, where rows of the table would "
+            "lie: use another name, or have the rows in files, by inline_rows: 0"
         )
 
 
@@ -142,8 +139,7 @@ def flush_first(form: Commits, work: Work, ref: TableRef, table_id: int) -> None
     if work is form.together:
         raise UnsupportedFeature(
             f"Table {ref}: rows of it lie in the catalog, and have to lie in files before a column gets a wider "
-            "type: flush it in front of the "
-            "transaction. Nothing was written."
+            "type: flush it in front of the transaction"
         )
     work.rollback()
     snapshot = flush_table(form, ref)
@@ -183,8 +179,8 @@ def widen_first(form: Commits, work: Work, ref: TableRef, snapshot: Snapshot, de
     if work is form.together:
         raise UnsupportedFeature(
             f"Table {ref}: the rows ask for wider types of {', '.join(wider)}, which DuckLake does not take with "
-            "rows in one transaction: widen the "
-            "columns in a transaction before (ALTER TABLE … ALTER COLUMN … TYPE …). Nothing was written."
+            "rows in one transaction: widen the columns in a transaction before (ALTER TABLE … ALTER COLUMN … "
+            "TYPE …)"
         )
     after = before
     for name, kind in wider.items():

@@ -468,8 +468,7 @@ def refuse_delta(storage: Storage) -> None:
     if table is not None:
         raise StorageError(
             f"{storage.root} is a {f'lake of Delta tables, such as {table}' if table else 'Delta table'}, and was "
-            "opened as a DuckLake: open it with format: delta, or "
-            "choose another root. Nothing was written."
+            "opened as a DuckLake: open it with format: delta, or choose another root"
         )
 
 

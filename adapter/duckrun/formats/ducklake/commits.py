@@ -12,7 +12,7 @@ from typing import Any
 
 import duckdb
 
-from duckrun.errors import CommitConflict, InvalidConfig, StorageError, UnsupportedFeature
+from duckrun.errors import CommitConflict, InvalidConfig, StorageError, UnsupportedFeature, note_commit
 from duckrun.formats.commits import Behind, CommitTaken, NewCommit
 from duckrun.formats.ducklake import ahead
 from duckrun.formats.ducklake.answers import NotCommitted
@@ -140,9 +140,11 @@ class Commits:
                     work.made = work.commit()
                 except NotCommitted as error:
                     raise StorageError(
-                        f"The transaction of lake {self.storage.root} was not committed: {error}. "
-                        "Nothing of this was written; run all of it again."
+                        f"The transaction of lake {self.storage.root} was not committed: {error}",
+                        remedy="run all of it again",
                     ) from None
+                if work.made is not None:
+                    note_commit(f"snapshot {work.made} of lake {self.storage.root}")
                 self._afterwards(work)
             finally:
                 self.together = None
@@ -165,8 +167,8 @@ class Commits:
         if work.has_read:
             raise CommitConflict(
                 f"Another program committed to lake {self.storage.root} since this transaction began, and it has "
-                "read the lake as it was before. Nothing of it "
-                "was written; run all of it again."
+                "read the lake as it was before",
+                remedy="run all of it again",
             )
         work.rollback()
         with self.catalog.errors("transaction"):
@@ -232,9 +234,8 @@ class Commits:
         if (ref.schema, ref.name) in work.widened and not isinstance(new.spec, AlterSpec):
             raise UnsupportedFeature(
                 f"Table {ref}: the type of a column was widened in this transaction, behind which DuckLake loses "
-                "sight of the column's least and greatest "
-                "value where rows follow, and DuckDB then reads wrong ones: widen it in a transaction before. "
-                "Nothing was written."
+                "sight of the column's least and greatest value where rows follow, and DuckDB then reads wrong "
+                "ones: widen it in a transaction before"
             )
         if (ref.schema, ref.name) in work.grown and not isinstance(new.spec, AlterSpec):
             raise UnsupportedFeature(_grown(ref))
@@ -304,10 +305,9 @@ class Commits:
             except duckdb.Error as error:
                 if statement.endswith(" SET NOT NULL") and " stats " in str(error) and isinstance(new.spec, AlterSpec):
                     raise InvalidConfig(
-                        f"table {ref}: DuckLake sets NOT NULL on columns that the table was made with, once rows of "
-                        "it were committed "
-                        f"({self.catalog.redacted(error).splitlines()[0]}). Make the table with NOT NULL, by CREATE "
-                        "OR REPLACE TABLE. Nothing was written."
+                        f"table {ref}: DuckLake sets NOT NULL on columns that the table was made with, once rows "
+                        f"of it were committed ({self.catalog.redacted(error).splitlines()[0]}). Make the table "
+                        "with NOT NULL, by CREATE OR REPLACE TABLE"
                     ) from error
                 # DuckLake rejects SET NOT NULL after changes in one transaction: run it after the
                 # commit.
@@ -316,7 +316,7 @@ class Commits:
                     work.failure = None if work.failure is error else work.failure
                     continue
                 raise InvalidConfig(
-                    f"table {ref} cannot be so: {self.catalog.redacted(error).splitlines()[0]} Nothing was written."
+                    f"table {ref} cannot be so: {self.catalog.redacted(error).splitlines()[0]}"
                 ) from error
             work.changed = True
         for option, value in options_of(old, definition.properties).items():
@@ -430,7 +430,8 @@ class Commits:
                 if attempt + 1 == ATTEMPTS:
                     raise CommitConflict(
                         f"{what}: other programs committed to lake {self.storage.root} {ATTEMPTS} times meanwhile "
-                        f"({error}). Nothing was written; run it again."
+                        f"({error})",
+                        remedy="run it again",
                     ) from error
             # A random pause keeps competing writers from meeting again.
             time.sleep(random.uniform(0, min(0.05 * 2**attempt, 2.0)))
@@ -483,7 +484,7 @@ def _grown(ref: TableRef) -> str:
     return (
         f"Table {ref} gets its first rows in this transaction, and a column behind them: "
         "DuckLake then reads wrong values where more rows follow. Make the "
-        "table with the column, or write these rows in a transaction of their own. Nothing was written."
+        "table with the column, or write these rows in a transaction of their own"
     )
 
 

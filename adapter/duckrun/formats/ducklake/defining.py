@@ -11,7 +11,6 @@ import duckdb
 import pyarrow as pa
 
 from duckrun.errors import (
-    DuckrunError,
     InvalidConfig,
     SchemaMismatch,
     UnsupportedFeature,
@@ -44,10 +43,7 @@ class Defining:
             raise UnsupportedFeature(
                 f"{spec.mode} on table {table}: cluster_by is Delta's liquid clustering; a DuckLake table has sort_by."
             )
-        try:
-            properties = definitions.kept(spec.table_properties)
-        except DuckrunError as error:
-            raise error.with_message(f"{spec.mode} on table {table}: {error}. Nothing was written.") from error
+        properties = definitions.kept(spec.table_properties)
         if spec.compression is not None:
             properties[COMPRESSION] = spec.compression
         if spec.target_file_size is not None:

@@ -60,8 +60,7 @@ def maintain(form: DuckLakeFormat, spec: UpkeepSpec, ref: TableRef | None, neede
     """
     if form.together is not None:
         raise InvalidConfig(
-            f"{spec.mode} of lake {form.storage.root}: a transaction is open; commit it, or roll it back, first. "
-            "Nothing was done."
+            f"{spec.mode} of lake {form.storage.root}: a transaction is open; commit it, or roll it back, first"
         )
     if form.states.newest() is None:
         refuse_delta(form.storage)

@@ -177,7 +177,7 @@ def _check(form: DuckLakeFormat, version: int) -> None:
             if version > snapshots[0]
             else (f"it has expired, and the oldest is {snapshots[-1]}")
         )
-        raise VersionNotReadable(f"Lake {form.storage.root} has no snapshot {version}: {why}. Nothing was changed.")
+        raise VersionNotReadable(f"Lake {form.storage.root} has no snapshot {version}: {why}")
 
 
 def _ref(schema: str, name: str) -> TableRef:

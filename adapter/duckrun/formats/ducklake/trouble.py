@@ -65,9 +65,8 @@ def translated(catalog: Catalog, error: duckdb.Error, what: str) -> DuckrunError
     if "version mismatch" in low:
         version = text.partition("catalog version is ")[2].partition(",")[0] or "another"
         return StorageError(
-            f"The catalog {catalog.address} of lake {root} is of DuckLake version {version}, which this version of "
-            "DuckDB's extension does not know: open it with "
-            "the duckrun that made it, or a newer one. Nothing was changed."
+            f"The catalog {catalog.address} of lake {root} is of DuckLake version {version}, which this version "
+            "of DuckDB's extension does not know: open it with the duckrun that made it, or a newer one"
         )
     if "requested an encrypted database" in low:
         return not_encrypted(catalog)
@@ -90,14 +89,13 @@ def translated(catalog: Catalog, error: duckdb.Error, what: str) -> DuckrunError
     if "is not a database" in low or "not a valid duckdb database" in low:
         return StorageError(
             f"The file of the catalog {catalog.address} of lake {root} is no database of "
-            f"{_PROGRAMS[catalog.address.kind]}'s: name another one. Nothing was changed."
+            f"{_PROGRAMS[catalog.address.kind]}'s: name another one"
         )
     if (refused := unwritable(catalog, text)) is not None:
         reading = ", which SQLite does for reading too" if catalog.address.kind == "sqlite" else ""
         return StorageError(
-            f"The catalog {catalog.address} of lake {root} cannot be read or written ({refused}): "
-            f"the disk is full, or its folder cannot be written to{reading}. "
-            "Nothing of this was written."
+            f"The catalog {catalog.address} of lake {root} cannot be read or written ({refused}): the disk is "
+            f"full, or its folder cannot be written to{reading}"
         )
     if (expired := expired_snapshot(text)) is not None:
         return VersionNotReadable(
@@ -106,8 +104,8 @@ def translated(catalog: Catalog, error: duckdb.Error, what: str) -> DuckrunError
     lost = lost_connection(text)
     if lost is not None:
         return StorageError(
-            f"The connection to the catalog {catalog.address} of lake {root} was lost ({lost}). "
-            "Nothing of this was written; run it again when the server answers."
+            f"The connection to the catalog {catalog.address} of lake {root} was lost ({lost})",
+            remedy="run it again when the server answers",
         )
     if catalog.address.kind == "duckdb" and ("could not set lock" in low or "already attached" in low):
         return StorageError(
@@ -126,8 +124,7 @@ def unsure(catalog: Catalog, lost: str) -> CommitUnknown:
     """Return the error about a commit with an unknown outcome, whose server does not answer."""
     return CommitUnknown(
         f"The connection to the catalog {catalog.address} of lake {catalog.storage.root} was lost in the middle of a "
-        f"commit ({lost}), so that it is not known whether all "
-        "of it or nothing of it was written, and the server does not answer. Look at the newest snapshot, "
+        f"commit ({lost}), so that it is not known whether it was made, and the server does not answer. Look at the newest snapshot, "
         "session.snapshots(1), before you run it again; what has an application "
         "transaction, as dbt's and Dagster's writes have, is written once however often it is run. "
         "If data files of that snapshot are gone, restore the catalog to before it."

@@ -118,9 +118,8 @@ class DuckLakeAsWhole:
         catalog.ensure(create=True)
         if catalog.encrypted:
             raise UnsupportedFeature(
-                f"Table {ref} lies in an encrypted lake, where no file may hold rows as they are, and staged files "
-                "do. Nothing was written; write the "
-                "rows in one commit."
+                f"Table {ref} lies in an encrypted lake, where no file may hold rows as they are, and staged files do",
+                remedy="write the rows in one commit",
             )
         return folder_for(catalog, ref, None if snapshot is None else snapshot.own).rstrip("/")
 

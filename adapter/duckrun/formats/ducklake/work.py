@@ -194,9 +194,8 @@ class Work:
         """
         if (ref.schema, ref.name) in self.redefined_tables or any(where == ref for where, _ in self.later):
             raise UnsupportedFeature(
-                f"Table {ref} cannot be renamed in the transaction that has altered it: "
-                "DuckLake would lose the table. Rename it first and alter it then, or "
-                "alter it in a transaction of its own. Nothing was written."
+                f"Table {ref} cannot be renamed in the transaction that has altered it: DuckLake would lose the "
+                "table. Rename it first and alter it then, or alter it in a transaction of its own"
             )
 
     def applied(self, ref: TableRef, app: AppTransaction, note: Mapping[str, Any]) -> None:
@@ -229,8 +228,8 @@ class Work:
             self.rollback()
             raise CommitConflict(
                 f"A statement of this transaction of lake {self.catalog.storage.root} failed "
-                f"({self.catalog.redacted(self.failure).splitlines()[0]}): nothing of it was "
-                "written. Run all of it again."
+                f"({self.catalog.redacted(self.failure).splitlines()[0]})",
+                remedy="Run all of it again",
             ) from self.failure
         if self.instead is not None:
             self.instead()
@@ -263,8 +262,8 @@ class Work:
         if snapshot is None or snapshot <= self.base:
             if self.changed:
                 raise CommitConflict(
-                    f"The commit to lake {self.catalog.storage.root} made no snapshot, though it changed rows: "
-                    "nothing was written. Run it again."
+                    f"The commit to lake {self.catalog.storage.root} made no snapshot, though it changed rows",
+                    remedy="Run it again",
                 )
             return None
         return snapshot

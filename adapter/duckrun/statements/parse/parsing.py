@@ -101,7 +101,8 @@ def numbered(number: int, count: int) -> Iterator[None]:
     except DuckrunError as error:
         if count == 1:
             raise
-        raise error.with_message(f"Statement {number} of {count}: {error}") from error
+        error.name(f"Statement {number} of {count}")
+        raise
 
 
 def _statements(source: StatementText) -> list[Statement]:

@@ -34,10 +34,9 @@ def _harmless(snapshot: Snapshot, name: str, expression: str, *, is_default: boo
     why = why_not_scalar_in_spark(expression, is_default=is_default)
     if why is not None:
         raise UnsupportedFeature(
-            f"Table {snapshot.ref}: column {name} is computed by {expression}, which has {why}: only columns of the "
-            "row and scalar functions "
-            f"are computed. Nothing was written; ALTER TABLE … ALTER COLUMN {name} DROP DEFAULT, or name the column "
-            "with a value."
+            f"Table {snapshot.ref}: column {name} is computed by {expression}, which has {why}: only columns of "
+            "the row and scalar functions are computed",
+            remedy=f"ALTER TABLE … ALTER COLUMN {name} DROP DEFAULT, or name the column with a value",
         )
     return expression
 

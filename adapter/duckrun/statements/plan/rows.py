@@ -198,7 +198,7 @@ def _cast(
     try:
         return reading.engine.cast(value, kind, frame, at)
     except SchemaMismatch as error:
-        raise SchemaMismatch(f"INSERT into table {snapshot.ref}: {error}. Nothing was written.") from error
+        raise SchemaMismatch(f"INSERT into table {snapshot.ref}: {error}") from error
 
 
 def _cast_in_values(types: Mapping[str, str], reading: Reading) -> dict[str, str]:

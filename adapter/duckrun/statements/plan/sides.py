@@ -116,8 +116,8 @@ class Sides:
         if part is not None:
             raise InvalidConfig(
                 f"Table {self.table}: {part} takes or gives several rows, and a condition or value of a change is "
-                "computed from one row. Nothing was written. "
-                "Compute it in a subquery: (SELECT … FROM …)."
+                "computed from one row",
+                remedy="Compute it in a subquery: (SELECT … FROM …)",
             )
 
     def assigned(self, name: str) -> str:

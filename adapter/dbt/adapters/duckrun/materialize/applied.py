@@ -91,6 +91,5 @@ def plan_applied(
         applying = Applying(table, apply, source, target.schema)
         return Write(applying.merge(), applying.source(rows, named)), applying.checks(rows)
     except (InvalidConfig, SchemaMismatch) as error:
-        if str(error).startswith(config.node):
-            raise
-        raise error.with_message(f"{config.node}: {error}") from error
+        error.name(config.node)
+        raise

@@ -270,8 +270,7 @@ class Build:
             if duplicates:
                 raise SchemaMismatch(
                     f"{self.config.node}: table {self.ref}: UNIQUE constraint failed on {', '.join(columns)}: "
-                    f"{repeated_keys(columns, duplicates)}. "
-                    "The table is as it was."
+                    f"{repeated_keys(columns, duplicates)}"
                 )
 
     def _define(self) -> None:

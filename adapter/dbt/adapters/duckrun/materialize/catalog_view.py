@@ -28,9 +28,9 @@ def in_its_lake(sql: str, what: str, database: str) -> str:
             return None
         if table.catalog.lower() != database.lower():
             raise UnsupportedFeature(
-                f"{what} reads {table.catalog}.{table.db}.{table.name}, "
-                "and a view of a DuckLake's catalog reads tables of its own lake alone, as "
-                "other readers know no other by that name. Materialize it as a table. Nothing was written."
+                f"{what} reads {table.catalog}.{table.db}.{table.name}, and a view of a DuckLake's catalog reads "
+                "tables of its own lake alone, as other readers know no other by that name. Materialize it as a "
+                "table"
             )
         return exp.table_(table.name, db=table.db, quoted=True)
 

@@ -139,9 +139,8 @@ def plan_write(
     if predicate is None and transforms:
         raise InvalidConfig(
             f"{config.node}: insert_overwrite replaces the partitions of the new rows, by the values of columns, "
-            f"and table {table} is partitioned by "
-            f"{', '.join(transforms)}; nothing was written. Say which rows go by incremental_predicates, "
-            "or use delete+insert or microbatch."
+            f"and table {table} is partitioned by {', '.join(transforms)}",
+            remedy="Say which rows go by incremental_predicates, or use delete+insert or microbatch",
         )
     if predicate is None and not target.partition_columns:
         return Write(WriteSpec(mode="overwrite", **{**shared, "schema_mode": "fail"}), select)
@@ -304,8 +303,7 @@ def refuse_other_partitions(config: ModelConfig, table: str, target: Snapshot) -
     present, wanted = target.partition_keys, config.partition_by
     if wanted is not None and not target.has_partitions(wanted):
         raise InvalidConfig(
-            f"{config.node}: table {table} is partitioned by {', '.join(present) or 'nothing'}, "
-            f"not by {', '.join(wanted)}; "
-            "nothing was written. Run with --full-refresh to write it anew with these partitions, "
-            "or set partition_by back."
+            f"{config.node}: table {table} is partitioned by {', '.join(present) or 'nothing'}, not by "
+            f"{', '.join(wanted)}",
+            remedy="Run with --full-refresh to write it anew with these partitions, or set partition_by back",
         )

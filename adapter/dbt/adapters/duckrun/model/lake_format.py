@@ -53,9 +53,7 @@ def refuse_words(config: ModelConfig, model: Mapping[str, Any], lake: str, forma
         return
     for word, (is_set, instead) in _of_delta(config, model_config).items():
         if is_set:
-            raise UnsupportedFeature(
-                f"{config.node}: {word} is Delta's, and {lake} is of format ducklake: {instead}. Nothing was written."
-            )
+            raise UnsupportedFeature(f"{config.node}: {word} is Delta's, and {lake} is of format ducklake: {instead}")
 
 
 def _of_delta(config: ModelConfig, model_config: Mapping[str, Any]) -> dict[str, tuple[bool, str]]:

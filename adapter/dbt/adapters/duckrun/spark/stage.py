@@ -69,8 +69,7 @@ class SparkStage:
         if intervals and not as_view:
             raise SchemaMismatch(
                 f"{self.node.name}: column {intervals[0]!r} is an interval, which Delta cannot store; cast it, "
-                "for instance to "
-                "VARCHAR, or select a number. Nothing was written."
+                "for instance to VARCHAR, or select a number"
             )
         self.session.temp_views[name.lower()] = query
         casts: dict[str, str] = {}

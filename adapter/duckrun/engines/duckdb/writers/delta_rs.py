@@ -49,8 +49,8 @@ def refuse(spec: RowSpec, ref: TableRef, why: str | None) -> None:
     """Raise InvalidConfig for a write that delta_rs was requested for but cannot do correctly."""
     if why is not None:
         raise InvalidConfig(
-            f"{spec.mode} on table {ref} cannot be done by writer delta_rs: {why}. Nothing was written; leave out "
-            "writer, or say staged."
+            f"{spec.mode} on table {ref} cannot be done by writer delta_rs: {why}",
+            remedy="leave out writer, or say staged",
         )
 
 
@@ -129,7 +129,8 @@ def merge(
             app=transaction.app,
         )
     except LacksMemory as error:
-        raise error.with_message(_too_small(transaction.ref, rows, read, shares)) from error
+        reason, remedy = _too_small(transaction.ref, rows, read, shares)
+        raise LacksMemory(reason, remedy=remedy) from error
 
 
 class _Read:
@@ -145,13 +146,13 @@ class _Read:
             yield batch
 
 
-def _too_small(ref: TableRef, rows: Rows, read: _Read, shares: MemoryShares) -> str:
-    """Return the error text of a merge that ran out of memory, with the least limit for it."""
+def _too_small(ref: TableRef, rows: Rows, read: _Read, shares: MemoryShares) -> tuple[str, str]:
+    """Return the reason and the remedy of a merge that ran out of memory."""
     count = rows.cursor.sql(f"SELECT count(*) FROM ({rows.sql})").fetchall()[0][0]
     needed = int(_OF_ITS_SOURCE * read.bytes / max(read.rows, 1) * count)
     least = -(-limit_for_merge(shares, max(needed, shares.spill * 5 // 4)) // 10**6)
     return (
         f"Table {ref}: delta_rs holds the {count} rows of the source while it merges, and cannot with "
-        f"{shares.spill / 1e6:.0f} MB. Set memory_limit to {least}MB, or leave writer to auto, which spills to disk; "
-        "the table is as it was."
+        f"{shares.spill / 1e6:.0f} MB",
+        f"Set memory_limit to {least}MB, or leave writer to auto, which spills to disk",
     )

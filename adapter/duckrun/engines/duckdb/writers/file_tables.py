@@ -170,9 +170,10 @@ class FileTableWriter:
             self.delta_rs.writes(lambda: "columns of the table go or change their type, so all of its rows are written")
             if taken is not None and taken.by_rows:
                 raise CommitConflict(
-                    f"append to table {self.transaction.ref}: rows that an earlier attempt of the same work appended "
-                    "would have to go in the same commit, which is not possible, as the table's columns go or "
-                    "change their type with it. Nothing was written; restore the table, then start a new run."
+                    f"append to table {self.transaction.ref}: rows that an earlier attempt of the same work "
+                    "appended would have to go in the same commit, which is not possible, as the table's columns "
+                    "go or change their type with it",
+                    remedy="restore the table, then start a new run",
                 )
             return self._append_anew(rows, snapshot)
         if self.delta_rs.writes(
@@ -422,7 +423,8 @@ def _taken(table: Numbered, changes: str) -> list[tuple[ScanFile, Any]]:
     if strangers := set(paths) - set(by_place):
         raise LostRows(
             f"Table {table.snapshot.ref}: rows were read from {min(strangers)}, which is no file of its log, so "
-            "that they could not be taken out. Nothing was written. Run this with engine: spark, and report it."
+            "that they could not be taken out",
+            remedy="Run this with engine: spark, and report it",
         )
     rows = [value.values.to_numpy() for value in places.column(1)]
     return [(by_place[path], numbers) for path, numbers in zip(paths, rows, strict=True)]

@@ -93,8 +93,8 @@ def stage(
         raise UnsupportedFeature(f"Table {ref} needs a column that it is not partitioned by.")
     if why := why_not(ref, partition_by):
         raise UnsupportedFeature(
-            f"Table {ref} cannot be written this way: {why}. Nothing was written. Run this with engine: spark, or "
-            "say writer: delta_rs."
+            f"Table {ref} cannot be written this way: {why}",
+            remedy="Run this with engine: spark, or say writer: delta_rs",
         )
     refuse_variants_inside(ref, [name for name, kind in rows.types.items() if has_variant_inside(kind)])
     token = uuid.uuid4().hex[:12]
@@ -298,8 +298,8 @@ def _full(error: BaseException, ref: TableRef, written: int) -> StorageError | N
     )
     return StorageError(
         f"table {ref}: the disk is full, or a limit on its use is reached: "
-        f"{needed}{readable_bytes(free, decimal=True)} are free now that its files are gone ({said(error)}). "
-        "Nothing was committed; make room and run this again."
+        f"{needed}{readable_bytes(free, decimal=True)} are free now that its files are gone ({said(error)})",
+        remedy="make room and run this again",
     )
 
 

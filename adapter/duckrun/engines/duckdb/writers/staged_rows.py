@@ -68,13 +68,12 @@ def commit(
         verify(snapshot)
         for file in files:
             if not _is_below(file.path, storage.root):
-                raise InvalidConfig(
-                    f"Table {ref}: {file.path!r} is no staged file of this lake. Nothing was committed."
-                )
+                raise InvalidConfig(f"Table {ref}: {file.path!r} is no staged file of this lake")
         if gone := [file.path for file in files if not _is_there(storage, file.path)]:
             raise StorageError(
                 f"Table {ref}: {len(gone)} of {len(files)} staged files are gone, such as {gone[0]}: they were "
-                "committed before, or removed by maintenance. Nothing was committed; stage the rows again."
+                "committed before, or removed by maintenance",
+                remedy="stage the rows again",
             )
         added = snapshot is not None and spec.mode == "append"
         keys = spec.partition_by if added or spec.partition_by is not None else tuple(partition_by)

@@ -220,8 +220,7 @@ class StatementTableWriter:
             count: int = self._work.execute(sql)
         except duckdb.ConstraintException as error:
             raise SchemaMismatch(
-                f"Table {self.ref}: {str(error).splitlines()[0].removeprefix('Constraint Error: ')}. Nothing "
-                "was written."
+                f"Table {self.ref}: {str(error).splitlines()[0].removeprefix('Constraint Error: ')}"
             ) from error
         except duckdb.InvalidInputException as error:
             if _IN_VARIANT.search(str(error)) is None:
@@ -229,7 +228,7 @@ class StatementTableWriter:
             raise SchemaMismatch(
                 f"Table {self.ref}: a VARIANT holds a value that DuckLake's files cannot hold, such as an "
                 "interval or a number of more than 64 bits: "
-                f"{str(error).splitlines()[0].removeprefix('Invalid Input Error: ')}. Nothing was written."
+                f"{str(error).splitlines()[0].removeprefix('Invalid Input Error: ')}"
             ) from error
         self._work.changed = self._work.changed or count > 0
         return count
@@ -248,13 +247,13 @@ class StatementTableWriter:
         """Raise UnsupportedFeature for a ``writer`` or clustering that only Delta tables have."""
         if self.spec.writer != "auto":
             raise UnsupportedFeature(
-                f"{self.spec.mode} on table {self.ref}: writer {self.spec.writer} writes Delta's files, and this is a "
-                "DuckLake table, which writer ducklake writes: leave it out. Nothing was written."
+                f"{self.spec.mode} on table {self.ref}: writer {self.spec.writer} writes Delta's files, and this "
+                "is a DuckLake table, which writer ducklake writes: leave it out"
             )
         if isinstance(self.spec, Layout) and self.spec.cluster_by:
             raise UnsupportedFeature(
-                f"Table {self.ref}: DuckLake has no clustering (cluster_by); sort_by keeps rows that are near in the "
-                "same files. Nothing was written."
+                f"Table {self.ref}: DuckLake has no clustering (cluster_by); sort_by keeps rows that are near in "
+                "the same files"
             )
 
 

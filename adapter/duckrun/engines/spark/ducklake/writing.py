@@ -74,8 +74,8 @@ def execute(
     _refuse(engine, spec, transaction)
     if transactions_of(transaction.lake.format).encrypted:
         raise UnsupportedFeature(
-            f"{spec.mode} on table {transaction.ref}: its lake is encrypted, and Spark writes files as they are. "
-            "Nothing was written; use engine: duckdb."
+            f"{spec.mode} on table {transaction.ref}: its lake is encrypted, and Spark writes files as they are",
+            remedy="use engine: duckdb",
         )
     started = time.perf_counter()
     if isinstance(spec, WriteSpec):
@@ -92,12 +92,14 @@ def _refuse(engine: SparkEngine, spec: RowSpec, transaction: Transaction) -> Non
     if other is not None:
         raise UnsupportedFeature(
             f"{what}: it is a DuckLake table, and the Spark Connect server is not Apache Spark (its version is "
-            f"{other}). Nothing was written; use engine: duckdb, or Apache Spark."
+            f"{other})",
+            remedy="use engine: duckdb, or Apache Spark",
         )
     if transactions_of(transaction.lake.format).is_open:
         raise UnsupportedFeature(
-            f"{what}: a transaction over several tables is DuckDB's, on one connection, and Spark's rows come from "
-            "elsewhere. Nothing was written; collect them first (toArrow()), or write them outside of it."
+            f"{what}: a transaction over several tables is DuckDB's, on one connection, and Spark's rows come "
+            "from elsewhere",
+            remedy="collect them first (toArrow()), or write them outside of it",
         )
 
 
@@ -155,8 +157,8 @@ class _Write:
                     raise
                 return _applied(self.engine, self.spec, self.frame, self.transaction, self.driver, NO_FOLDER)
         raise CommitConflict(
-            f"{self.spec.mode} on table {self.ref}: other writers changed its columns {_PLANS} times meanwhile. "
-            "Nothing was written; run it again."
+            f"{self.spec.mode} on table {self.ref}: other writers changed its columns {_PLANS} times meanwhile",
+            remedy="run it again",
         )
 
     def _committed(self) -> Commit:
@@ -172,11 +174,8 @@ class _Write:
         try:
             planned = plan(self.engine, self.form, self.spec, self.frame, snapshot)
         except (SchemaMismatch, InvalidConfig, UnsupportedFeature) as error:
-            if str(self.ref) in str(error):
-                raise
-            raise error.with_message(
-                f"{self.spec.mode} on table {self.ref}: {str(error).rstrip('.')}. Nothing was written."
-            ) from error
+            error.name(f"{self.spec.mode} on table {self.ref}", known_by=str(self.ref))
+            raise
         for limit in (self.spec.within, self.spec.predicate):
             if limit is not None and planned.why_not is None:
                 refuse_outside(self.spec, self.ref, planned.frame.select(*map(quote, planned.definition.names)), limit)
@@ -258,10 +257,7 @@ class _Write:
             self.storage.remove_files(files.folder, empty)
         if not paths:
             return 0
-        try:
-            self.transactions.add_written(work, self.ref, paths, hive=bool(planned.folders))
-        except SchemaMismatch as error:
-            raise error.with_message(f"{self.spec.mode} on table {self.ref}: {error}. Nothing was written.") from error
+        self.transactions.add_written(work, self.ref, paths, hive=bool(planned.folders))
         return sum(int(count) for _, count in counted)
 
     def _replaced(self, files: Written, snapshot: Snapshot) -> str:
@@ -306,8 +302,8 @@ def _applied(
     """Commit a spec through DuckDB, from a source that the workers wrote."""
     if driver is None:
         raise UnsupportedFeature(
-            f"{spec.mode} on table {transaction.ref}: DuckDB applies it on the driver, which a session does: write by "
-            "session.execute(). Nothing was written."
+            f"{spec.mode} on table {transaction.ref}: DuckDB applies it on the driver, which a session does: "
+            "write by session.execute()"
         )
     transaction.written_for = (engine.name, APPLIED if why is None else f"{APPLIED}, since {why}")
     chosen = driver()
@@ -369,8 +365,8 @@ def _typed(spec: RowSpec, frame: DataFrame, transaction: Transaction) -> tuple[D
         if any(holds(field.dataType, name) for name in ("daytimeinterval", "yearmonthinterval")):
             raise SchemaMismatch(
                 f"{spec.mode} on table {transaction.ref}: column {field.name!r} has the type "
-                f"{field.dataType.simpleString()}, which Spark writes into files as a number. Nothing was written; "
-                "cast it, for instance to string."
+                f"{field.dataType.simpleString()}, which Spark writes into files as a number",
+                remedy="cast it, for instance to string",
             )
     form = transaction.lake.format
     untyped = holds_untyped(frame.schema)

@@ -179,9 +179,12 @@ def check_workers_see(session: SparkSession, storage: Storage) -> None:
         mark.unlink(missing_ok=True)
     if failure:
         raise InvalidConfig(
-            f"The lake {storage.root} is a folder of this machine, and Spark at {master or 'a Connect server'} does "
-            f"not see it ({failure[:200]}). Nothing was written. Put the lake where all of Spark's machines mount it "
-            "at this path, or into an object store; or use master='local[*]'."
+            f"The lake {storage.root} is a folder of this machine, and Spark at {master or 'a Connect server'} "
+            f"does not see it ({failure[:200]})",
+            remedy=(
+                "Put the lake where all of Spark's machines mount it at this path, or into an "
+                "object store; or use master='local[*]'"
+            ),
         )
     _seen.setdefault(session, set()).add(storage.root)
 

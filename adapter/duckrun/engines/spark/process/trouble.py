@@ -54,23 +54,24 @@ def trouble(text: str, what: str) -> DuckrunError | None:
     """
     python = python_traceback(text)
     if python is not None:
-        return FunctionFailed(
-            f"{what}: a Python function raised on one of Spark's workers. Nothing was written.\n{python}"
-        )
+        return FunctionFailed(f"{what}: a Python function raised on one of Spark's workers", detail=python)
     if any(sign in text for sign in _MEMORY):
         return InvalidConfig(
-            f"{what}: an executor of Spark ran out of memory, or was lost as if it had ({_line_with(text, _MEMORY)}). "
-            "Nothing was written. Give it more (conf spark.executor.memory, or spark.driver.memory with a local "
-            "master; spark.executor.memoryOverhead for Python), or less at a time (a higher "
-            "spark.sql.shuffle.partitions, fewer spark.executor.cores)."
+            f"{what}: an executor of Spark ran out of memory, or was lost as if it had ({_line_with(text, _MEMORY)})",
+            remedy=(
+                "Give it more (conf spark.executor.memory, or spark.driver.memory with a local "
+                "master; spark.executor.memoryOverhead for Python), or less at a time (a higher "
+                "spark.sql.shuffle.partitions, fewer spark.executor.cores)"
+            ),
         )
     store = _missing_store(text)
     if store is not None:
-        return InvalidConfig(f"{what}: this Spark has no jars for {store}. Nothing was written.")
+        return InvalidConfig(f"{what}: this Spark has no jars for {store}")
     if "Task not serializable" in text and "delta" in text:
         return InvalidConfig(
-            f"{what}: Spark cannot send the plan of its own statement to its workers (Task not serializable), a fault "
-            "of Spark or Delta. Nothing was written. Run this with engine: duckdb, or in smaller statements."
+            f"{what}: Spark cannot send the plan of its own statement to its workers (Task not serializable), a "
+            "fault of Spark or Delta",
+            remedy="Run this with engine: duckdb, or in smaller statements",
         )
     missing = " ".join(_MISSING_CLASS.findall(text))
     if (
@@ -87,8 +88,8 @@ def trouble(text: str, what: str) -> DuckrunError | None:
     if any(sign in text for sign in _OTHER_VERSION):
         return InvalidConfig(
             f"{what}: this PySpark and the cluster seem to be of different versions "
-            f"({_line_with(text, _OTHER_VERSION)}). Nothing was written. Install the cluster's version of pyspark "
-            "here, or the other way round."
+            f"({_line_with(text, _OTHER_VERSION)})",
+            remedy="Install the cluster's version of pyspark here, or the other way round",
         )
     if any(sign in text for sign in _UNSEEN):
         return StorageError(
