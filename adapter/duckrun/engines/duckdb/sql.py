@@ -30,16 +30,11 @@ from duckrun.run.work_log import Read
 from duckrun.sql.names import transpile
 from duckrun.sql.quoting import quote_identifier, quote_literal
 from duckrun.sql.raising import panicked, raised
+from duckrun.sql.refusals import DuckDBRefusal
 from duckrun.storage.trouble import expired_snapshot, said, storage_error
 from duckrun.values.lake_format import TABLES
 from duckrun.values.names import folder_of, url_of
 from duckrun.values.rows import ReadSpec
-
-_ELSEWHERE = re.compile(r"/[A-Za-z][A-Za-z0-9+.-]+:/.*\.parquet")
-"""A URI appended to a table's folder.
-
-DuckDB takes each path of a log as relative to the folder, unless it begins with a slash.
-"""
 
 # As we write delta_scan(), and as DuckDB prints it in the query of a relation.
 _SCAN = re.compile(r"delta_scan\('((?:[^']|'')*)', \(?\"?version\"? (?:=>|:=|=) (\d+)", re.IGNORECASE)
@@ -213,7 +208,7 @@ def errors_about(
                 f"{what}: snapshot {expired}, at which {', '.join(sorted(tables)) or 'a table'} was to be read, has "
                 "expired. Read the table again, by sql() or table(name).toDF()."
             ) from error
-        if isinstance(error, duckdb.IOException | duckdb.HTTPException) and _ELSEWHERE.search(str(error)):
+        if isinstance(error, duckdb.IOException | duckdb.HTTPException) and DuckDBRefusal.FILE_ELSEWHERE.is_of(error):
             raise UnsupportedFeature(
                 f"{what}: the log names data files by URIs, as a shallow clone does, which DuckDB does not open: "
                 f"{str(error).splitlines()[0]}",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from duckrun.engines.spark.errors import condition_of
+from duckrun.engines.spark.process.conditions import condition_of
 from duckrun.engines.spark.sql import properties_list, quote, table_at, text_literal
 from duckrun.engines.spark.types import check_new_table
 from duckrun.errors import SchemaMismatch, UnsupportedFeature

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from duckrun.engines.spark.process.conditions import condition_of, text_of
 from duckrun.engines.spark.process.trouble import trouble
 from duckrun.errors import (
     DuckrunError,
@@ -21,6 +22,12 @@ from duckrun.sql.raising import raised
 
 RAISED = "duckrun: "
 """Start of a message that this library's SQL raises for a row inside Spark."""
+NO_FOLDER = "no folder can have the name of a partition value"
+"""Start of the message for a row whose partition value would be read back from a path as NULL."""
+
+
+class NoFolder(SchemaMismatch):
+    """A row has a partition value that no folder can have as its name."""
 
 
 @contextmanager
@@ -42,34 +49,6 @@ def errors_about(what: str, *, analysis: type[DuckrunError], writes: bool = True
         if translated is error:
             raise
         raise translated from error
-
-
-def text_of(error: BaseException) -> str:
-    """Return the message of a Spark error, or its class if PySpark cannot build the message."""
-    try:
-        return str(error)
-    except Exception:
-        return type(error).__name__
-
-
-def condition_of(error: BaseException, *known: str) -> str | None:
-    """Return the first of some error conditions that a Spark error has; None if it has none.
-
-    PySpark's own answer comes first. The text follows, since the failure of a job has its cause
-    there.
-    """
-    for text in (_condition(error), text_of(error)):
-        for condition in known:
-            if condition in text:
-                return condition
-    return None
-
-
-def _condition(error: BaseException) -> str:
-    try:
-        return str(error.getCondition() or "")  # type: ignore[attr-defined]
-    except Exception:  # not PySpark's, or a condition of Delta's that PySpark cannot build
-        return ""
 
 
 _CONCURRENT = ("DELTA_CONCURRENT", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED")
@@ -115,7 +94,7 @@ def _translated(error: Exception, what: str, analysis: type[DuckrunError], write
         return ours
     if RAISED in text:
         detail = text[text.index(RAISED) + len(RAISED) :].splitlines()[0].split(" SQLSTATE: ")[0]
-        return SchemaMismatch(f"{what}: {detail}")
+        return (NoFolder if detail.startswith(NO_FOLDER) else SchemaMismatch)(f"{what}: {detail}")
     condition = "DELTA_CONCURRENT" if name.startswith("Concurrent") else condition_of(error, *_CONDITIONS)
     match condition:
         case None:

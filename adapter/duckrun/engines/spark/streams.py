@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from duckrun.engines.spark.engine import SparkEngine
 from duckrun.engines.spark.errors import errors_about
+from duckrun.engines.spark.process.conditions import condition_of, text_of
 from duckrun.errors import InvalidConfig, StorageError, UnsupportedFeature
 from duckrun.formats.format import logs_of
 from duckrun.lake.lake import Lake
@@ -137,10 +138,10 @@ def stream_table(
             query.awaitTermination()
         except BaseException as error:
             query.stop()
-            if any(word in str(error) for word in _MEETS_CHANGES):
+            if condition := condition_of(error, *_MEETS_CHANGES):
                 raise InvalidConfig(
                     f"The stream from table {origin} into {into} meets a commit that updated or deleted rows, and a "
-                    f"stream of rows has no word for them ({_first_line(error)}). Take the option readChangeFeed, "
+                    f"stream of rows has no word for them ({_described(error, condition)}). Take the option readChangeFeed, "
                     "where the table has kept a feed; skipChangeCommits or ignoreChanges, which leave rows out or "
                     "give some again; or a change query: Table.changes()."
                 ) from None
@@ -151,11 +152,9 @@ def stream_table(
     return writer.commits_after(lake, before)
 
 
-def _first_line(error: BaseException) -> str:
+def _described(error: BaseException, condition: str) -> str:
     """Return Delta's description of the commit, without the trace."""
-    text = str(error)
-    begun = next(word for word in _MEETS_CHANGES if word in text)
-    return text[text.index(begun) + len(begun) :].lstrip("] ").partition(". ")[0].partition("\n")[0]
+    return text_of(error).partition(condition)[2].lstrip("] ").partition(". ")[0].partition("\n")[0]
 
 
 def _checkpoint_folder(lake: Lake, location: str, name: str) -> str:

@@ -12,10 +12,11 @@ from duckrun.engines import decisions
 from duckrun.engines.data_files import file_properties, file_size
 from duckrun.engines.spark import alter, create, merge
 from duckrun.engines.spark.commit import SparkCommit
-from duckrun.engines.spark.errors import RAISED, condition_of, errors_about, text_of
+from duckrun.engines.spark.errors import RAISED, errors_about
 from duckrun.engines.spark.foreign_servers import other_implementation
 from duckrun.engines.spark.kept import kept
 from duckrun.engines.spark.outside import refuse_outside
+from duckrun.engines.spark.process.conditions import condition_of, text_of
 from duckrun.engines.spark.scratch import arranged, filled, scratch
 from duckrun.engines.spark.sql import matched_statement, quote, to_spark, without_between
 from duckrun.engines.spark.structs import shaped, types_in, with_types

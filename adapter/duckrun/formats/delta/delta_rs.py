@@ -11,10 +11,12 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 
 from duckrun.formats.commits import CommitTaken
 from duckrun.formats.delta.log import commit_properties, has_landed, new_txn_id, refused
+from duckrun.formats.delta.refusals import DeltalakeRefusal
 from duckrun.formats.delta.statistics import EXACT_DIGITS
 from duckrun.formats.logs import LacksMemory
 from duckrun.libraries import pa
 from duckrun.sql.quoting import quote_identifier
+from duckrun.sql.raising import panicked
 from duckrun.values.columns import holds
 from duckrun.values.rows import AppTransaction, MergeClause, WriteSpec
 from duckrun.values.snapshot import Snapshot, TableRef
@@ -100,7 +102,7 @@ def merge(
         with _landed(form, ref, snapshot, version, txn_id):
             builder.execute()
     except DeltaError as error:
-        if "Resources exhausted" in str(error):  # deltalake has no type for it
+        if DeltalakeRefusal.LACKS_MEMORY.is_of(error):
             raise LacksMemory(str(error)) from error
         raise
     return version
@@ -111,7 +113,9 @@ def _landed(form: DeltaFormat, ref: TableRef, snapshot: Snapshot | None, version
     """Translate the errors of a commit in the block, and refuse one to a dropped table."""
     try:
         yield
-    except (DeltaError, OSError) as error:
+    except BaseException as error:  # a panic of delta_rs is no Exception, and may follow the commit
+        if not (isinstance(error, DeltaError | OSError) or panicked(error)):
+            raise
         if not has_landed(form, ref, version, txn_id, error):
             if isinstance(error, CommitFailedError):
                 raise refused(ref, error) from error

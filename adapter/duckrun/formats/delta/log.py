@@ -19,6 +19,7 @@ from deltalake import CommitProperties, Transaction
 
 from duckrun.errors import CommitUnknown, DuckrunError, InvalidConfig, StorageError
 from duckrun.formats.commits import WORDS, CommitRecord, CommitTaken, FileChange, RowCounts
+from duckrun.formats.delta.refusals import DeltalakeRefusal
 from duckrun.storage.trouble import said
 from duckrun.values.rows import AppTransaction
 
@@ -66,7 +67,7 @@ def commit_properties(app: AppTransaction | None, note: Mapping[str, Any], txn_i
     )
 
 
-def has_landed(form: DeltaFormat, ref: TableRef, version: int, txn_id: str, error: Exception) -> bool:
+def has_landed(form: DeltaFormat, ref: TableRef, version: int, txn_id: str, error: BaseException) -> bool:
     """True if a version is the commit with this id, although committing it raised ``error``.
 
     An object store may have executed a request whose response was lost. The client's retry then
@@ -106,7 +107,7 @@ def append_only(table: object) -> InvalidConfig:
 
 def refused(table: object, error: Exception) -> DuckrunError | CommitTaken:
     """Return the error for a commit that deltalake refused: mostly, the version was taken."""
-    return append_only(table) if "append-only" in str(error) else CommitTaken(str(error))
+    return append_only(table) if DeltalakeRefusal.APPEND_ONLY.is_of(error) else CommitTaken(str(error))
 
 
 @dataclass(frozen=True)

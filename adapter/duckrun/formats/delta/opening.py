@@ -12,6 +12,7 @@ from duckrun.errors import StorageError, TableNotFound, UnsupportedFeature, Vers
 from duckrun.formats.delta.log import LOG
 from duckrun.formats.delta.maintenance import forget_lost_checkpoint
 from duckrun.formats.delta.protocol import refused_feature
+from duckrun.formats.delta.refusals import DeltalakeRefusal
 from duckrun.sql.raising import panicked
 from duckrun.storage.trouble import said, storage_error
 from duckrun.values.snapshot import TableRef
@@ -40,7 +41,7 @@ def opened(form: DeltaFormat, ref: TableRef, version: int | None = None) -> Delt
             raise
         if version is not None:
             latest = form.latest_version(ref)
-            if latest is not None and (version > latest or "version" in str(error).lower()):
+            if latest is not None and (version > latest or DeltalakeRefusal.NO_VERSION.is_of(error)):
                 raise _unreadable(form, ref, version) from error
         if (feature := refused_feature(str(error))) is not None:
             raise UnsupportedFeature(
@@ -62,7 +63,7 @@ def _opened(form: DeltaFormat, ref: TableRef, version: int | None) -> DeltaTable
     try:
         return DeltaTable(ref.url, version=version, storage_options=form.storage.delta_options())
     except DeltaError as error:
-        if "_last_checkpoint hint" not in str(error) or not forget_lost_checkpoint(form, ref):
+        if not DeltalakeRefusal.LOST_CHECKPOINT.is_of(error) or not forget_lost_checkpoint(form, ref):
             raise
     return DeltaTable(ref.url, version=version, storage_options=form.storage.delta_options())
 

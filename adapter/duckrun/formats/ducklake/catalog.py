@@ -17,6 +17,7 @@ import duckdb
 
 from duckrun.errors import InvalidConfig, ReadOnlyLake, StorageError
 from duckrun.formats.ducklake import locks
+from duckrun.formats.ducklake.refusals import DuckLakeRefusal
 from duckrun.formats.ducklake.trouble import FOR_SEVERAL, NoCatalog, gone, is_encrypted, not_encrypted, translated
 from duckrun.sql.quoting import quote_identifier, quote_literal, with_values
 from duckrun.storage.extensions import UNSIGNED, extension_path
@@ -341,7 +342,7 @@ class Catalog:
                 cursor.execute(statement)
             except duckdb.Error as error:
                 # A server that is lost meanwhile leaves half an attachment.
-                if "already exists" not in str(error):
+                if not DuckLakeRefusal.ATTACHED_ALREADY.is_of(error):
                     self._taken_away(cursor, name)
                 raise
 

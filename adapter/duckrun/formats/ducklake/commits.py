@@ -21,6 +21,7 @@ from duckrun.formats.ducklake.catalog import APPLIED, Catalog
 from duckrun.formats.ducklake.ddl import changed_sql, created_sql, one_part, requires_added
 from duckrun.formats.ducklake.definition import DuckLakeDefinition, options_of
 from duckrun.formats.ducklake.folders import remove_half_written
+from duckrun.formats.ducklake.refusals import DuckLakeRefusal
 from duckrun.formats.ducklake.rules import altered
 from duckrun.formats.ducklake.state import States
 from duckrun.formats.ducklake.work import Work, taken
@@ -303,7 +304,8 @@ class Commits:
             try:
                 work.execute(statement)
             except duckdb.Error as error:
-                if statement.endswith(" SET NOT NULL") and " stats " in str(error) and isinstance(new.spec, AlterSpec):
+                sets_not_null = statement.endswith(" SET NOT NULL")
+                if sets_not_null and isinstance(new.spec, AlterSpec) and DuckLakeRefusal.NOT_NULL_UNKNOWN.is_of(error):
                     raise InvalidConfig(
                         f"table {ref}: DuckLake sets NOT NULL on columns that the table was made with, once rows "
                         f"of it were committed ({self.catalog.redacted(error).splitlines()[0]}). Make the table "
@@ -311,7 +313,7 @@ class Commits:
                     ) from error
                 # DuckLake rejects SET NOT NULL after changes in one transaction: run it after the
                 # commit.
-                if statement.endswith(" SET NOT NULL") and "transaction-local changes" in str(error):
+                if sets_not_null and DuckLakeRefusal.NOT_NULL_LATER.is_of(error):
                     work.later.append((ref, statement))
                     work.failure = None if work.failure is error else work.failure
                     continue

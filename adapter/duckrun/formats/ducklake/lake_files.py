@@ -20,6 +20,7 @@ import pyarrow as pa
 from duckrun.errors import UnsupportedFeature
 from duckrun.formats.ducklake.catalog import Catalog
 from duckrun.formats.ducklake.folders import folder_sql
+from duckrun.formats.ducklake.refusals import DuckLakeRefusal
 from duckrun.sql.quoting import quote_identifier, quote_literal
 from duckrun.values.lake_files import (
     DeleteFile,
@@ -65,7 +66,7 @@ class _Reading:
             try:
                 return self._at_once()
             except duckdb.Error as error:
-                if "ducklake_inlined_data" not in str(error) or self.catalog.address.kind == "duckdb":
+                if not DuckLakeRefusal.INLINED_TABLE.is_of(error) or self.catalog.address.kind == "duckdb":
                     raise
             # An attachment remembers the inlined tables, even after another process flushed and
             # dropped them.

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import duckdb
 
+from duckrun.formats.ducklake.refusals import DuckLakeRefusal
 from duckrun.sql.quoting import quote_literal
 from duckrun.storage.locks import file_lock
 from duckrun.storage.trouble import lost_connection
@@ -66,7 +67,7 @@ def _of_server(catalog: Catalog, what: str) -> Iterator[None]:
             except duckdb.Error as error:
                 with suppress(duckdb.Error):  # The server may have ended the connection.
                     cursor.execute("ROLLBACK")
-                if "lock timeout" not in str(error):
+                if not DuckLakeRefusal.LOCK_TIMEOUT.is_of(error):
                     if lost_connection(str(error)) is not None and ended < _POOLED:
                         ended += 1  # The next BEGIN takes another connection of the pool.
                         continue

@@ -16,6 +16,7 @@ from duckrun.errors import CommitConflict, DuckrunError, StorageError, Unsupport
 from duckrun.formats.commits import CommitTaken, NewCommit
 from duckrun.formats.ducklake.answers import NotCommitted, delete_files_of, outcome
 from duckrun.formats.ducklake.catalog import APPLIED, Catalog
+from duckrun.formats.ducklake.refusals import DuckLakeRefusal
 from duckrun.formats.ducklake.state import TableState
 from duckrun.formats.ducklake.trouble import translated, unsure, unwritable
 from duckrun.sql.quoting import quote_identifier, quote_literal, with_values
@@ -28,7 +29,6 @@ from duckrun.values.tables import AlterSpec, CreateSpec
 log = logging.getLogger(__name__)
 
 # Parts of messages about a conflicting commit, from DuckLake, SQLite and PostgreSQL.
-_TAKEN = ("failed to commit", "database is locked", "conflict", "could not serialize", "deadlock")
 
 
 class Work:
@@ -252,7 +252,7 @@ class Work:
                 raise translated(self.catalog, error, "commit") from None
             if unwritable(self.catalog, text) is not None:
                 raise translated(self.catalog, error, "commit") from None
-            if any(word in text.lower() for word in _TAKEN):
+            if DuckLakeRefusal.COMMIT_TAKEN.is_of(text):
                 raise CommitTaken(text) from None
             raise StorageError(f"The commit to lake {self.catalog.storage.root} failed: {text}") from None
         self._open = False

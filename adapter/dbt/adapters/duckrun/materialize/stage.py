@@ -18,6 +18,7 @@ from duckrun.engines.duckdb import SqlOnCursor, as_utc
 from duckrun.engines.engine import Engine
 from duckrun.errors import InvalidConfig, UnsupportedFeature
 from duckrun.sql.quoting import quote_identifier
+from duckrun.sql.refusals import DuckDBRefusal
 
 Row = tuple[Any, ...]
 
@@ -113,16 +114,15 @@ class DuckDBStage:
             self.execute(f"create or replace temporary view {_temporary(name)} as (\n{sql}\n)")
             return "view"
         except DbtRuntimeError as error:
-            text = str(error)
-            if "SELECT list is empty" in text:
+            if DuckDBRefusal.EMPTY_SELECT.is_of(error):
                 raise InvalidConfig(
-                    f"{self.node.name}: the model returns no columns; its table was not written. {text}"
+                    f"{self.node.name}: the model returns no columns; its table was not written. {error}"
                 ) from error
-            if "pivot" not in text.lower():
+            if not DuckDBRefusal.PIVOT_IN_VIEW.is_of(error):
                 raise
             if as_view:
                 raise UnsupportedFeature(
-                    f"DuckDB cannot make a view of this SQL; materialize it as a table. {text}"
+                    f"DuckDB cannot make a view of this SQL; materialize it as a table. {error}"
                 ) from error
             # PIVOT without a list of values: DuckDB must read the rows to know the columns, so it
             # refuses a view.

@@ -7,7 +7,6 @@ id.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
@@ -32,13 +31,12 @@ from duckrun.run.transaction import Transaction
 from duckrun.sql.names import dotted_names
 from duckrun.sql.quoting import quote_identifier
 from duckrun.sql.raising import MARK
+from duckrun.sql.refusals import DuckDBRefusal
 from duckrun.values.layout import Layout
 from duckrun.values.rows import Commit, MemoryShares, RowSpec, WriteSpec
 from duckrun.values.snapshot import Snapshot
 
 REASON = "one transaction of the lake's catalog"
-_IN_VARIANT = re.compile("Can't convert VARIANT|Type U?INT128 with value")
-"""DuckDB's errors for a value that Parquet's VARIANT cannot hold."""
 
 
 class StatementTableWriter:
@@ -223,7 +221,7 @@ class StatementTableWriter:
                 f"Table {self.ref}: {str(error).splitlines()[0].removeprefix('Constraint Error: ')}"
             ) from error
         except duckdb.InvalidInputException as error:
-            if _IN_VARIANT.search(str(error)) is None:
+            if not DuckDBRefusal.IN_VARIANT.is_of(error):
                 raise
             raise SchemaMismatch(
                 f"Table {self.ref}: a VARIANT holds a value that DuckLake's files cannot hold, such as an "

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 import duckdb
 
 from duckrun.engines import decisions
-from duckrun.engines.spark.errors import RAISED
+from duckrun.engines.spark.errors import NO_FOLDER, RAISED
 from duckrun.engines.spark.frame import arrow_schema
 from duckrun.engines.spark.sql import quote
 from duckrun.engines.spark.types import (
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 
     from duckrun.engines.spark.engine import SparkEngine
 
-NO_FOLDER = "no folder can have the name of a partition value"
-"""Start of the error for a row whose partition value would be read back from a path as NULL."""
 _WRITTEN = {
     *("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "FLOAT", "DOUBLE", "VARCHAR", "BLOB", "BOOLEAN", "DATE", "TIMESTAMP"),
     "TIMESTAMP WITH TIME ZONE",

@@ -17,8 +17,8 @@ from sqlglot import exp
 from duckrun.engines import decisions
 from duckrun.engines.data_files import file_properties, file_size
 from duckrun.engines.spark.ducklake.files import Written, written
-from duckrun.engines.spark.ducklake.plan import NO_FOLDER, Plan, plan, spark_schema
-from duckrun.engines.spark.errors import errors_about
+from duckrun.engines.spark.ducklake.plan import Plan, plan, spark_schema
+from duckrun.engines.spark.errors import NO_FOLDER, NoFolder, errors_about
 from duckrun.engines.spark.foreign_servers import other_implementation
 from duckrun.engines.spark.outside import refuse_outside
 from duckrun.engines.spark.scratch import arranged
@@ -152,9 +152,7 @@ class _Write:
                 return _applied(
                     self.engine, self.spec, self.frame, self.transaction, self.driver, f"it takes back {why}"
                 )
-            except SchemaMismatch as error:
-                if NO_FOLDER not in str(error):
-                    raise
+            except NoFolder:
                 return _applied(self.engine, self.spec, self.frame, self.transaction, self.driver, NO_FOLDER)
         raise CommitConflict(
             f"{self.spec.mode} on table {self.ref}: other writers changed its columns {_PLANS} times meanwhile",

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
+from duckrun.engines.spark.process.conditions import condition_of
 from duckrun.errors import InvalidConfig
 
 if TYPE_CHECKING:
@@ -145,7 +146,7 @@ def check_knows_delta(session: SparkSession, advice: str) -> None:
         # This starts no job.
         session.read.format("delta").load("file:///there is no such table")
     except Exception as error:
-        if "DATA_SOURCE_NOT_FOUND" in str(error):
+        if condition_of(error, "DATA_SOURCE_NOT_FOUND"):
             raise InvalidConfig(f"This process has a Spark session without Delta's jars. {advice}") from None
         if not isinstance(error, AnalysisException):  # Delta: no such table
             raise

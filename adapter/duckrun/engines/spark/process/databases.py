@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
+from duckrun.engines.spark.process.conditions import condition_of, text_of
 from duckrun.engines.spark.sql import quote, text_literal
 from duckrun.errors import InvalidConfig
 
@@ -93,9 +94,8 @@ class DatabaseStatements:
         try:
             yield
         except Exception as error:
-            text = str(error)
-            if self.lake is not None and ("TABLE_OR_VIEW_NOT_FOUND" in text or "WITH_NON_EMPTY_LOCATION" in text):
-                error.add_note(f"duckrun: {self._why_missing(text.lower())}")
+            if self.lake is not None and condition_of(error, "TABLE_OR_VIEW_NOT_FOUND", "WITH_NON_EMPTY_LOCATION"):
+                error.add_note(f"duckrun: {self._why_missing(text_of(error).lower())}")
             raise
 
     def _why_missing(self, text: str) -> str:

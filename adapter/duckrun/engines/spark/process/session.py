@@ -30,6 +30,7 @@ from duckrun.engines.spark.process.checks import (
     probe,
     shown,
 )
+from duckrun.engines.spark.process.conditions import condition_of
 from duckrun.engines.spark.process.connect import RunServer
 from duckrun.engines.spark.process.databases import guard
 from duckrun.engines.spark.process.jars import JARS_KEY, PACKAGES_KEY, with_jars, without_stores
@@ -237,7 +238,7 @@ def _start(
     try:
         session: SparkSession = builder.getOrCreate()
     except Exception as error:
-        if address.startswith("spark://") and "stopped SparkContext" in str(error):
+        if address.startswith("spark://") and condition_of(error, "stopped SparkContext"):
             raise no_master(address) from error
         raise InvalidConfig(f"Spark did not start at {address}: {first_line(error)}") from error
     return session
