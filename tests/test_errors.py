@@ -7,15 +7,19 @@ import pickle
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pyarrow as pa
 import pytest
+from deltalake.table import TableMerger
 
 import duckrun
 from duckrun import (
     CommitUnknown,
     DuckrunError,
     InvalidConfig,
+    MergeSpec,
     SchemaMismatch,
     Session,
     SourceOutdated,
@@ -232,6 +236,72 @@ def test_an_error_after_the_commit_names_the_commit(duck: Session, monkeypatch: 
     monkeypatch.undo()
     assert raised.value.committed is True and len(raised.value.commits) == 1
     assert rows_of(duck.sql("select count(*) from t")) == [(1,)]
+
+
+@pytest.mark.only_format("delta", "delta_rs writes it")
+def test_a_commit_that_prepares_the_table_is_named_when_the_write_fails(
+    duck: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The new column stays in the table although the merge that brings it fails."""
+    duck.sql("create table t (id int, item text)")
+
+    def fail(*args: object, **kwargs: object) -> None:
+        raise StorageError("the disk is full", remedy="make room")
+
+    monkeypatch.setattr(type(duck.lake.format.logs), "merge_by_delta_rs", fail)
+    merge = MergeSpec(("id",), schema_mode="append_new_columns", writer="delta_rs")
+    source = pa.table({"id": pa.array([1], pa.int32()), "item": ["fig"], "price": [0.5]})
+    with pytest.raises(
+        StorageError, match="Committed before it failed: version 1 of table main.t; make room"
+    ) as raised:
+        duck.execute("t", merge, source)
+    assert raised.value.committed is True
+    assert duck.table("t").toDF().columns == ["id", "item", "price"] and duck.snapshot("t").version == 1
+
+
+@pytest.mark.only_format("delta", "delta_rs writes it")
+@pytest.mark.parametrize("commits", [True, False])
+def test_a_panic_of_delta_rs_is_looked_up_in_the_log(
+    duck: Session, monkeypatch: pytest.MonkeyPatch, commits: bool
+) -> None:
+    class PanicException(BaseException):
+        """Of pyo3: no Exception, and without a module to import it from."""
+
+    duck.sql("create table t as select 1::int as id, 'fig' as item")
+    execute = TableMerger.execute
+
+    def panics(merger: TableMerger) -> None:
+        if commits:
+            execute(merger)
+        raise PanicException("index out of bounds")
+
+    monkeypatch.setattr(TableMerger, "execute", panics)
+    source = pa.table({"id": pa.array([1], pa.int32()), "item": ["kiwi"]})
+    merge = MergeSpec(("id",), writer="delta_rs")
+    if commits:
+        assert duck.execute("t", merge, source).version == 1
+        assert rows_of(duck.sql("from t")) == [(1, "kiwi")]
+        return
+    with pytest.raises(StorageError, match=r"failed from within.*Nothing was written") as raised:
+        duck.execute("t", merge, source)
+    assert raised.value.committed is False and duck.snapshot("t").version == 0
+
+
+def test_a_spark_commit_whose_log_cannot_be_read_is_unknown() -> None:
+    pytest.importorskip("pyspark")
+    from duckrun.engines.spark.commit import SparkCommit
+
+    def own() -> None:
+        raise StorageError("the store does not answer")
+
+    def run() -> None:
+        raise ConnectionError("the Spark server is gone")
+
+    commit: Any = SimpleNamespace(mode="append", ref="main.t", _own=own)
+    known = r"is not known: .*server is gone.*Look at the table's history"
+    with pytest.raises(CommitUnknown, match=known) as raised, outcome_of("append", "main.t"):
+        SparkCommit.proved(commit, run)
+    assert raised.value.committed is None and "othing was" not in str(raised.value)
 
 
 def test_the_page_of_errors_lists_each_type_and_field() -> None:

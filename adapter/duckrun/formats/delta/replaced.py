@@ -50,7 +50,7 @@ def check_landed(form: DeltaFormat, snapshot: Snapshot | None, version: int | No
     raise CommitConflict(
         f"Table {ref} was dropped while this write from its version {snapshot.version} ran, and what is there now is "
         f"another table or none{left}",
-        remedy="run it again",
+        remedy="Run it again",
     )
 
 
