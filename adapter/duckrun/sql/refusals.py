@@ -1,4 +1,4 @@
-"""Reasons for which a library refuses something, where only the text of its error tells them.
+"""Reasons of refusals by a library, where only the text of its error tells them.
 
 Each library has one class of reasons. Nothing else decides by the text of a library's error.
 """

@@ -141,9 +141,9 @@ def stream_table(
             if condition := condition_of(error, *_MEETS_CHANGES):
                 raise InvalidConfig(
                     f"The stream from table {origin} into {into} meets a commit that updated or deleted rows, and a "
-                    f"stream of rows has no word for them ({_described(error, condition)}). Take the option readChangeFeed, "
-                    "where the table has kept a feed; skipChangeCommits or ignoreChanges, which leave rows out or "
-                    "give some again; or a change query: Table.changes()."
+                    f"stream of rows has no word for them ({_described(error, condition)}). Take the option "
+                    "readChangeFeed, where the table has kept a feed; skipChangeCommits or ignoreChanges, which "
+                    "leave rows out or give some again; or a change query: Table.changes()."
                 ) from None
             # The error of a batch in this process says more than Spark's, which quotes it.
             if writer.raised:

@@ -1,4 +1,4 @@
-"""Reasons for which deltalake refuses something, where only the text of its error tells them."""
+"""Reasons of refusals by deltalake, where only the text of its error tells them."""
 
 from __future__ import annotations
 

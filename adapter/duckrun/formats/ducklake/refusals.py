@@ -1,4 +1,4 @@
-"""Reasons for which DuckLake refuses something, where only the text of its error tells them."""
+"""Reasons of refusals by DuckLake, where only the text of its error tells them."""
 
 from __future__ import annotations
 

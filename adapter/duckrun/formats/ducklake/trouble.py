@@ -124,7 +124,8 @@ def unsure(catalog: Catalog, lost: str) -> CommitUnknown:
     """Return the error about a commit with an unknown outcome, whose server does not answer."""
     return CommitUnknown(
         f"The connection to the catalog {catalog.address} of lake {catalog.storage.root} was lost in the middle of a "
-        f"commit ({lost}), so that it is not known whether it was made, and the server does not answer. Look at the newest snapshot, "
+        f"commit ({lost}), so that it is not known whether it was "
+        "made, and the server does not answer. Look at the newest snapshot, "
         "session.snapshots(1), before you run it again; what has an application "
         "transaction, as dbt's and Dagster's writes have, is written once however often it is run. "
         "If data files of that snapshot are gone, restore the catalog to before it."
