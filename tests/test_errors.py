@@ -35,7 +35,7 @@ pytestmark = pytest.mark.formats(1)
 REPOSITORY = Path(__file__).parents[1]
 
 HAND_WRITTEN = re.compile(
-    r"nothing (of (this|it|that) )?was (written|committed|changed|moved|adopted|dropped|removed)(?! to it| to lake)"
+    r"nothing (of (this|it|that) )?was (read or )?(written|committed|changed|moved|adopted|dropped|removed|updated|expired)(?! to it| to lake)"
     r"|(table|it) is as it was",
     re.IGNORECASE,
 )

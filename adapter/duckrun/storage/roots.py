@@ -41,7 +41,7 @@ def normalise_root(root: str | os.PathLike[str]) -> str:
 def refuse_location(what: str, location: str) -> None:
     """Raise InvalidConfig for a root or location that a library would misread as another one."""
     if (why := why_no_location(location)) is not None:
-        raise InvalidConfig(f"{what} {redacted(location)!r} {why}. Nothing was read or written.")
+        raise InvalidConfig(f"{what} {redacted(location)!r} {why}")
 
 
 def refuse_credentials(text: str) -> None:

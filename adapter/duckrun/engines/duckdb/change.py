@@ -134,8 +134,7 @@ def update(
     table_columns = Computed.of(form, transaction.ref, snapshot, kinds)
     if numbered_ones := sorted(set(assigned) & set(table_columns.numbered)):
         raise InvalidConfig(
-            f"Table {transaction.ref}: {', '.join(numbered_ones)} is an identity column, whose numbers stay. "
-            "Nothing was updated."
+            f"Table {transaction.ref}: {', '.join(numbered_ones)} is an identity column, whose numbers stay"
         )
     outputs = ", ".join(
         f"CAST({assigned.get(c, f'target.{quote_identifier(c)}')} AS {kinds[c]}) AS {quote_identifier(c)}"

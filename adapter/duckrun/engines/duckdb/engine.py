@@ -233,7 +233,7 @@ class DuckDBEngine(Engine):
         text = text_in(query, "duckdb")
         # The text of a view is foreign, and DuckDB would run each statement in it.
         if holds_statements(text):
-            raise InvalidConfig("A query, or a view in it, holds more than one statement. Nothing was run.")
+            raise InvalidConfig("A query, or a view in it, holds more than one statement")
         frame = self._frame(text, what, partial(with_names_as_written, query))
         # The relation is bound already. Its Arrow schema would cost another bind, and a read of
         # each log.

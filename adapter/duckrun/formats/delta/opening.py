@@ -45,17 +45,23 @@ def opened(form: DeltaFormat, ref: TableRef, version: int | None = None) -> Delt
                 raise _unreadable(form, ref, version) from error
         if (feature := refused_feature(str(error))) is not None:
             raise UnsupportedFeature(
-                f"Table {ref} at {ref.location} has the {feature}, which neither engine of this release can read: "
-                "nothing was read or written. Read it with the engine that made it, or let that one take the feature "
-                "out (ALTER TABLE … DROP FEATURE …)."
+                f"Table {ref} at {ref.location} has the {feature}, which neither engine of this release can read",
+                remedy=(
+                    "Read it with the engine that made it, or let that one take the feature out "
+                    "(ALTER TABLE … DROP FEATURE …)"
+                ),
             ) from error
         # The original error may contain credentials, so it is not chained.
         redacted, what = form.storage.redacted(error), f"Cannot open table {ref} at {ref.location}"
         if form.storage.is_local and Path(ref.location).is_file():
             raise StorageError(f"{what}: that is a file, and not the folder of a table.") from None
         raise storage_error(redacted, what) or StorageError(
-            f"{what}: {said(redacted)}. Nothing was read or written. If a file of its log is missing or damaged, put "
-            "it back from a copy; else check that the location and the storage_options are right."
+            f"{what}: {said(redacted)}",
+            remedy=(
+                "If a file of its log is missing or damaged, put it back "
+                "from a copy; else check that the location and the "
+                "storage_options are right"
+            ),
         ) from None
 
 

@@ -283,14 +283,13 @@ class _Upkeep:
             unknown = [version for version in spec.versions if version not in times]
             if unknown:
                 raise InvalidConfig(
-                    f"expire of lake {self.form.storage.root}: there is no snapshot {', '.join(map(str, unknown))}; "
-                    "there are "
-                    f"{len(times)} from {min(times)} to {newest}. Nothing was expired."
+                    f"expire of lake {self.form.storage.root}: there is no snapshot "
+                    f"{', '.join(map(str, unknown))}; there are {len(times)} from {min(times)} to {newest}"
                 )
             if newest in spec.versions:
                 raise InvalidConfig(
                     f"expire of lake {self.form.storage.root}: snapshot {newest} is the newest, which is what the "
-                    "lake is. Nothing was expired."
+                    "lake is"
                 )
             chosen = sorted(set(spec.versions))
         else:

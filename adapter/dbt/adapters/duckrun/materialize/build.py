@@ -163,7 +163,7 @@ class Build:
         """Return a context that gives the rows of the node's SELECT a name."""
         if not sql.strip():
             raise InvalidConfig(
-                f"{self.config.node}: the model returns no columns (its SQL is empty); {self.ref} was not written."
+                f"{self.config.node}: the model for table {self.ref} returns no columns (its SQL is empty)."
             )
         naive = self.config.naive_timestamps or self.env.creds.naive_timestamps
         return self.stage.holding(staging, sql, as_view=as_view, naive_as_utc=naive == "utc" and not as_view)

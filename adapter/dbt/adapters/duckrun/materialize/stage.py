@@ -115,9 +115,7 @@ class DuckDBStage:
             return "view"
         except DbtRuntimeError as error:
             if DuckDBRefusal.EMPTY_SELECT.is_of(error):
-                raise InvalidConfig(
-                    f"{self.node.name}: the model returns no columns; its table was not written. {error}"
-                ) from error
+                raise InvalidConfig(f"{self.node.name}: the model returns no columns. {error}") from error
             if not DuckDBRefusal.PIVOT_IN_VIEW.is_of(error):
                 raise
             if as_view:

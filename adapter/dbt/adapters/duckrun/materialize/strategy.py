@@ -271,7 +271,7 @@ def _names_its_columns(config: ModelConfig) -> bool:
 
 def _require_columns(config: ModelConfig, table: str, source: Sequence[str], *, keys: bool) -> None:
     if not source:
-        raise InvalidConfig(f"{config.node}: the model returns no columns, so table {table} was not written.")
+        raise InvalidConfig(f"{config.node}: the model for table {table} returns no columns.")
     wanted: dict[str, Iterable[str]] = {
         "unique_key": config.unique_key if keys else (),
         "partition_by": config.partition_by or (),

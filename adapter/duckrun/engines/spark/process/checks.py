@@ -64,7 +64,7 @@ def check_java() -> None:
     else:
         what = f"there is no Java in JAVA_HOME={home}" if home else "there is no java on PATH and JAVA_HOME is not set"
     commands = "; ".join(f"{system}: {command}" for system, command in _INSTALL_JAVA.items())
-    raise InvalidConfig(f"Spark needs Java 17 or 21, and {what}. Nothing was run. Install one ({commands}).")
+    raise InvalidConfig(f"Spark needs Java 17 or 21, and {what}", remedy=f"Install one ({commands})")
 
 
 def probe(address: str, default_port: int) -> None:
@@ -80,8 +80,8 @@ def probe(address: str, default_port: int) -> None:
         except (OSError, ValueError) as error:
             failures.append(f"{host}: {error}")
     raise InvalidConfig(
-        f"Spark at {shown(address)} cannot be reached ({'; '.join(failures)}). Nothing was run. Check that it is "
-        "running, and the host and port."
+        f"Spark at {shown(address)} cannot be reached ({'; '.join(failures)})",
+        remedy="Check that it is running, and the host and port",
     )
 
 
@@ -90,10 +90,13 @@ def no_master(address: str) -> InvalidConfig:
     import pyspark
 
     return InvalidConfig(
-        f"What listens at {address} did not take an application of pyspark {pyspark.__version__} within a minute. "
-        "Nothing was run. Either it is a Spark master of another version: install the cluster's version of pyspark "
-        "here, or the other way round. Or it is no master: its port is 7077 by default, and 8080 is its page. A "
-        "master with spark.authenticate asks for its secret in conf. PySpark starts again in a new process only."
+        f"What listens at {address} did not take an application of pyspark {pyspark.__version__} within a minute",
+        remedy=(
+            "Either it is a Spark master of another version: install the cluster's version of "
+            "pyspark here, or the other way round. Or it is no master: its port is 7077 by "
+            "default, and 8080 is its page. A master with spark.authenticate asks for its secret "
+            "in conf. PySpark starts again in a new process only"
+        ),
     )
 
 
@@ -112,9 +115,10 @@ def check_speaks_connect(remote: str) -> None:
         grpc.channel_ready_future(channel).result(timeout=ANSWER_SECONDS)
     except grpc.FutureTimeoutError:
         raise InvalidConfig(
-            f"What listens at {shown(remote)} is no Spark Connect server: no answer within {ANSWER_SECONDS:.0f} s. "
-            f"Nothing was run. Check the port; a Connect server's own is {CONNECT_PORT}, and 4040, 7077 and 8080 are "
-            "other services."
+            f"What listens at {shown(remote)} is no Spark Connect server: no answer within {ANSWER_SECONDS:.0f} s",
+            remedy=(
+                f"Check the port; a Connect server's own is {CONNECT_PORT}, and 4040, 7077 and 8080 are other services"
+            ),
         ) from None
     finally:
         channel.close()
@@ -131,8 +135,8 @@ def other_version(session: SparkSession, remote: str) -> InvalidConfig | None:
     if here.partition(".")[0] == there.partition(".")[0]:
         return None
     return InvalidConfig(
-        f"Spark at {shown(remote)} is version {there}, and this is pyspark {here}: they do not fit. Nothing was run. "
-        f"Install pyspark {there} here, or give the server Spark {here}."
+        f"Spark at {shown(remote)} is version {there}, and this is pyspark {here}: they do not fit",
+        remedy=f"Install pyspark {there} here, or give the server Spark {here}",
     )
 
 
