@@ -24,6 +24,7 @@ from duckrun import (
     Session,
     SourceOutdated,
     StorageError,
+    VacuumSpec,
     WriteSpec,
     errors,
 )
@@ -35,7 +36,8 @@ pytestmark = pytest.mark.formats(1)
 REPOSITORY = Path(__file__).parents[1]
 
 HAND_WRITTEN = re.compile(
-    r"nothing (of (this|it|that) )?was (read or )?(written|committed|changed|moved|adopted|dropped|removed|updated|expired)(?! to it| to lake)"
+    r"nothing (of (this|it|that) )?was (read or )?"
+    r"(written|committed|changed|moved|adopted|dropped|removed|updated|expired|done)(?! to it| to lake)"
     r"|(table|it) is as it was",
     re.IGNORECASE,
 )
@@ -132,6 +134,44 @@ def test_an_unknown_outcome_stays_unknown() -> None:
         except CommitUnknown as error:
             raise StorageError("The lake cannot be reached") from error
     assert caused.value.committed is None and "othing was" not in str(caused.value)
+
+
+def test_a_vacuum_that_fails_does_not_claim_that_nothing_was_done(
+    duck: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some files may be gone when the removal of the next one fails."""
+    duck.sql("create table t as select 1 as id")
+    ref = duck.snapshot("t").ref
+
+    def fail(*args: object, **kwargs: object) -> None:
+        raise StorageError("permission denied")
+
+    monkeypatch.setattr(type(duck.lake.storage), "remove_files", fail)
+    monkeypatch.setattr("duckrun.formats.ducklake.maintenance._Upkeep._remove", fail)
+    with pytest.raises(StorageError, match="permission denied") as raised:
+        if duck.lake.format.transactions is None:
+            duck.execute(ref, VacuumSpec(0, enforce_retention=False))
+        else:
+            duck.upkeep.cleanup(older_than="1 day")
+    assert raised.value.committed is None and "othing was" not in str(raised.value)
+
+
+@pytest.mark.only_format("ducklake", "its upkeep has several steps")
+def test_a_failed_upkeep_names_the_snapshots_of_the_steps_before(
+    duck: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    duck.sql("create table t (id int)")
+    duck.upkeep.set_inline_rows(10, "t")
+    duck.sql("insert into t values (1)")
+
+    def fail(*args: object, **kwargs: object) -> None:
+        raise StorageError("permission denied")
+
+    monkeypatch.setattr("duckrun.formats.ducklake.maintenance._Upkeep._in_files", fail)
+    with pytest.raises(StorageError, match="Committed before it failed: snapshot [0-9]+ of lake") as raised:
+        duck.upkeep.merge_files("t")
+    assert raised.value.committed is True
+    assert rows_of(duck.sql("from t")) == [(1,)]
 
 
 def test_a_subject_is_put_in_front_once() -> None:

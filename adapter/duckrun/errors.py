@@ -138,6 +138,8 @@ class DuckrunError(Exception):
     """
     commits: tuple[str, ...] = ()
     """Commits that the failed operation had made before, such as 'version 3 of table main.a'."""
+    outcome_unknown: bool = False
+    """True if nobody knows what the operation has done: a commit without an answer, a removal."""
     rolled_back: bool = False
     """True if the error has rolled back the transaction that its statement was in."""
 
@@ -257,9 +259,9 @@ def _complete(error: DuckrunError, outcome: Outcome, mode: str | None, table: ob
 
 
 def is_outcome_unknown(error: BaseException | None) -> bool:
-    """True if an error, or a cause of it, is that the store did not answer a commit."""
+    """True if an error, or a cause of it, does not tell what was done."""
     while error is not None:
-        if isinstance(error, CommitUnknown):
+        if isinstance(error, DuckrunError) and error.outcome_unknown:
             return True
         error = error.__cause__
     return False
@@ -269,6 +271,16 @@ def note_commit(what: str) -> None:
     """Tell the operations around that a commit was made, such as 'version 3 of table main.a'."""
     for outcome in _OUTCOMES.get():
         outcome.commits.append(what)
+
+
+@contextmanager
+def removing() -> Iterator[None]:
+    """Mark the errors of a block that removes files, since some may be gone already."""
+    try:
+        yield
+    except DuckrunError as error:
+        error.outcome_unknown = True
+        raise
 
 
 @contextmanager
@@ -322,6 +334,8 @@ class StorageError(DuckrunError):
 
 class CommitUnknown(StorageError):
     """The store or catalog did not answer, so that the commit may exist. Check before a retry."""
+
+    outcome_unknown = True
 
 
 class ReadOnlyLake(DuckrunError):

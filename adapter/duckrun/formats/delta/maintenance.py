@@ -16,7 +16,7 @@ from deltalake import Schema, convert_to_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
 from obstore.exceptions import BaseError as ObstoreError
 
-from duckrun.errors import CommitConflict, DuckrunError, InvalidConfig, StorageError, UnsupportedFeature
+from duckrun.errors import CommitConflict, DuckrunError, InvalidConfig, StorageError, UnsupportedFeature, removing
 from duckrun.formats.commits import CommitTaken
 from duckrun.formats.delta import types
 from duckrun.formats.delta.definition import fields_of
@@ -197,7 +197,8 @@ def rename(form: DeltaFormat, ref: TableRef, new: TableRef) -> None:
 def cleanup_log(form: DeltaFormat, snapshot: Snapshot) -> tuple[str, ...]:
     """Remove log files that have expired and that a checkpoint covers; return their paths."""
     before = _log(form, snapshot.ref)
-    _run(snapshot, "cleanup_log", partial(clean, form, snapshot, form.handle(snapshot.ref, snapshot.version)))
+    with removing():
+        _run(snapshot, "cleanup_log", partial(clean, form, snapshot, form.handle(snapshot.ref, snapshot.version)))
     return tuple(sorted(before - _log(form, snapshot.ref)))
 
 

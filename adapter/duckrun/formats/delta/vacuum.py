@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from duckrun.errors import InvalidConfig, UnsupportedFeature
+from duckrun.errors import InvalidConfig, UnsupportedFeature, removing
 from duckrun.formats.delta.adds import adds_of, removes_since
 from duckrun.formats.delta.log import COPY, LOG
 from duckrun.formats.delta.protocol import WRITTEN
@@ -74,7 +74,8 @@ def vacuum(form: DeltaFormat, snapshot: Snapshot, spec: VacuumSpec) -> tuple[str
         and not path.startswith(inner)
     )
     if not spec.dry_run:
-        form.storage.remove_files(snapshot.ref.location, gone)
+        with removing():
+            form.storage.remove_files(snapshot.ref.location, gone)
     return tuple(gone)
 
 

@@ -11,13 +11,13 @@ import random
 import time
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import duckdb
 
-from duckrun.errors import CommitConflict, InvalidConfig, StorageError, TableNotFound
+from duckrun.errors import CommitConflict, InvalidConfig, StorageError, TableNotFound, note_commit, removing
 from duckrun.formats.commits import CommitTaken
 from duckrun.formats.ducklake.bounds import mend
 from duckrun.formats.ducklake.catalog import refuse_delta
@@ -114,10 +114,11 @@ class _Upkeep:
                 self._expire(spec)
             case RemovalSpec():
                 orphans = isinstance(spec, OrphansSpec)
-                self._remove("ducklake_delete_orphaned_files" if orphans else "ducklake_cleanup_old_files", spec)
-                if orphans:
-                    storage, moment = self.form.storage, _moment(spec)
-                    self.kept.removed += remove_left(storage, moment, dry_run=spec.dry_run)
+                with nullcontext() if spec.dry_run else removing():
+                    self._remove("ducklake_delete_orphaned_files" if orphans else "ducklake_cleanup_old_files", spec)
+                    if orphans:
+                        storage, moment = self.form.storage, _moment(spec)
+                        self.kept.removed += remove_left(storage, moment, dry_run=spec.dry_run)
         return self.kept
 
     # -- what makes a snapshot
@@ -229,6 +230,8 @@ class _Upkeep:
                     # The table's own record of a flush omits tables with only inlined deletes.
                     work.notes.append({"table": ALL, "mode": mode, "engine": "duckdb", "writer": "ducklake"})
                     snapshot = work.commit()
+                    if snapshot is not None:
+                        note_commit(f"snapshot {snapshot} of lake {self.form.storage.root}")
                     self.kept.version = snapshot if snapshot is not None else self.kept.version
                     return rows
                 except CommitTaken as taken:
@@ -262,9 +265,7 @@ class _Upkeep:
         except duckdb.TransactionException as error:
             raise CommitTaken(self.catalog.redacted(error)) from None
         except duckdb.Error as error:
-            raise StorageError(
-                f"Lake {self.form.storage.root}: {self.catalog.redacted(error)} Nothing of this step was done."
-            ) from None
+            raise StorageError(f"Lake {self.form.storage.root}: {self.catalog.redacted(error)}") from None
 
     # -- what makes none
 
@@ -300,6 +301,7 @@ class _Upkeep:
             chosen = [number for number in chosen if number < self.needed_from]
         if chosen and not spec.dry_run:
             self._ask("ducklake_expire_snapshots", f"versions => [{', '.join(map(str, chosen))}]")
+            note_commit(f"the expiry of {len(chosen)} snapshots of lake {self.form.storage.root}")
         self.kept.expired += chosen
 
     def _remove(self, function: str, spec: RemovalSpec) -> None:
