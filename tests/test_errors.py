@@ -179,6 +179,9 @@ def test_a_subject_is_put_in_front_once() -> None:
     for _ in range(2):
         error.name("Statement 2 of 2, https://a.example/x?sig=secret")
     assert str(error) == "Statement 2 of 2, https://a.example/x?sig=***: computed from version 3"
+    inside = InvalidConfig("A key in Asset orders is wrong")
+    inside.name("Asset orders")
+    assert str(inside) == "Asset orders: A key in Asset orders is wrong"
 
 
 def test_no_field_of_a_message_shows_a_secret() -> None:

@@ -171,13 +171,14 @@ class DuckrunError(Exception):
         return f"{message}\n{self.detail}" if self.detail else message
 
     def name(self, subject: str, known_by: str | None = None) -> None:
-        """Put a subject in front of the reason, unless the reason names it.
+        """Put a subject in front of the reason, unless the reason begins with it.
 
         Args:
-            known_by: Part of the subject that is enough, such as the table's name.
+            known_by: Part of the subject, such as the table's name, that is enough anywhere in it.
         """
         subject = redacted(subject)
-        if (subject if known_by is None else known_by) not in self.reason:
+        is_named = self.reason.startswith(subject) if known_by is None else known_by in self.reason
+        if not is_named:
             self.args = (f"{subject}: {self.reason}", *self.args[1:])
 
 
