@@ -17,13 +17,13 @@ import obstore
 
 from duckrun.errors import UnsupportedFeature
 from duckrun.formats.delta.log import LOG, actions_in
+from duckrun.formats.delta.log_access import LogAccess
 from duckrun.libraries import pa, pc, pq
 from duckrun.values.snapshot import Snapshot
 
 if TYPE_CHECKING:
-    from deltalake import DeltaTable
+    pass
 
-    from duckrun.formats.delta.delta import DeltaFormat
 
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10})|\.[0-9a-f-]{36})?\.(?:parquet|json)$")
 _UNLISTED = 4
@@ -32,13 +32,7 @@ _SKEW = 24 * 3_600_000
 """Milliseconds that the clock of a store may be behind those of writers."""
 
 
-def listed(table: DeltaTable) -> pa.Table:
-    """Return deltalake's table of the live files."""
-    # Not by ``pa.table()``, which imports pandas to check for a data frame.
-    return pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=False)).read_all()
-
-
-def adds_of(form: DeltaFormat, snapshot: Snapshot, wanted: set[str]) -> dict[str, dict[str, Any]]:
+def adds_of(logs: LogAccess, snapshot: Snapshot, wanted: set[str]) -> dict[str, dict[str, Any]]:
     """Return the actions that added some live files, by path as the log spells it.
 
     The newest commits are searched first, then the newest checkpoint.
@@ -50,11 +44,11 @@ def adds_of(form: DeltaFormat, snapshot: Snapshot, wanted: set[str]) -> dict[str
         return {}
     adds: dict[str, dict[str, Any]] = {}
     oldest, checkpoint = snapshot.version + 1, -1
-    for commit in form.actions_back(snapshot.ref, snapshot.version):
+    for commit in logs.actions_back(snapshot.ref, snapshot.version):
         # One listing tells where the rest can be read at once.
         if oldest == snapshot.version + 1 - _UNLISTED:
             checkpoint, _ = newest_whole(
-                (key["path"] for key in form.storage.keys(snapshot.ref.location, LOG)), 0, oldest - 1
+                (key["path"] for key in logs.storage.keys(snapshot.ref.location, LOG)), 0, oldest - 1
             )
         if commit.version <= checkpoint:
             break
@@ -64,7 +58,7 @@ def adds_of(form: DeltaFormat, snapshot: Snapshot, wanted: set[str]) -> dict[str
                 adds.setdefault(add["path"], add)
         if len(adds) == len(wanted):
             return adds
-    for add in _checkpoint(form, snapshot, oldest - 1, wanted - adds.keys()):
+    for add in _checkpoint(logs, snapshot, oldest - 1, wanted - adds.keys()):
         adds.setdefault(add["path"], add)
     if len(adds) < len(wanted):
         raise UnsupportedFeature(
@@ -75,7 +69,7 @@ def adds_of(form: DeltaFormat, snapshot: Snapshot, wanted: set[str]) -> dict[str
     return adds
 
 
-def deleted_rows(form: DeltaFormat, snapshot: Snapshot) -> dict[str, int]:
+def deleted_rows(logs: LogAccess, snapshot: Snapshot) -> dict[str, int]:
     """Return the number of rows that the deletion vector of each live file deletes.
 
     Files are keyed by path as the log spells it. Files without a vector are left out.
@@ -85,10 +79,10 @@ def deleted_rows(form: DeltaFormat, snapshot: Snapshot) -> dict[str, int]:
     counts: dict[str, int] = {}
     seen: set[str] = set()
     oldest, checkpoint = snapshot.version + 1, -1
-    for commit in form.actions_back(snapshot.ref, snapshot.version):
+    for commit in logs.actions_back(snapshot.ref, snapshot.version):
         if oldest == snapshot.version + 1 - _UNLISTED:
             checkpoint, _ = newest_whole(
-                (key["path"] for key in form.storage.keys(snapshot.ref.location, LOG)), 0, oldest - 1
+                (key["path"] for key in logs.storage.keys(snapshot.ref.location, LOG)), 0, oldest - 1
             )
         if commit.version <= checkpoint:
             break
@@ -99,13 +93,13 @@ def deleted_rows(form: DeltaFormat, snapshot: Snapshot) -> dict[str, int]:
             seen.add(add["path"])
         seen.update(remove["path"] for remove in commit.removes)
     if oldest:
-        for path, count in _marked_in_checkpoint(form, snapshot, oldest - 1):
+        for path, count in _marked_in_checkpoint(logs, snapshot, oldest - 1):
             if path not in seen:
                 counts[path] = count
     return counts
 
 
-def removes_since(form: DeltaFormat, snapshot: Snapshot, moment: float) -> Iterator[Mapping[str, Any]]:
+def removes_since(logs: LogAccess, snapshot: Snapshot, moment: float) -> Iterator[Mapping[str, Any]]:
     """Return the actions that removed files at or after a moment; a file may occur twice.
 
     They come from the commits after the newest checkpoint, older commits that are as young, and
@@ -116,19 +110,19 @@ def removes_since(form: DeltaFormat, snapshot: Snapshot, moment: float) -> Itera
     """
     # A checkpoint may drop removes that are older than the table's retention (Delta protocol,
     # Action Reconciliation).
-    keys = {key["path"]: key["modified"] * 1000 for key in form.storage.keys(snapshot.ref.location, LOG)}
+    keys = {key["path"]: key["modified"] * 1000 for key in logs.storage.keys(snapshot.ref.location, LOG)}
     checkpoint, paths = newest_whole(keys, 0, snapshot.version)
-    for commit in form.actions_back(snapshot.ref, snapshot.version):
+    for commit in logs.actions_back(snapshot.ref, snapshot.version):
         if commit.version <= checkpoint and keys.get(f"{LOG}/{commit.version:020d}.json", 0) < moment - _SKEW:
             break
         yield from (remove for remove in commit.removes if (remove.get("deletionTimestamp") or 0) >= moment)
     for path in paths:
-        yield from _removes_in(form, snapshot, path, moment)
+        yield from _removes_in(logs, snapshot, path, moment)
 
 
-def _removes_in(form: DeltaFormat, snapshot: Snapshot, path: str, moment: float) -> Iterator[Mapping[str, Any]]:
+def _removes_in(logs: LogAccess, snapshot: Snapshot, path: str, moment: float) -> Iterator[Mapping[str, Any]]:
     """Yield the removes since a moment in one file of a checkpoint, and in its sidecars."""
-    raw = bytes(obstore.get(form.storage.store_at(snapshot.ref.location), path).bytes())
+    raw = bytes(obstore.get(logs.storage.store_at(snapshot.ref.location), path).bytes())
     if path.endswith(".json"):
         actions = actions_in(raw, path)
     else:
@@ -143,7 +137,7 @@ def _removes_in(form: DeltaFormat, snapshot: Snapshot, path: str, moment: float)
         if remove is not None and (remove.get("deletionTimestamp") or 0) >= moment:
             yield {key: _present(value) for key, value in remove.items()}
         elif sidecar is not None:
-            yield from _removes_in(form, snapshot, f"{LOG}/_sidecars/{sidecar['path']}", moment)
+            yield from _removes_in(logs, snapshot, f"{LOG}/_sidecars/{sidecar['path']}", moment)
 
 
 def _kept(batch: pa.RecordBatch, moment: float) -> list[dict[str, Any]]:
@@ -182,10 +176,10 @@ def newest_whole(paths: Iterable[str], least: int, most: int) -> tuple[int, list
     return -1, []
 
 
-def _checkpoint(form: DeltaFormat, snapshot: Snapshot, least: int, wanted: set[str]) -> Iterator[dict[str, Any]]:
+def _checkpoint(logs: LogAccess, snapshot: Snapshot, least: int, wanted: set[str]) -> Iterator[dict[str, Any]]:
     """Yield the wanted adds of the newest checkpoint between ``least`` and the snapshot."""
-    store = form.storage.store_at(snapshot.ref.location)
-    keys = (key["path"] for key in form.storage.keys(snapshot.ref.location, LOG))
+    store = logs.storage.store_at(snapshot.ref.location)
+    keys = (key["path"] for key in logs.storage.keys(snapshot.ref.location, LOG))
     for path in newest_whole(keys, least, snapshot.version)[1]:
         raw = bytes(obstore.get(store, path).bytes())
         for action in _actions(raw, path, wanted):
@@ -197,14 +191,14 @@ def _checkpoint(form: DeltaFormat, snapshot: Snapshot, least: int, wanted: set[s
                 yield from (_as_committed(row["add"]) for row in _actions(inner, name, wanted) if row.get("add"))
 
 
-def _marked_in_checkpoint(form: DeltaFormat, snapshot: Snapshot, least: int) -> Iterator[tuple[str, int]]:
+def _marked_in_checkpoint(logs: LogAccess, snapshot: Snapshot, least: int) -> Iterator[tuple[str, int]]:
     """Yield files with deletion vectors and the number of rows that these delete.
 
     They come from the newest checkpoint between ``least`` and the snapshot.
     """
-    store = form.storage.store_at(snapshot.ref.location)
+    store = logs.storage.store_at(snapshot.ref.location)
     waiting = newest_whole(
-        (key["path"] for key in form.storage.keys(snapshot.ref.location, LOG)), least, snapshot.version
+        (key["path"] for key in logs.storage.keys(snapshot.ref.location, LOG)), least, snapshot.version
     )[1]
     for path in waiting:
         raw = bytes(obstore.get(store, path).bytes())
@@ -268,7 +262,7 @@ def _present(value: Any) -> Any:
 
 
 def _as_committed(add: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an action of a checkpoint in the form of a commit.
+    """Return an action of a checkpoint in the logs of a commit.
 
     Columns that only checkpoints have are left out. Statistics that exist only there become text,
     except bounds whose type JSON lacks (dates, times, decimals).
@@ -290,25 +284,25 @@ def _in_json(parsed: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def newest_checkpoint(form: DeltaFormat, snapshot: Snapshot) -> tuple[int, list[str]]:
+def newest_checkpoint(logs: LogAccess, snapshot: Snapshot) -> tuple[int, list[str]]:
     """Return the newest checkpoint up to a snapshot's version, and its files.
 
     Returns:
         Version -1 and no files if there is no checkpoint.
     """
-    keys = (key["path"] for key in form.storage.keys(snapshot.ref.location, LOG))
+    keys = (key["path"] for key in logs.storage.keys(snapshot.ref.location, LOG))
     return newest_whole(keys, 0, snapshot.version)
 
 
 def checkpoint_actions(
-    form: DeltaFormat, snapshot: Snapshot, paths: Iterable[str], name: str
+    logs: LogAccess, snapshot: Snapshot, paths: Iterable[str], name: str
 ) -> Iterator[dict[str, Any]]:
     """Yield the actions of one kind in the files of a checkpoint.
 
     Sidecars are not read, so adds and removes may be missing.
     """
     for path in paths:
-        raw = bytes(obstore.get(form.storage.store_at(snapshot.ref.location), path).bytes())
+        raw = bytes(obstore.get(logs.storage.store_at(snapshot.ref.location), path).bytes())
         if path.endswith(".json"):
             actions = actions_in(raw, path)
             yield from (action[name] for action in actions if name in action)

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from duckrun.formats.delta.adds import listed
+from duckrun.formats.delta.files import listed
+from duckrun.formats.delta.log_access import LogAccess
 from duckrun.formats.delta.mapping import physical
 from duckrun.libraries import pa, pc
 from duckrun.values.rows import ColumnFigures
 from duckrun.values.snapshot import Snapshot
 
-if TYPE_CHECKING:
-    from duckrun.formats.delta.delta import DeltaFormat
 
-
-def column_figures(form: DeltaFormat, snapshot: Snapshot) -> dict[str, ColumnFigures]:
+def column_figures(logs: LogAccess, snapshot: Snapshot) -> dict[str, ColumnFigures]:
     """Return the statistics of each column that is not a partition column.
 
     No value but NaN is outside the bounds; a time may be outside by up to a millisecond. A bound is
@@ -23,7 +21,7 @@ def column_figures(form: DeltaFormat, snapshot: Snapshot) -> dict[str, ColumnFig
 
     Source: Delta protocol, Per-file Statistics.
     """
-    adds = listed(form.handle_of(snapshot))
+    adds = listed(logs.handle_of(snapshot))
     rounded = snapshot.rounded()
     marked = "deletionVectors" in snapshot.reader_features  # otherwise the files need no check
     vectors = marked and any(file.deletion_vector for file in snapshot.files())
@@ -52,14 +50,14 @@ def _has_bounds(kind: pa.DataType) -> bool:
     return any(fits(kind) for fits in plain)
 
 
-def file_bounds(form: DeltaFormat, snapshot: Snapshot, column: str) -> pa.Table | None:
+def file_bounds(logs: LogAccess, snapshot: Snapshot, column: str) -> pa.Table | None:
     """See Format. The bounds of a partition column are its value.
 
     Source: Delta protocol, Per-file Statistics.
     """
     if column in snapshot.rounded() or any(physical(field) != field.name for field in snapshot.stored_schema):
         return None
-    adds = listed(form.handle_of(snapshot))
+    adds = listed(logs.handle_of(snapshot))
     if column in snapshot.partition_columns:
         low = high = _values(adds, "partition", column)
     else:

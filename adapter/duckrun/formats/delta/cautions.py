@@ -10,10 +10,11 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from duckrun.formats.delta.adds import listed
 from duckrun.formats.delta.dataset import filesystem, footer
+from duckrun.formats.delta.files import listed
+from duckrun.formats.delta.log_access import LogAccess
 from duckrun.formats.delta.mapping import physical
 from duckrun.formats.delta.newest import known_of
 from duckrun.formats.delta.statistics import EXACT_DIGITS
@@ -23,9 +24,6 @@ from duckrun.values.columns import holds, leaves
 from duckrun.values.data_files import is_absolute, place
 from duckrun.values.rows import ScanFile
 from duckrun.values.snapshot import Snapshot
-
-if TYPE_CHECKING:
-    from duckrun.formats.delta.delta import DeltaFormat
 
 Paths = tuple[str, ...]
 """Paths of the values in a Parquet file, with dots between their parts."""
@@ -47,7 +45,7 @@ _same: dict[Paths, Paths] = {}
 _AT_ONCE, _KEPT = 16, 100_000
 
 
-def rounded(form: DeltaFormat, snapshot: Snapshot) -> frozenset[str]:
+def rounded(logs: LogAccess, snapshot: Snapshot) -> frozenset[str]:
     """Return the columns with possible values outside their bounds in the log or in a file."""
     fields = [f for f in snapshot.stored_schema if f.name not in snapshot.partition_columns]
     long = [f for f in fields if holds(f.type, _is_long)]
@@ -55,7 +53,7 @@ def rounded(form: DeltaFormat, snapshot: Snapshot) -> frozenset[str]:
     always = frozenset(f.name for f in fields if _was_float(f) or _has_float(f.type))
     always |= frozenset(f.name for f in snapshot.stored_schema if is_padded(f))  # bounds lack the padding
     # deltalake parses numbers as doubles and rounds them, or truncates them to 64-bit integers. A
-    # missing bound may exist in the log in a form that cannot be read. Parquet bounds leave out
+    # missing bound may exist in the log in a logs that cannot be read. Parquet bounds leave out
     # NaN, which DuckDB and Spark order above every number. So only Duckrun's files are trusted for
     # float columns: with NaN they have no bounds. For floats inside structs, not even those are.
     if not long and not floats:
@@ -64,16 +62,16 @@ def rounded(form: DeltaFormat, snapshot: Snapshot) -> frozenset[str]:
     def look() -> frozenset[str]:
         columns = set[str]()
         if long:
-            adds = listed(form.handle_of(snapshot))
+            adds = listed(logs.handle_of(snapshot))
             columns.update(f.name for f in long if _is_rounded(f, adds))
         if floats and not all(map(OURS.search, snapshot.files().paths())):
             columns.update(floats)
         return frozenset(columns)
 
-    return always | _once("rounded", form, snapshot, look)
+    return always | _once("rounded", logs, snapshot, look)
 
 
-def legacy(form: DeltaFormat, snapshot: Snapshot) -> frozenset[str]:
+def legacy(logs: LogAccess, snapshot: Snapshot) -> frozenset[str]:
     """Return the columns with lists that some file stores in a layout before Parquet's standard.
 
     Writers of such files are Spark's writeLegacyFormat, Hive and Avro.
@@ -83,10 +81,10 @@ def legacy(form: DeltaFormat, snapshot: Snapshot) -> frozenset[str]:
         StorageError: A data file cannot be opened.
     """
     lists = [f for f in snapshot.stored_schema if holds(f.type, _is_list)]
-    return _once("legacy", form, snapshot, lambda: _legacy(form, snapshot, lists)) if lists else frozenset()
+    return _once("legacy", logs, snapshot, lambda: _legacy(logs, snapshot, lists)) if lists else frozenset()
 
 
-def _once(what: str, form: DeltaFormat, snapshot: Snapshot, look: Callable[[], frozenset[str]]) -> frozenset[str]:
+def _once(what: str, logs: LogAccess, snapshot: Snapshot, look: Callable[[], frozenset[str]]) -> frozenset[str]:
     """Return a result of ``look`` for a version, cached by the identity of its commit.
 
     If the log no longer has that commit, nothing is cached.
@@ -94,7 +92,7 @@ def _once(what: str, form: DeltaFormat, snapshot: Snapshot, look: Callable[[], f
     # A copy of the table with as many versions may have replaced it, so the version number is not
     # enough.
     known = known_of(snapshot)
-    mark = known.mark if known else snapshot.long_log or form.fingerprint(snapshot.ref, snapshot.version)
+    mark = known.mark if known else snapshot.long_log or logs.fingerprint(snapshot.ref, snapshot.version)
     if mark is None:
         return look()
     key = (what, snapshot.ref.location, snapshot.version, mark)
@@ -191,7 +189,7 @@ def _is_exact(bound: Decimal, scale: int) -> bool:
 # -- lists in the layouts of older writers
 
 
-def _legacy(form: DeltaFormat, snapshot: Snapshot, columns: Sequence[pa.Field]) -> frozenset[str]:
+def _legacy(logs: LogAccess, snapshot: Snapshot, columns: Sequence[pa.Field]) -> frozenset[str]:
     """Return the list columns that some file stores in an older layout.
 
     If a file lies elsewhere, as in a shallow clone, all columns count as such.
@@ -199,17 +197,17 @@ def _legacy(form: DeltaFormat, snapshot: Snapshot, columns: Sequence[pa.Field]) 
     files = [f for f in snapshot.files() if not OURS.search(f.path)]
     if any(is_absolute(file.path) for file in files):
         return frozenset(field.name for field in columns)
-    layouts = _layouts_of(form, snapshot, files)
+    layouts = _layouts_of(logs, snapshot, files)
     return frozenset(field.name for field in columns if any(_is_strange(field, layout) for layout in layouts))
 
 
-def _layouts_of(form: DeltaFormat, snapshot: Snapshot, files: Sequence[ScanFile]) -> set[Paths]:
+def _layouts_of(logs: LogAccess, snapshot: Snapshot, files: Sequence[ScanFile]) -> set[Paths]:
     """Return the layouts of the files. Each file is opened once, for all versions and columns."""
     where = {(place(snapshot.ref, file), file.size): file for file in files}
     layouts = {key: layout for key in where if (layout := _layouts.get(key)) is not None}
     missing = [key for key in where if key not in layouts]
     if missing:
-        opened = filesystem(form, snapshot.ref, snapshot.files())
+        opened = filesystem(logs.storage, snapshot.ref, snapshot.files())
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             layouts |= zip(missing, pool.map(lambda key: _layout(opened, where[key], snapshot), missing), strict=True)
         if len(_layouts) > _KEPT:

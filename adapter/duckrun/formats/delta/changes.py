@@ -10,12 +10,13 @@ import json
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from duckrun.errors import VersionNotReadable
 from duckrun.formats.delta.adds import adds_of
 from duckrun.formats.delta.log import CommitActions
 from duckrun.formats.delta.mapping import physical
+from duckrun.formats.delta.table_access import TableAccess
 from duckrun.formats.delta.vectors import read_vector
 from duckrun.libraries import np
 from duckrun.values.changes import CommitChange, Counted
@@ -24,18 +25,15 @@ from duckrun.values.data_paths import decoded
 from duckrun.values.rows import ScanFile
 from duckrun.values.snapshot import Snapshot, TableRef
 
-if TYPE_CHECKING:
-    from duckrun.formats.delta.delta import DeltaFormat
-
 _AT_ONCE = 16
 _FEED = "delta.enableChangeDataFeed"
 FEED_FOLDER = "_change_data"
 
 
-def commits_between(form: DeltaFormat, ref: TableRef, after: int, to: int) -> list[CommitChange]:
+def commits_between(tables: TableAccess, ref: TableRef, after: int, to: int) -> list[CommitChange]:
     """See Format."""
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        commits = list(pool.map(lambda version: form.actions(ref, version), range(after + 1, to + 1)))
+        commits = list(pool.map(lambda version: tables.actions(ref, version), range(after + 1, to + 1)))
     present = [actions for actions in commits if actions is not None]
     if len(present) < len(commits):
         missing = next((v for v in range(to, after, -1) if commits[v - after - 1] is None), after)
@@ -43,14 +41,14 @@ def commits_between(form: DeltaFormat, ref: TableRef, after: int, to: int) -> li
             f"Table {ref}: the log no longer holds the commit of version {missing}, so that what changed since version "
             f"{after} cannot be read from its commits."
         )
-    return [_change(form, ref, actions) for actions in present]
+    return [_change(tables, ref, actions) for actions in present]
 
 
-def _change(form: DeltaFormat, ref: TableRef, actions: CommitActions) -> CommitChange:
+def _change(tables: TableAccess, ref: TableRef, actions: CommitActions) -> CommitChange:
     files = (*actions.adds, *actions.removes)
     # A remove may lack them (Delta protocol, Add File and Remove File, extendedFileMetadata).
     lacking = {remove["path"] for remove in actions.removes if remove.get("partitionValues") is None}
-    known = _partition_values(form, ref, actions.version, lacking) if lacking else {}
+    known = _partition_values(tables, ref, actions.version, lacking) if lacking else {}
     record = actions.record()
     return CommitChange(
         version=actions.version,
@@ -65,10 +63,10 @@ def _change(form: DeltaFormat, ref: TableRef, actions: CommitActions) -> CommitC
 
 
 def _partition_values(
-    form: DeltaFormat, ref: TableRef, version: int, paths: set[str]
+    tables: TableAccess, ref: TableRef, version: int, paths: set[str]
 ) -> dict[str, Mapping[str, str | None]]:
     """Return partition values of files whose remove action has only a path."""
-    before = form.snapshot(ref, version - 1)
+    before = tables.snapshot(ref, version - 1)
     if not before.partition_columns:
         return {}
     wanted = {decoded(path) for path in paths}
@@ -112,39 +110,39 @@ def _token(vector: Mapping[str, Any] | None) -> Hashable | None:
     return None if vector is None else tuple(sorted((key, value) for key, value in vector.items() if value is not None))
 
 
-def vector_rows(form: DeltaFormat, ref: TableRef, vectors: Iterable[Hashable]) -> dict[Hashable, Any]:
+def vector_rows(tables: TableAccess, ref: TableRef, vectors: Iterable[Hashable]) -> dict[Hashable, Any]:
     """See Format."""
     wanted = list(vectors)
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        read = pool.map(lambda token: read_vector(form, ref, dict(token)), wanted)
+        read = pool.map(lambda token: read_vector(tables, ref, dict(token)), wanted)
         return {token: np.fromiter(rows, np.uint64, len(rows)) for token, rows in zip(wanted, read, strict=True)}
 
 
-def state_change(form: DeltaFormat, before: Snapshot | None, after: Snapshot) -> CommitChange:
+def state_change(tables: TableAccess, before: Snapshot | None, after: Snapshot) -> CommitChange:
     """See Format."""
-    files = (*_state(form, after, 1), *(() if before is None else _state(form, before, -1)))
+    files = (*_state(tables, after, 1), *(() if before is None else _state(tables, before, -1)))
     return CommitChange(after.version, None, "states", files)
 
 
-def _state(form: DeltaFormat, snapshot: Snapshot, count: int) -> Iterable[Counted]:
+def _state(tables: TableAccess, snapshot: Snapshot, count: int) -> Iterable[Counted]:
     files = snapshot.files()
     tracked = "rowTracking" in snapshot.writer_features
     marked = {file.spelled or file.path for file in files if file.deletion_vector or tracked}
-    adds = adds_of(form, snapshot, marked)
+    adds = adds_of(tables, snapshot, marked)
     for file in files:
         add = adds.get(file.spelled or file.path, {})
         file = replace(file, partition_values=_by_stored_name(snapshot, file))
         yield Counted(file, count, _token(add.get("deletionVector")), *_tracking(add))
 
 
-def missing_files(form: DeltaFormat, ref: TableRef, files: Sequence[ScanFile]) -> list[ScanFile]:
+def missing_files(tables: TableAccess, ref: TableRef, files: Sequence[ScanFile]) -> list[ScanFile]:
     """See Format."""
 
     def gone(file: ScanFile) -> bool:
         location, name = ref.location, file.path
         if is_absolute(name):
             location, _, name = place(ref, file).rpartition("/")
-        return not form.storage.has(location, name)
+        return not tables.storage.has(location, name)
 
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         return [file for file, is_gone in zip(files, pool.map(gone, files), strict=True) if is_gone]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from duckrun.errors import InvalidConfig, SchemaMismatch
 from duckrun.formats.delta.adds import adds_of
 from duckrun.formats.delta.domains import FEATURE as DOMAINS, action_of, domains_of
+from duckrun.formats.delta.log_access import LogAccess
 from duckrun.formats.delta.mapping import physical_of
 from duckrun.formats.delta.statistics import Statistics
 from duckrun.values.data_paths import spelled
@@ -20,7 +21,6 @@ from duckrun.values.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from duckrun.formats.delta.definition import DeltaDefinition
-    from duckrun.formats.delta.delta import DeltaFormat
 
 FEATURE = "clustering"
 FEATURES = frozenset({FEATURE, DOMAINS})
@@ -30,12 +30,12 @@ _UNORDERED = ("binary", "boolean")
 
 
 def clustered_by(
-    form: DeltaFormat, snapshot: Snapshot, definition: DeltaDefinition
+    logs: LogAccess, snapshot: Snapshot, definition: DeltaDefinition
 ) -> tuple[tuple[str, ...], ...] | None:
     """Return the paths of the clustering columns; None for a table without liquid clustering."""
     if FEATURE not in snapshot.writer_features:
         return None
-    configuration = domains_of(form, snapshot).get(_DOMAIN)
+    configuration = domains_of(logs, snapshot).get(_DOMAIN)
     if configuration is None:
         return None
     return tuple(_logical(definition.fields, tuple(path)) for path in json.loads(configuration)[_COLUMNS])
@@ -109,7 +109,7 @@ def _type(fields: Sequence[Mapping[str, Any]], path: tuple[str, ...]) -> Any:
     return _type(kind["fields"], path[1:]) if path[1:] else kind
 
 
-def unclustered(form: DeltaFormat, snapshot: Snapshot, files: Sequence[ScanFile]) -> Iterator[ScanFile]:
+def unclustered(logs: LogAccess, snapshot: Snapshot, files: Sequence[ScanFile]) -> Iterator[ScanFile]:
     """See Format."""
-    adds = adds_of(form, snapshot, {spelled(file) for file in files})
+    adds = adds_of(logs, snapshot, {spelled(file) for file in files})
     return (file for file in files if adds[spelled(file)].get("clusteringProvider") != PROVIDER)

@@ -11,7 +11,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from duckrun.errors import CommitConflict, LostRows, TableNotFound, UnsupportedFeature, VersionNotReadable
 from duckrun.formats.commits import CommitTaken, NewCommit
@@ -23,6 +23,7 @@ from duckrun.formats.delta.mapping import stored_columns
 from duckrun.formats.delta.operations import Operation, metrics, operation_of
 from duckrun.formats.delta.protocol import OF_ROWS, PREVIEWS, WRITTEN, Protocol
 from duckrun.formats.delta.statistics import Statistics
+from duckrun.formats.delta.table_access import TableAccess
 from duckrun.formats.delta.vectors import marked_statistics, read_vector, write_vectors
 from duckrun.values.data_paths import encoded, spelled
 from duckrun.values.rows import AppTransaction, StagedFile, counted_rows
@@ -30,15 +31,12 @@ from duckrun.values.snapshot import Snapshot, TableRef, schema_from_text
 from duckrun.values.stored import other_names, stored_names
 from duckrun.values.tables import OptimizeSpec
 
-if TYPE_CHECKING:
-    from duckrun.formats.delta.delta import DeltaFormat
-
 _OF_THE_ADD = ("path", "partitionValues", "size", "tags", "deletionVector", "baseRowId", "defaultRowCommitVersion")
 """Fields of an add that its remove repeats."""
 
 
 def write_commit(
-    form: DeltaFormat,
+    tables: TableAccess,
     ref: TableRef,
     snapshot: Snapshot | None,
     new: NewCommit,
@@ -59,23 +57,23 @@ def write_commit(
     _check_files(ref, snapshot, new, operation, returns)
     _check_rows(ref, new, operation)
     _check_names(ref, snapshot, new, operation)
-    marks = marked(form, snapshot, new)
+    marks = marked(tables, snapshot, new)
     version = 0 if snapshot is None else snapshot.version + 1
     now = int(time.time() * 1000)
-    stamp = in_commit.stamp(form, snapshot, now) if in_commit.is_enabled(_properties(snapshot, new)) else None
+    stamp = in_commit.stamp(tables, snapshot, now) if in_commit.is_enabled(_properties(snapshot, new)) else None
     info: dict[str, Any] = {} if stamp is None else {"inCommitTimestamp": stamp}
     info |= {"timestamp": now, "isBlindAppend": new.blind and not new.removes, "engineInfo": "duckrun"}
     info["operation"], info["operationParameters"] = operation.name, dict(operation.parameters)
     info["operationMetrics"] = metrics(operation.name, new.adds, new.removes, new.rows, returns, new.marks)
     info["txnId"] = new_txn_id()
     actions: list[dict[str, Any]] = [{"commitInfo": {**info, **info_of(note)}}]
-    protocol, definition = _table(form, snapshot, new)
+    protocol, definition = _table(tables, snapshot, new)
     if protocol is not None:
         actions.append({"protocol": protocol.action()})
     if definition is not None:
         definition = definition if stamp is None else in_commit.enabled(definition, snapshot, version, stamp)
         actions.append({"metaData": definition.action()})
-        before = None if snapshot is None else form.definition(snapshot).cluster_by
+        before = None if snapshot is None else tables.definition(snapshot).cluster_by
         if definition.cluster_by != before:
             actions.append(clustering.action(definition))
     if app is not None:
@@ -83,7 +81,7 @@ def write_commit(
         actions.append({"txn": {"appId": app.app_id, "version": app.version, "lastUpdated": now}})
     if new.removes:
         assert snapshot is not None
-        actions += [{"remove": action} for action in _removes(form, snapshot, new, now)]
+        actions += [{"remove": action} for action in _removes(tables, snapshot, new, now)]
     actions += [{"remove": _removed(before, new, now)} for before, _ in marks]
     added = [{**after, "dataChange": new.data_change} for _, after in marks if after is not None]
     figures = _statistics(snapshot, new)
@@ -91,18 +89,18 @@ def write_commit(
     added += [{**add, "modificationTime": now, "dataChange": new.data_change} for add in returns]
     if isinstance(new.spec, OptimizeSpec) and snapshot is not None and snapshot.cluster_by:
         added = [{**add, "clusteringProvider": clustering.PROVIDER} for add in added]
-    if row_tracking.FEATURE in _features(form, snapshot, protocol):
-        actions += _numbered(form, ref, snapshot, new, added, version)
+    if row_tracking.FEATURE in _features(tables, snapshot, protocol):
+        actions += _numbered(tables, ref, snapshot, new, added, version)
     actions += [{"add": add} for add in added]
     actions += [{"cdc": _fed(file, figures)} for file in new.feed]
     body = "\n".join(json.dumps(action, ensure_ascii=False) for action in actions)
     what = f"version {version} of table {ref}"
-    _refuse_another_table(form, snapshot)
-    written = form.storage.put_new(ref.location, entry(version), body.encode(), what)
+    _refuse_another_table(tables, snapshot)
+    written = tables.storage.put_new(ref.location, entry(version), body.encode(), what)
     if written is None:
         raise CommitTaken(what)
-    form.newest.wrote(snapshot, body.encode(), written)
-    form.check_landed(snapshot, version, info["txnId"])
+    tables.newest.wrote(snapshot, body.encode(), written)
+    tables.check_landed(snapshot, version, info["txnId"])
     return version
 
 
@@ -150,7 +148,7 @@ def _properties(snapshot: Snapshot | None, new: NewCommit) -> Mapping[str, str]:
     return table.properties
 
 
-def _features(form: DeltaFormat, snapshot: Snapshot | None, protocol: Protocol | None) -> Collection[str]:
+def _features(tables: TableAccess, snapshot: Snapshot | None, protocol: Protocol | None) -> Collection[str]:
     """Return the table's writer features after the commit."""
     if protocol is not None:
         return protocol.present()
@@ -158,7 +156,7 @@ def _features(form: DeltaFormat, snapshot: Snapshot | None, protocol: Protocol |
 
 
 def _numbered(
-    form: DeltaFormat,
+    tables: TableAccess,
     ref: TableRef,
     snapshot: Snapshot | None,
     new: NewCommit,
@@ -169,18 +167,18 @@ def _numbered(
 
     If this commit enables row tracking, it adds the present files again, with row ids.
     """
-    numbering = row_tracking.Numbering(form, snapshot, version)
+    numbering = row_tracking.Numbering(tables, snapshot, version)
     if snapshot is not None and new.definition is not None:
         before = row_tracking.is_tracked(snapshot.properties)
         if row_tracking.is_tracked(new.definition.properties) and not before:
             gone = [*new.removes, *(mark.file for mark in new.marks)]
-            added += [{**add, "dataChange": False} for add in row_tracking.unnumbered(form, snapshot, gone)]
-    added[:] = [numbering.of(add) for add in row_tracking.counted(form, ref, added)]
+            added += [{**add, "dataChange": False} for add in row_tracking.unnumbered(tables, snapshot, gone)]
+    added[:] = [numbering.of(add) for add in row_tracking.counted(tables, ref, added)]
     return numbering.action()
 
 
 def _table(
-    form: DeltaFormat, snapshot: Snapshot | None, new: NewCommit
+    tables: TableAccess, snapshot: Snapshot | None, new: NewCommit
 ) -> tuple[Protocol | None, DeltaDefinition | None]:
     """Return the protocol and the definition that the commit changes; None for one that stays."""
     definition = cast(DeltaDefinition, new.definition)
@@ -188,9 +186,9 @@ def _table(
         assert definition is not None, "a new table has a definition"
         return Protocol().supporting(definition.features()).at_least(*definition.versions), definition
     refuse_unknown_features(snapshot)
-    if definition is None or definition == form.definition(snapshot):
+    if definition is None or definition == tables.definition(snapshot):
         return None, None
-    present = form.protocol(snapshot)
+    present = tables.protocol(snapshot)
     needed = present.supporting(definition.features()).at_least(*definition.versions)
     if unknown := needed.writer_features - WRITTEN - present.writer_features - snapshot.idle_features:
         raise UnsupportedFeature(
@@ -250,10 +248,10 @@ def _check_rows(ref: TableRef, new: NewCommit, operation: Operation) -> None:
     )
 
 
-def _refuse_another_table(form: DeltaFormat, snapshot: Snapshot | None) -> None:
+def _refuse_another_table(tables: TableAccess, snapshot: Snapshot | None) -> None:
     """Raise CommitConflict if the table was dropped since this commit started."""
     # A log of a new table would accept the commit, but the files are gone with the older table.
-    if snapshot is None or snapshot.pin is None or form.newest.has(snapshot):
+    if snapshot is None or snapshot.pin is None or tables.newest.has(snapshot):
         return
     try:
         snapshot.pin.check("")
@@ -313,11 +311,11 @@ def _fed(file: StagedFile, figures: Statistics) -> dict[str, Any]:
     }
 
 
-def _removes(form: DeltaFormat, snapshot: Snapshot, new: NewCommit, now: int) -> Iterator[dict[str, Any]]:
+def _removes(tables: TableAccess, snapshot: Snapshot, new: NewCommit, now: int) -> Iterator[dict[str, Any]]:
     _refuse_append_only(snapshot, new)
     # A remove repeats the path, the deletion vector and the row ids of the add, letter by letter.
     with_ids = "rowTracking" in snapshot.writer_features
-    added = adds_of(form, snapshot, {spelled(f) for f in new.removes if f.deletion_vector or with_ids})
+    added = adds_of(tables, snapshot, {spelled(f) for f in new.removes if f.deletion_vector or with_ids})
     names = stored_names(stored_columns(snapshot.stored_schema))
     for file in new.removes:
         path = spelled(file)
@@ -337,7 +335,7 @@ def _removed(add: Mapping[str, Any], new: NewCommit, now: int) -> dict[str, Any]
 
 
 def marked(
-    form: DeltaFormat, snapshot: Snapshot | None, new: NewCommit
+    tables: TableAccess, snapshot: Snapshot | None, new: NewCommit
 ) -> list[tuple[dict[str, Any], dict[str, Any] | None]]:
     """Return pairs of (old add, new add with deletion vector), one per file with deleted rows.
 
@@ -354,11 +352,11 @@ def marked(
     gone = [spelled(mark.file) for mark in new.marks if spelled(mark.file) not in live]
     if gone:
         raise CommitTaken(f"version {snapshot.version} of table {snapshot.ref}, which has {gone[0]} no longer")
-    before = adds_of(form, snapshot, {spelled(mark.file) for mark in new.marks})
+    before = adds_of(tables, snapshot, {spelled(mark.file) for mark in new.marks})
     actions = [before[spelled(mark.file)] for mark in new.marks]
     vectors = []
     for mark, add in zip(new.marks, actions, strict=True):
-        rows = read_vector(form, snapshot.ref, add.get("deletionVector"))
+        rows = read_vector(tables, snapshot.ref, add.get("deletionVector"))
         deleted = len(rows)
         rows.update(mark.rows)
         if len(rows) < deleted + len(mark.rows):
@@ -367,7 +365,7 @@ def marked(
     whole = [
         mark.file.rows is not None and len(v) >= mark.file.rows for mark, v in zip(new.marks, vectors, strict=True)
     ]
-    written = iter(write_vectors(form, snapshot.ref, [v for v, none in zip(vectors, whole, strict=True) if not none]))
+    written = iter(write_vectors(tables, snapshot.ref, [v for v, none in zip(vectors, whole, strict=True) if not none]))
     return [
         (add, None if none else _marked(add, next(written), mark.file.rows))
         for mark, add, none in zip(new.marks, actions, whole, strict=True)

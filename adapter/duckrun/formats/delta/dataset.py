@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from duckrun.errors import StorageError, UnsupportedFeature
 from duckrun.libraries import pa, pc, pq
+from duckrun.storage.storage import Storage
 from duckrun.values.rows import ScanFile
 from duckrun.values.snapshot import Snapshot, TableRef
 
@@ -15,13 +16,12 @@ if TYPE_CHECKING:
     import pyarrow.dataset as ds
     from pyarrow import fs
 
-    from duckrun.formats.delta.delta import DeltaFormat
 
 # Reader features that leave the files as exactly the rows, with the table's names and types.
 _PLAIN = {"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"}
 
 
-def arrow_dataset(format: DeltaFormat, snapshot: Snapshot) -> ds.Dataset:
+def arrow_dataset(storage: Storage, snapshot: Snapshot) -> ds.Dataset:
     """Return the files of a snapshot as a Dataset; no data file is opened.
 
     Partition values prune files. Row groups are pruned by the statistics in the files.
@@ -34,7 +34,7 @@ def arrow_dataset(format: DeltaFormat, snapshot: Snapshot) -> ds.Dataset:
 
     files = snapshot.files()
     refuse_features(snapshot, files)
-    inside = filesystem(format, snapshot.ref, files)
+    inside = filesystem(storage, snapshot.ref, files)
     parquet = ds.ParquetFileFormat(
         # Spark stores instants as INT96. pyarrow's default of nanoseconds would change years before
         # 1678 and after 2261.
@@ -50,15 +50,15 @@ def arrow_dataset(format: DeltaFormat, snapshot: Snapshot) -> ds.Dataset:
     return ds.FileSystemDataset(fragments, snapshot.schema.remove_metadata(), parquet, inside)
 
 
-def filesystem(format: DeltaFormat, ref: TableRef, files: Sequence[ScanFile]) -> fs.FileSystem:
+def filesystem(storage: Storage, ref: TableRef, files: Sequence[ScanFile]) -> fs.FileSystem:
     """Return a pyarrow file system of a table's folder."""
     from deltalake.fs import DeltaStorageHandler  # deferred: both import pyarrow
     from pyarrow import fs
 
-    if format.storage.is_local and "://" not in ref.location:
+    if storage.is_local and "://" not in ref.location:
         return fs.SubTreeFileSystem(ref.location, fs.LocalFileSystem())
     sizes = {file.path: file.size for file in files}
-    return fs.PyFileSystem(DeltaStorageHandler(ref.url, format.storage.delta_options(), sizes))
+    return fs.PyFileSystem(DeltaStorageHandler(ref.url, storage.delta_options(), sizes))
 
 
 def footer(opened: fs.FileSystem, ref: TableRef, file: ScanFile) -> pq.FileMetaData:

@@ -6,26 +6,19 @@ Reference: https://github.com/delta-io/delta/blob/master/PROTOCOL.md
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import partial
-from typing import Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import duckdb
-from deltalake import DeltaTable
 
-from duckrun.errors import DuckrunError, StorageError, VersionNotReadable
-from duckrun.formats.commits import CommitRecord
+from duckrun.errors import DuckrunError, StorageError
+from duckrun.formats.commits import CommitRecord, NewCommit
 from duckrun.formats.definitions import Alteration, TableDefinition
 from duckrun.formats.delta import (
     applied,
-    aside,
-    cautions,
     changes,
     clustering,
     computed,
@@ -41,73 +34,46 @@ from duckrun.formats.delta import (
     types,
     vacuum,
 )
-from duckrun.formats.delta.bounds import column_figures, file_bounds
+from duckrun.formats.delta.bounds import file_bounds
 from duckrun.formats.delta.commit import features_of_files, refuse_copies, refuse_unknown_features
 from duckrun.formats.delta.dataset import arrow_dataset
 from duckrun.formats.delta.definition import DeltaDefinition
-from duckrun.formats.delta.files import files_of
-from duckrun.formats.delta.log import COPY, LOG, CommitActions, entry, parse_commit
-from duckrun.formats.delta.long_logs import LongLogs
-from duckrun.formats.delta.newest import Newest, Opened, known_of, moved
-from duckrun.formats.delta.opening import opened
-from duckrun.formats.delta.properties import VECTORS, checks_of, special_properties
-from duckrun.formats.delta.protocol import BY_DELTALAKE, Protocol, unlisted
+from duckrun.formats.delta.log import COPY, LOG
+from duckrun.formats.delta.newest import Opened
+from duckrun.formats.delta.properties import VECTORS, special_properties
+from duckrun.formats.delta.protocol import BY_DELTALAKE, Protocol
 from duckrun.formats.delta.scan_sql import scan_sql
-from duckrun.formats.delta.scratch import scratch
+from duckrun.formats.delta.scratch import Scratch, scratch
+from duckrun.formats.delta.table_access import TableAccess
 from duckrun.formats.delta.vacuum import log_retention
-from duckrun.formats.delta.vectors import deleted_of
-from duckrun.formats.pruning import Matching, matching
 from duckrun.libraries import pa
 from duckrun.sql.alike import duckdb_of
 from duckrun.storage.locks import table_lock
-from duckrun.storage.storage import Storage
+from duckrun.values.changes import CommitChange
 from duckrun.values.choices import SchemaMode, WriterName
-from duckrun.values.columns import holds
-from duckrun.values.rows import ReadSpec, WriteSpec, counted_rows
-from duckrun.values.snapshot import DELTA, Snapshot, TableRef, may_be_variant
-from duckrun.values.tables import AlterSpec, CreateSpec, SetProperties
+from duckrun.values.cursors import Counter
+from duckrun.values.rows import AppTransaction, Commit, ScanFile, WriteSpec, counted_rows
+from duckrun.values.snapshot import DELTA, Snapshot, TableRef
+from duckrun.values.tables import AlterSpec, ConvertSpec, CreateSpec, SetProperties, VacuumSpec
 
-_OF_A_LOG = (".json", ".checkpoint.parquet")
+if TYPE_CHECKING:
+    import pyarrow.dataset as ds
 
 
-class DeltaFormat(aside.Logs):
+class DeltaFormat(TableAccess):
     """Delta tables of one lake: Format, and its role LogTables.
 
-    Functions of other modules that take the format as first argument are its methods.
+    Functions of this package take a LogAccess or a TableAccess, which this class is too.
     """
 
     name = DELTA
-    handle = opened
-    arrow_dataset = arrow_dataset
-    file_bounds = file_bounds
     scan_sql = staticmethod(scan_sql)
-    app_version = applied.app_version
-    find_commit = applied.find_commit
-    counter = applied.counter
     log_retention = staticmethod(log_retention)
-    commit = instead.commit
     made_by = staticmethod(instead.made_by)
-    untouched = instead.untouched
-    added_rows = instead.added_rows
-    restore = restore.restore
-    check_landed = replaced.check_landed
-    convert = maintenance.convert
     write_by_delta_rs = delta_rs.write
     merge_by_delta_rs = delta_rs.merge
-    drop = maintenance.drop
-    rename = maintenance.rename
-    vacuum = vacuum.vacuum
-    checkpoint = maintenance.checkpoint
-    cleanup_log = maintenance.cleanup_log
-    scratch = scratch
-    commits_between = changes.commits_between
-    state_change = changes.state_change
-    vector_rows = changes.vector_rows
-    missing_files = changes.missing_files
     stored_columns = staticmethod(mapping.stored_columns)
     row_id_columns = staticmethod(row_tracking.row_id_columns)
-    first_ids = row_tracking.first_ids
-    unclustered = clustering.unclustered
     has_feed = staticmethod(changes.has_feed)
     feed_folder = changes.FEED_FOLDER
     writer: WriterName = "staged"
@@ -120,12 +86,6 @@ class DeltaFormat(aside.Logs):
     special_properties = staticmethod(special_properties)
     asked_features = staticmethod(definition.asked_features)
     spelled = staticmethod(types.spelled)
-
-    def __init__(self, storage: Storage, *, read_only: bool = False) -> None:
-        super().__init__(storage)
-        self.read_only = read_only
-        self._long_logs = LongLogs(self)
-        self.newest = Newest(storage)
 
     @property
     def logs(self) -> Self:
@@ -143,16 +103,6 @@ class DeltaFormat(aside.Logs):
 
     def fields_of(self, schema: pa.Schema, types: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
         return definition.fields_of(schema, types or {})
-
-    # -- snapshots
-
-    def exists(self, ref: TableRef) -> bool:
-        if self.storage.is_local:
-            with suppress(OSError), os.scandir(f"{ref.location}/{LOG}") as entries:
-                # Of a long log, only the first names are read.
-                if any(entry.name.endswith(_OF_A_LOG) for entry in entries):
-                    return True
-        return any(key["path"].endswith(_OF_A_LOG) for key in self.storage.keys(ref.location, LOG))
 
     def refuse_other_files(self, ref: TableRef) -> None:
         """Raise StorageError if the folder of a new table holds foreign files.
@@ -176,66 +126,6 @@ class DeltaFormat(aside.Logs):
     def row_count(self, snapshot: Snapshot) -> int | None:
         return counted_rows(snapshot.files())
 
-    def latest_version(self, ref: TableRef) -> int | None:
-        return self.handle(ref).version() if self.exists(ref) else None
-
-    def snapshot(
-        self, ref: TableRef, version: int | None = None, timestamp: str | None = None, *, keep: bool = False
-    ) -> Snapshot:
-        """See Format; ``keep`` leaves the log open for a write."""
-        cached = self._long_logs.find(ref, version) if timestamp is None else None
-        if cached is None and timestamp is None:
-            cached = self.newest.find(ref, to_write=keep) if version is None else self.newest.at(ref, version)
-        if cached is not None:
-            return cached
-        table = self.handle(ref, version)
-        if timestamp is not None:
-            table = self._at(ref, table, timestamp)
-        protocol, metadata = table.protocol(), table.metadata()
-        schema = pa.schema(table.schema().to_arrow())
-        properties = dict(metadata.configuration)
-        snapshot = Snapshot(
-            ref=ref,
-            version=table.version(),
-            table_id=str(metadata.id),
-            schema=schema,
-            partition_columns=tuple(metadata.partition_columns),
-            properties=properties,
-            reader_features=frozenset(protocol.reader_features or ()),
-            writer_features=frozenset(protocol.writer_features or ()) | unlisted(schema, properties),
-            checks=checks_of(properties),
-            description=metadata.description,
-            list_files=partial(files_of, self),
-            find_rounded=partial(cautions.rounded, self),
-            find_legacy=partial(cautions.legacy, self),
-            find_figures=partial(column_figures, self),
-            find_computed=computed.computing,
-            make_scan_sql=partial(scan_sql, deleted=partial(deleted_of, self)),
-            find_other=partial(self.snapshot, ref),
-            find_matching=self._matching,
-        )
-        listed = {"variantType", "variantType-preview"} & snapshot.writer_features
-        if listed and any(holds(field.type, may_be_variant) for field in schema):
-            known = self._definition(snapshot, table)
-            snapshot = replace(snapshot, variants=known.variants, variants_inside=known.variants_inside)
-        if clustering.FEATURE in snapshot.writer_features:
-            snapshot = replace(snapshot, cluster_by=self._definition(snapshot, table).cluster_by or ())
-        wanted = version if timestamp is None else table.version()
-        opened_snapshot = self._long_logs.keep(snapshot, wanted, partial(files_of, self, table=table))
-        # A snapshot with a long log lists its files by this very handle, so no write may advance
-        # it.
-        if opened_snapshot.long_log is not None:
-            return opened_snapshot
-        if version is None and timestamp is None:
-            return self.newest.opened(opened_snapshot, table, to_write=keep)
-        return opened_snapshot
-
-    def begin(self, ref: TableRef) -> Snapshot | None:
-        snapshot = self.newest.find(ref, to_write=True)
-        if snapshot is not None:
-            return snapshot
-        return self.snapshot(ref, keep=True) if self.exists(ref) else None
-
     def committed(self, before: Snapshot | None, ref: TableRef, version: int) -> Snapshot | None:
         now = None if before is None else self.newest.committed(before, version)
         if now is None:
@@ -253,38 +143,7 @@ class DeltaFormat(aside.Logs):
         self.newest.keep(cached, now.opened.own)
         return cached
 
-    def handle_of(self, snapshot: Snapshot) -> DeltaTable:
-        """Return a handle of a snapshot's version for reading, which nobody may advance."""
-        opened = snapshot.opened if isinstance(snapshot.opened, Opened) else Opened(None)
-        open_log = partial(self.handle, snapshot.ref, snapshot.version)
-        if opened.own is not None:
-            opened.own[:] = [moved(opened.own[0] if opened.own else None, snapshot.version) or open_log()]
-            return opened.own[0]
-        return open_log() if opened.known is None else self.newest.look(snapshot, opened.known, open_log)
-
-    def take_handle(self, snapshot: Snapshot) -> DeltaTable:
-        """Return a handle of a snapshot's version for a caller that may commit the next version."""
-        return self.handle_of(snapshot)
-
-    def _at(self, ref: TableRef, table: DeltaTable, timestamp: str) -> DeltaTable:
-        try:
-            moment = datetime.fromisoformat(timestamp)
-        except ValueError as error:
-            raise VersionNotReadable(
-                f"Table {ref}: {timestamp!r} is no time. Write it as ISO 8601, e.g. '2026-01-31 12:00:00'."
-            ) from error
-        moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-        times = [(each["version"], each.get("inCommitTimestamp") or each["timestamp"]) for each in self.history(ref)]
-        before = [v for v, ms in times if ms <= moment.timestamp() * 1000]
-        if not before:
-            first = datetime.fromtimestamp(min(ms for _, ms in times) / 1000, UTC).isoformat()
-            raise VersionNotReadable(f"Table {ref} has no version at {timestamp}; the oldest in its log is of {first}.")
-        return self.handle(ref, max(before))
-
     # -- history
-
-    def history(self, ref: TableRef, limit: int | None = None) -> list[dict[str, Any]]:
-        return self.handle(ref).history(limit)
 
     def detail(self, ref: TableRef) -> dict[str, Any]:
         snapshot = self.snapshot(ref)
@@ -310,35 +169,6 @@ class DeltaFormat(aside.Logs):
             "tableFeatures": sorted(snapshot.reader_features | known.present()),
         }
 
-    def actions(self, ref: TableRef, version: int) -> CommitActions | None:
-        """Return one commit; None if the log no longer has it."""
-        raw = self.storage.read_at(ref.location, entry(version))
-        return None if raw is None else parse_commit(version, raw)
-
-    def actions_back(self, ref: TableRef, newest: int) -> Iterator[CommitActions]:
-        """Yield the commits from ``newest`` backwards, as far as the log has them."""
-        for version in range(newest, -1, -1):
-            commit = self.actions(ref, version)
-            if commit is None:
-                return
-            yield commit
-
-    def record(self, ref: TableRef, version: int) -> CommitRecord | None:
-        commit = self.actions(ref, version)
-        return None if commit is None else commit.record()
-
-    def records_back(self, ref: TableRef, newest: int) -> Iterator[CommitRecord]:
-        return (commit.record() for commit in self.actions_back(ref, newest))
-
-    def _matching(self, snapshot: Snapshot, spec: ReadSpec) -> Matching:
-        return matching(snapshot, snapshot.files(), spec, partial(self.file_bounds, snapshot))
-
-    def records_after(self, ref: TableRef, version: int) -> list[CommitRecord]:
-        records: list[CommitRecord] = []
-        while (record := self.record(ref, version + 1 + len(records))) is not None:
-            records.append(record)
-        return records
-
     def caught_up(self, snapshot: Snapshot) -> list[tuple[CommitRecord, Snapshot]] | None:
         steps = self.newest.since(snapshot)
         return None if steps is None else [(actions.record(), after) for actions, after in steps]
@@ -346,51 +176,7 @@ class DeltaFormat(aside.Logs):
     def tells_since(self, ref: TableRef, version: int, newest: int, commits: Sequence[CommitRecord]) -> bool:
         return len(commits) >= newest - version
 
-    def fingerprint(self, ref: TableRef, version: int) -> str | None:
-        """See Format; a hash of the bytes of the log entry."""
-        raw = self.storage.read_at(ref.location, entry(version))
-        return None if raw is None else hashlib.sha256(raw).hexdigest()
-
     # -- definitions
-
-    def definition(self, snapshot: Snapshot) -> DeltaDefinition:
-        """Return the columns, partitioning, properties and description of a version."""
-        known = known_of(snapshot)
-        if known is None:
-            return self._definition(snapshot)
-        known.definition = known.definition or self._definition(snapshot)
-        return known.definition
-
-    def _definition(self, snapshot: Snapshot, table: DeltaTable | None = None) -> DeltaDefinition:
-        table = table or self.handle_of(snapshot)
-        metadata = table.metadata()
-        definition_of_log = DeltaDefinition(
-            fields=tuple(json.loads(table.schema().to_json())["fields"]),
-            partition_columns=tuple(metadata.partition_columns),
-            properties=dict(metadata.configuration),
-            description=metadata.description,
-            id=str(metadata.id),
-            name=metadata.name,
-            created_time=metadata.created_time,
-        )
-        return replace(definition_of_log, cluster_by=clustering.clustered_by(self, snapshot, definition_of_log))
-
-    def protocol(self, snapshot: Snapshot) -> Protocol:
-        """Return the protocol of a version."""
-        known = known_of(snapshot)
-        if known is None:
-            return self._protocol(snapshot)
-        known.protocol = known.protocol or self._protocol(snapshot)
-        return known.protocol
-
-    def _protocol(self, snapshot: Snapshot) -> Protocol:
-        actions = self.handle_of(snapshot).protocol()
-        return Protocol(
-            actions.min_reader_version,
-            actions.min_writer_version,
-            frozenset(actions.reader_features or ()),
-            frozenset(actions.writer_features or ()),
-        )
 
     def created(self, spec: CreateSpec, snapshot: Snapshot | None) -> DeltaDefinition:
         created = definition.created(spec)
@@ -438,6 +224,90 @@ class DeltaFormat(aside.Logs):
         if self.marks_rows(snapshot) or snapshot.properties.get("delta.appendOnly", "").lower() == "true":
             return None
         return AlterSpec((SetProperties({VECTORS: "true"}),))
+
+    # -- reads
+
+    def arrow_dataset(self, snapshot: Snapshot) -> ds.Dataset:
+        return arrow_dataset(self.storage, snapshot)
+
+    def file_bounds(self, snapshot: Snapshot, column: str) -> pa.Table | None:
+        return file_bounds(self, snapshot, column)
+
+    def commits_between(self, ref: TableRef, after: int, to: int) -> list[CommitChange]:
+        return changes.commits_between(self, ref, after, to)
+
+    def state_change(self, before: Snapshot | None, after: Snapshot) -> CommitChange:
+        return changes.state_change(self, before, after)
+
+    def vector_rows(self, ref: TableRef, vectors: Iterable[Hashable]) -> dict[Hashable, Any]:
+        return changes.vector_rows(self, ref, vectors)
+
+    def missing_files(self, ref: TableRef, files: Sequence[ScanFile]) -> list[ScanFile]:
+        return changes.missing_files(self, ref, files)
+
+    def first_ids(self, snapshot: Snapshot, files: Sequence[ScanFile]) -> list[tuple[int, int]]:
+        return row_tracking.first_ids(self, snapshot, files)
+
+    def unclustered(self, snapshot: Snapshot, files: Sequence[ScanFile]) -> Iterator[ScanFile]:
+        return clustering.unclustered(self, snapshot, files)
+
+    # -- commits
+
+    def commit(
+        self,
+        ref: TableRef,
+        snapshot: Snapshot | None,
+        new: NewCommit,
+        note: Mapping[str, Any],
+        app: AppTransaction | None,
+        *,
+        over: Snapshot | None = None,
+    ) -> int:
+        return instead.commit(self, ref, snapshot, new, note, app, over=over)
+
+    def check_landed(self, snapshot: Snapshot | None, version: int | None, commit_id: str) -> None:
+        replaced.check_landed(self, snapshot, version, commit_id)
+
+    def untouched(self, snapshot: Snapshot, records: Sequence[CommitRecord]) -> Sequence[ScanFile] | None:
+        return instead.untouched(self, snapshot, records)
+
+    def added_rows(self, snapshot: Snapshot, record: CommitRecord) -> str | None:
+        return instead.added_rows(self, snapshot, record)
+
+    def app_version(self, ref: TableRef, app_id: str) -> int | None:
+        return applied.app_version(self, ref, app_id)
+
+    def find_commit(self, ref: TableRef, app: AppTransaction, newest: Snapshot | None = None) -> Commit | None:
+        return applied.find_commit(self, ref, app, newest)
+
+    def counter(self, ref: TableRef, consumer: str, newest: Snapshot | None = None) -> Counter:
+        return applied.counter(self, ref, consumer, newest)
+
+    def restore(self, now: Snapshot, version: int, note: dict[str, Any], app: AppTransaction | None) -> int:
+        return restore.restore(self, now, version, note, app)
+
+    def scratch(self, owner: TableRef, definition: TableDefinition) -> AbstractContextManager[Scratch]:
+        return scratch(self, owner, definition)
+
+    # -- maintenance
+
+    def convert(self, ref: TableRef, spec: ConvertSpec, note: dict[str, Any], app: AppTransaction | None) -> None:
+        maintenance.convert(self, ref, spec, note, app)
+
+    def drop(self, ref: TableRef) -> None:
+        maintenance.drop(self, ref)
+
+    def rename(self, ref: TableRef, new: TableRef) -> None:
+        maintenance.rename(self, ref, new)
+
+    def vacuum(self, snapshot: Snapshot, spec: VacuumSpec) -> tuple[str, ...]:
+        return vacuum.vacuum(self, snapshot, spec)
+
+    def checkpoint(self, snapshot: Snapshot) -> None:
+        maintenance.checkpoint(self, snapshot)
+
+    def cleanup_log(self, snapshot: Snapshot) -> tuple[str, ...]:
+        return maintenance.cleanup_log(self, snapshot)
 
     # -- what features, properties and types allow
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from deltalake import ColumnProperties, WriterProperties, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from duckrun.formats.commits import CommitTaken
-from duckrun.formats.delta.log import commit_properties, has_landed, new_txn_id, refused
+from duckrun.formats.delta.log import commit_properties, new_txn_id, refused
 from duckrun.formats.delta.refusals import DeltalakeRefusal
 from duckrun.formats.delta.statistics import EXACT_DIGITS
+from duckrun.formats.delta.table_access import TableAccess
 from duckrun.formats.logs import LacksMemory
 from duckrun.libraries import pa
 from duckrun.sql.quoting import quote_identifier
@@ -21,12 +22,9 @@ from duckrun.values.columns import holds
 from duckrun.values.rows import AppTransaction, MergeClause, WriteSpec
 from duckrun.values.snapshot import Snapshot, TableRef
 
-if TYPE_CHECKING:
-    from duckrun.formats.delta.delta import DeltaFormat
-
 
 def write(
-    form: DeltaFormat,
+    tables: TableAccess,
     ref: TableRef,
     snapshot: Snapshot | None,
     rows: pa.RecordBatchReader,
@@ -50,21 +48,21 @@ def write(
         "description": spec.description,
         "partition_by": list(partition_by or ()) or None,
     }
-    with _landed(form, ref, snapshot, version, txn_id):
+    with _landed(tables, ref, snapshot, version, txn_id):
         if snapshot is None:
-            options = form.storage.delta_options()
+            options = tables.storage.delta_options()
             write_deltalake(ref.url, rows, mode="error", storage_options=options, **defined, **common)
         elif partition_by is None:
-            write_deltalake(form.take_handle(snapshot), rows, mode="append", **common)
+            write_deltalake(tables.take_handle(snapshot), rows, mode="append", **common)
         else:
             if redefines:
                 defined |= {"partition_by": list(partition_by), "schema_mode": "overwrite"}
-            write_deltalake(form.take_handle(snapshot), rows, mode="overwrite", **defined, **common)
+            write_deltalake(tables.take_handle(snapshot), rows, mode="overwrite", **defined, **common)
     return version
 
 
 def merge(
-    form: DeltaFormat,
+    tables: TableAccess,
     ref: TableRef,
     snapshot: Snapshot,
     rows: pa.RecordBatchReader,
@@ -77,7 +75,7 @@ def merge(
     app: AppTransaction | None,
 ) -> int:
     """See LogTables."""
-    table, txn_id = form.take_handle(snapshot), new_txn_id()
+    table, txn_id = tables.take_handle(snapshot), new_txn_id()
     # Without max_spill_size, a merge takes eight times the memory for the same time.
     builder = table.merge(
         rows,
@@ -99,7 +97,7 @@ def merge(
             builder = builder.when_not_matched_insert(columns, clause.condition)
     version = snapshot.version + 1
     try:
-        with _landed(form, ref, snapshot, version, txn_id):
+        with _landed(tables, ref, snapshot, version, txn_id):
             builder.execute()
     except DeltaError as error:
         if DeltalakeRefusal.LACKS_MEMORY.is_of(error):
@@ -109,21 +107,21 @@ def merge(
 
 
 @contextmanager
-def _landed(form: DeltaFormat, ref: TableRef, snapshot: Snapshot | None, version: int, txn_id: str) -> Iterator[None]:
+def _landed(tables: TableAccess, ref: TableRef, snapshot: Snapshot | None, version: int, txn_id: str) -> Iterator[None]:
     """Translate the errors of a commit in the block, and refuse one to a dropped table."""
     try:
         yield
     except BaseException as error:  # a panic of delta_rs is no Exception, and may follow the commit
         if not (isinstance(error, DeltaError | OSError) or panicked(error)):
             raise
-        if not has_landed(form, ref, version, txn_id, error):
+        if not tables.has_landed(ref, version, txn_id, error):
             if isinstance(error, CommitFailedError):
                 raise refused(ref, error) from error
-            if snapshot is None and isinstance(error, DeltaError) and form.exists(ref):
+            if snapshot is None and isinstance(error, DeltaError) and tables.exists(ref):
                 raise CommitTaken(str(error)) from error
-            form.check_landed(snapshot, None, txn_id)
+            tables.check_landed(snapshot, None, txn_id)
             raise
-    form.check_landed(snapshot, version, txn_id)
+    tables.check_landed(snapshot, version, txn_id)
 
 
 def _files(schema: pa.Schema, snapshot: Snapshot | None, codec: str) -> WriterProperties:

@@ -7,45 +7,43 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from duckrun.formats.delta.adds import checkpoint_actions, newest_checkpoint
+from duckrun.formats.delta.log_access import LogAccess
 from duckrun.formats.delta.newest import known_of
 from duckrun.values.snapshot import Snapshot
-
-if TYPE_CHECKING:
-    from duckrun.formats.delta.delta import DeltaFormat
 
 FEATURE = "domainMetadata"
 
 
-def domains_of(form: DeltaFormat, snapshot: Snapshot) -> dict[str, str]:
+def domains_of(logs: LogAccess, snapshot: Snapshot) -> dict[str, str]:
     """Return the configuration of each domain of a version that was not removed."""
     if FEATURE not in snapshot.writer_features:
         return {}
     known = known_of(snapshot)
     if known is None:
-        return _read(form, snapshot)
+        return _read(logs, snapshot)
     if known.domains is None:
-        known.domains = _read(form, snapshot)
+        known.domains = _read(logs, snapshot)
     return dict(known.domains)
 
 
-def _read(form: DeltaFormat, snapshot: Snapshot) -> dict[str, str]:
+def _read(logs: LogAccess, snapshot: Snapshot) -> dict[str, str]:
     configurations: dict[str, str | None] = {}
-    for action in _actions(form, snapshot):
+    for action in _actions(logs, snapshot):
         configurations.setdefault(action["domain"], None if action.get("removed") else action["configuration"])
     return {domain: text for domain, text in configurations.items() if text is not None}
 
 
-def _actions(form: DeltaFormat, snapshot: Snapshot) -> Iterator[Mapping[str, Any]]:
+def _actions(logs: LogAccess, snapshot: Snapshot) -> Iterator[Mapping[str, Any]]:
     """Yield the domain actions, newest first: from commits, then from the newest checkpoint."""
-    checkpoint, paths = newest_checkpoint(form, snapshot)
-    for commit in form.actions_back(snapshot.ref, snapshot.version):
+    checkpoint, paths = newest_checkpoint(logs, snapshot)
+    for commit in logs.actions_back(snapshot.ref, snapshot.version):
         if commit.version <= checkpoint:
             break
         yield from reversed(commit.domains)
-    yield from checkpoint_actions(form, snapshot, paths, "domainMetadata")
+    yield from checkpoint_actions(logs, snapshot, paths, "domainMetadata")
 
 
 def action_of(domain: str, configuration: Mapping[str, Any] | str, *, removed: bool = False) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from itertools import accumulate
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, overload
 
-from duckrun.formats.delta.adds import deleted_rows, listed
 from duckrun.formats.delta.log import CommitActions, partition_string
 from duckrun.formats.delta.mapping import physical
 from duckrun.libraries import pa, pc
@@ -21,8 +20,6 @@ from duckrun.values.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
-
-    from duckrun.formats.delta.delta import DeltaFormat
 
 _FEW = 1000
 """Number of files up to which ScanFile objects are cached.
@@ -184,24 +181,26 @@ def _place(location: str, path: str) -> str:
     return place_of(location, ScanFile(decoded(path), 0))
 
 
-def files_of(form: DeltaFormat, snapshot: Snapshot, table: DeltaTable | None = None) -> LoggedFiles:
-    """Return the data files of a version with their counts of deleted rows. Opens none of them."""
-    known = None if table is not None or snapshot.opened is None else snapshot.opened.known
-    if known is not None:
-        files: LoggedFiles = known.files(lambda: _read(form, snapshot, form.handle_of(snapshot)))
-        return files
-    return _read(form, snapshot, table or form.handle_of(snapshot))
+def listed(table: DeltaTable) -> pa.Table:
+    """Return deltalake's table of the live files."""
+    # Not by ``pa.table()``, which imports pandas to check for a data frame.
+    return pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=False)).read_all()
 
 
-def _read(form: DeltaFormat, snapshot: Snapshot, table: DeltaTable) -> LoggedFiles:
+def files_in(table: DeltaTable, snapshot: Snapshot, deleted: Mapping[str, int]) -> LoggedFiles:
+    """Return the live files of an open log.
+
+    Args:
+        table: Handle of the version.
+        snapshot: The version.
+        deleted: Counts of deleted rows, by path.
+    """
     # Column bounds are left out: they may contain years that Python's date lacks.
     adds = listed(table)
     files = adds.select([name for name in _OF_A_FILE if name in adds.column_names])
     paths = files.column("path").cast(pa.string()) if files.num_rows else pa.chunked_array([], pa.string())
     files = files.set_column(files.column_names.index("path"), "path", paths)
-    marked = "deletionVectors" in snapshot.reader_features
     in_log = {physical(snapshot.stored_schema.field(name)): name for name in snapshot.partition_columns}
-    deleted = deleted_rows(form, snapshot) if marked else {}
     return LoggedFiles(snapshot.ref.location, files, deleted, names={k: v for k, v in in_log.items() if k != v})
 
 

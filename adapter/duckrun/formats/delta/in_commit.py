@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from duckrun.formats.delta.log_access import LogAccess
 from duckrun.values.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from duckrun.formats.delta.definition import DeltaDefinition
-    from duckrun.formats.delta.delta import DeltaFormat
 
 log = logging.getLogger(__name__)
 
@@ -28,12 +28,12 @@ def is_enabled(properties: Mapping[str, str]) -> bool:
     return properties.get(ENABLED, "").lower() == "true"
 
 
-def stamp(form: DeltaFormat, snapshot: Snapshot | None, now: int) -> int:
+def stamp(logs: LogAccess, snapshot: Snapshot | None, now: int) -> int:
     """Return the timestamp of the next commit, in milliseconds since 1970.
 
     It is the current time, or one more than the last commit's if that is ahead.
     """
-    before = None if snapshot is None else form.actions(snapshot.ref, snapshot.version)
+    before = None if snapshot is None else logs.actions(snapshot.ref, snapshot.version)
     if before is None:
         return now
     last = int(before.info.get("inCommitTimestamp") or before.info.get("timestamp") or 0)

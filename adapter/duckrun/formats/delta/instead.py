@@ -7,22 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from duckrun.errors import VersionNotReadable
 from duckrun.formats.commits import CommitRecord, NewCommit
 from duckrun.formats.delta.adds import adds_of
+from duckrun.formats.delta.changes import missing_files
 from duckrun.formats.delta.commit import marked, refuse_wrong, write_commit
 from duckrun.formats.delta.computed import never_back
 from duckrun.formats.delta.definition import DeltaDefinition
 from duckrun.formats.delta.operations import operation_of
 from duckrun.formats.delta.restore import named
+from duckrun.formats.delta.scan_sql import scan_sql
+from duckrun.formats.delta.table_access import TableAccess
 from duckrun.values.data_paths import spelled
 from duckrun.values.rows import AppTransaction, ScanFile
 from duckrun.values.snapshot import Snapshot, TableRef
-
-if TYPE_CHECKING:
-    from duckrun.formats.delta.delta import DeltaFormat
 
 
 def made_by(snapshot: Snapshot, version: int) -> bool:
@@ -30,7 +30,7 @@ def made_by(snapshot: Snapshot, version: int) -> bool:
     return version == 0
 
 
-def untouched(form: DeltaFormat, snapshot: Snapshot, records: Sequence[CommitRecord]) -> Sequence[ScanFile] | None:
+def untouched(tables: TableAccess, snapshot: Snapshot, records: Sequence[CommitRecord]) -> Sequence[ScanFile] | None:
     """See Format."""
     names = {file.name for record in records for file in record.added}
     files = snapshot.files().named(names)
@@ -38,20 +38,20 @@ def untouched(form: DeltaFormat, snapshot: Snapshot, records: Sequence[CommitRec
     return tuple(files.values()) if whole else None
 
 
-def added_rows(form: DeltaFormat, snapshot: Snapshot, record: CommitRecord) -> str | None:
+def added_rows(tables: TableAccess, snapshot: Snapshot, record: CommitRecord) -> str | None:
     """See Format."""
     try:
-        then = form.snapshot(snapshot.ref, record.version)
+        then = tables.snapshot(snapshot.ref, record.version)
     except VersionNotReadable:
         return None
     files = tuple(then.files().named({file.name for file in record.added}).values())
-    if not files or then.schema.names != snapshot.schema.names or form.missing_files(snapshot.ref, files):
+    if not files or then.schema.names != snapshot.schema.names or missing_files(tables, snapshot.ref, files):
         return None
-    return form.scan_sql(then, files=files)
+    return scan_sql(then, files=files)
 
 
 def commit(
-    form: DeltaFormat,
+    tables: TableAccess,
     ref: TableRef,
     snapshot: Snapshot | None,
     new: NewCommit,
@@ -62,35 +62,35 @@ def commit(
 ) -> int:
     """See Format. The resulting table is ``snapshot`` changed by ``new``, without ``over``."""
     if over is None or snapshot is None:
-        return write_commit(form, ref, snapshot, new, note, app)
+        return write_commit(tables, ref, snapshot, new, note, app)
     operation = operation_of(new, snapshot)
     refuse_wrong(snapshot, new, operation)
-    current, wanted = named(form, over), named(form, snapshot)
+    current, wanted = named(tables, over), named(tables, snapshot)
     gone = {spelled(file) for file in new.removes} | {spelled(mark.file) for mark in new.marks}
     remaining = {key: file for key, file in wanted.items() if key[0] not in gone}
     back = [file for key, file in remaining.items() if key not in current]
-    actions = adds_of(form, snapshot, {spelled(file) for file in back})
+    actions = adds_of(tables, snapshot, {spelled(file) for file in back})
     returns = [actions[spelled(file)] for file in back]
-    returns += [after for _, after in marked(form, snapshot, new) if after is not None]
+    returns += [after for _, after in marked(tables, snapshot, new) if after is not None]
     # Readers compute the change feed from added and removed files. The attempt's own feed files
     # only describe changes of ``snapshot``.
     instead = replace(
         new,
-        definition=_definition(form, snapshot, over, new),
+        definition=_definition(tables, snapshot, over, new),
         removes=[file for key, file in current.items() if key not in remaining],
         marks=(),
         feed=(),
         rows=(None, None, None),
         blind=False,
     )
-    return write_commit(form, ref, over, instead, note, app, operation=operation, returns=returns)
+    return write_commit(tables, ref, over, instead, note, app, operation=operation, returns=returns)
 
 
-def _definition(form: DeltaFormat, snapshot: Snapshot, over: Snapshot, new: NewCommit) -> DeltaDefinition | None:
+def _definition(tables: TableAccess, snapshot: Snapshot, over: Snapshot, new: NewCommit) -> DeltaDefinition | None:
     """Return the newest definition with the changes that the commit makes to the snapshot's."""
     if new.definition is None:
         return None
-    then, now, after = form.definition(snapshot), form.definition(over), cast(DeltaDefinition, new.definition)
+    then, now, after = tables.definition(snapshot), tables.definition(over), cast(DeltaDefinition, new.definition)
     changed = {key: value for key, value in after.properties.items() if then.properties.get(key) != value}
     gone = then.properties.keys() - after.properties.keys()
     properties = {key: value for key, value in {**now.properties, **changed}.items() if key not in gone}

@@ -6,28 +6,20 @@ Reference: https://github.com/delta-io/delta/blob/master/PROTOCOL.md
 from __future__ import annotations
 
 import json
-import logging
 import time
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from deltalake import CommitProperties, Transaction
 
-from duckrun.errors import CommitUnknown, DuckrunError, InvalidConfig, StorageError
+from duckrun.errors import DuckrunError, InvalidConfig, StorageError
 from duckrun.formats.commits import WORDS, CommitRecord, CommitTaken, FileChange, RowCounts
 from duckrun.formats.delta.refusals import DeltalakeRefusal
-from duckrun.storage.trouble import said
 from duckrun.values.rows import AppTransaction
-
-if TYPE_CHECKING:
-    from duckrun.formats.delta.delta import DeltaFormat
-    from duckrun.values.snapshot import TableRef
-
-logger = logging.getLogger(__name__)
 
 NOTE_KEY = "duckrun"
 LOG = "_delta_log"
@@ -65,29 +57,6 @@ def commit_properties(app: AppTransaction | None, note: Mapping[str, Any], txn_i
         max_commit_retries=0,
         app_transactions=[Transaction(app.app_id, app.version, now)] if app else None,
     )
-
-
-def has_landed(form: DeltaFormat, ref: TableRef, version: int, txn_id: str, error: BaseException) -> bool:
-    """True if a version is the commit with this id, although committing it raised ``error``.
-
-    An object store may have executed a request whose response was lost. The client's retry then
-    collides with its own log entry.
-
-    Raises:
-        CommitUnknown: The store does not tell what the version holds.
-    """
-    try:
-        actions = form.actions(ref, version)
-    except StorageError as unread:
-        raise CommitUnknown(
-            f"Whether version {version} of table {ref} was committed is not known: "
-            f"{said(form.storage.redacted(error))}, and then: {unread} Look at the table's history before you run this "
-            "again."
-        ) from None
-    landed = actions is not None and actions.info.get("txnId") == txn_id
-    if landed:
-        logger.info("table %s: version %s is committed, though the answer to it was lost", ref, version)
-    return landed
 
 
 def info_of(note: Mapping[str, Any]) -> dict[str, Any]:

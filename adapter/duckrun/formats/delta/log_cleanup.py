@@ -16,13 +16,13 @@ import obstore
 
 from duckrun.formats.delta.adds import checkpoint_actions, newest_whole
 from duckrun.formats.delta.log import LOG
+from duckrun.formats.delta.log_access import LogAccess
 from duckrun.formats.delta.vacuum import log_retention
 from duckrun.values.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-    from duckrun.formats.delta.delta import DeltaFormat
 
 _COMMIT = re.compile(rf"{LOG}/(\d{{20}})\.json$")
 _CHECKSUM = re.compile(rf"{LOG}/(\d{{20}})\.crc$")
@@ -31,11 +31,11 @@ _OF_UUID = re.compile(rf"{LOG}/\d{{20}}\.checkpoint\.[0-9a-f-]{{36}}\.(?:parquet
 _SIDECARS = f"{LOG}/_sidecars/"
 
 
-def clean(form: DeltaFormat, snapshot: Snapshot, table: DeltaTable) -> None:
+def clean(logs: LogAccess, snapshot: Snapshot, table: DeltaTable) -> None:
     """Remove log files older than the retention that no readable version needs."""
     table.cleanup_metadata()
     location = snapshot.ref.location
-    keys = {key["path"]: key["modified"] * 1000 for key in form.storage.keys(location, LOG)}
+    keys = {key["path"]: key["modified"] * 1000 for key in logs.storage.keys(location, LOG)}
     versions = [int(match[1]) for path in keys if (match := _COMMIT.search(path))]
     oldest = min(versions, default=0)
     young = time.time() * 1000 - log_retention(snapshot)
@@ -45,14 +45,14 @@ def clean(form: DeltaFormat, snapshot: Snapshot, table: DeltaTable) -> None:
     doomed += [path for path in keys if (match := _CHECKSUM.search(path)) and int(match[1]) < oldest]
     remaining = [path for path in checkpoints if path not in doomed]
     named = (
-        {action["path"] for action in checkpoint_actions(form, snapshot, remaining, "sidecar")}
+        {action["path"] for action in checkpoint_actions(logs, snapshot, remaining, "sidecar")}
         if _has_sidecars(keys)
         else set()
     )
     doomed += [path for path in keys if path.startswith(_SIDECARS) and path.removeprefix(_SIDECARS) not in named]
     gone = [path for path in doomed if keys[path] < young]
     if gone:
-        obstore.delete(form.storage.store_at(location), gone)
+        obstore.delete(logs.storage.store_at(location), gone)
 
 
 def _has_sidecars(keys: dict[str, float]) -> bool:

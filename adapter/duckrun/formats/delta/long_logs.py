@@ -9,7 +9,6 @@ import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from duckrun.formats.delta.log import LOG
 from duckrun.storage.storage import Storage
@@ -17,9 +16,6 @@ from duckrun.values.files import Files
 from duckrun.values.snapshot import Snapshot, TableRef
 
 ListFiles = Callable[[Snapshot], Files]
-
-if TYPE_CHECKING:
-    from duckrun.formats.delta.delta import DeltaFormat
 
 LONG = 100
 """Number of commits since the last checkpoint from which on a log is long.
@@ -48,8 +44,8 @@ def last_checkpoint(storage: Storage, location: str) -> int:
 class LongLogs:
     """Snapshots with a long log, by table and requested version (None: the newest)."""
 
-    def __init__(self, form: DeltaFormat) -> None:
-        self._storage = form.storage
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
         self._kept: dict[tuple[TableRef, int | None], Snapshot] = {}
 
     def find(self, ref: TableRef, version: int | None) -> Snapshot | None:

@@ -9,7 +9,7 @@ import uuid
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import obstore
 from deltalake import Schema, convert_to_deltalake
@@ -20,9 +20,10 @@ from duckrun.errors import CommitConflict, DuckrunError, InvalidConfig, StorageE
 from duckrun.formats.commits import CommitTaken
 from duckrun.formats.delta import types
 from duckrun.formats.delta.definition import fields_of
-from duckrun.formats.delta.log import LOG, commit_properties, has_landed, new_txn_id
+from duckrun.formats.delta.log import LOG, commit_properties, new_txn_id
 from duckrun.formats.delta.log_cleanup import clean
 from duckrun.formats.delta.long_logs import last_checkpoint
+from duckrun.formats.delta.table_access import TableAccess
 from duckrun.libraries import pa, pq
 from duckrun.storage.locks import lock_path, table_lock
 from duckrun.storage.trouble import said, storage_error
@@ -33,9 +34,6 @@ from duckrun.values.rows import AppTransaction
 from duckrun.values.snapshot import Snapshot, TableRef
 from duckrun.values.tables import ConvertSpec
 
-if TYPE_CHECKING:
-    from duckrun.formats.delta.delta import DeltaFormat
-
 log = logging.getLogger(__name__)
 
 _PARTITION = "="
@@ -43,13 +41,13 @@ _INTERVAL = 10
 """Default number of commits between checkpoints, as in Delta."""
 
 
-def checkpoint(form: DeltaFormat, snapshot: Snapshot) -> None:
+def checkpoint(tables: TableAccess, snapshot: Snapshot) -> None:
     """Write a checkpoint of a version."""
-    _run(snapshot, "checkpoint", form.handle(snapshot.ref, snapshot.version).create_checkpoint)
+    _run(snapshot, "checkpoint", tables.handle(snapshot.ref, snapshot.version).create_checkpoint)
 
 
 def checkpoint_if_due(
-    form: DeltaFormat, before: Snapshot | None, now: Snapshot | None, ref: TableRef, version: int
+    tables: TableAccess, before: Snapshot | None, now: Snapshot | None, ref: TableRef, version: int
 ) -> None:
     """Write a checkpoint of a version that was just committed, if one is due.
 
@@ -65,12 +63,12 @@ def checkpoint_if_due(
         interval = int(before.properties.get("delta.checkpointInterval", _INTERVAL))
         if interval <= 0 or not (version % interval == 0 or before.long_log):
             return
-        last = last_checkpoint(form.storage, ref.location)
+        last = last_checkpoint(tables.storage, ref.location)
         if last < version and (version % interval == 0 or version - last >= interval):
-            table = form.handle(ref, version) if now is None else form.handle_of(now)
+            table = tables.handle(ref, version) if now is None else tables.handle_of(now)
             _run(now or before, "checkpoint", table.create_checkpoint)
             if before.properties.get("delta.enableExpiredLogCleanup", "true").lower() == "true":
-                clean(form, now or before, table)  # Spark and deltalake do so after a checkpoint, too
+                clean(tables, now or before, table)  # Spark and deltalake do so after a checkpoint, too
     except (DuckrunError, DeltaError, ObstoreError, OSError, ValueError) as error:
         log.warning("table %s: version %s is committed, but has no checkpoint: %s", ref, version, error)
 
@@ -81,7 +79,7 @@ def changes_partitions(before: Snapshot, after: Snapshot) -> bool:
     return bool(columns) and columns != [(name, after.schema.field(name).type) for name in after.partition_columns]
 
 
-def checkpoint_partitions(form: DeltaFormat, snapshot: Snapshot) -> None:
+def checkpoint_partitions(tables: TableAccess, snapshot: Snapshot) -> None:
     """Write a checkpoint of a version whose partition columns differ from older commits.
 
     A failure is logged, since the commit stands.
@@ -89,7 +87,7 @@ def checkpoint_partitions(form: DeltaFormat, snapshot: Snapshot) -> None:
     # Delta Kernel, and so DuckDB, also reads the partition values of removed files in the table's
     # new types. Without a checkpoint it fails at a value of the old type.
     try:
-        checkpoint(form, snapshot)
+        checkpoint(tables, snapshot)
     except (DuckrunError, DeltaError, ObstoreError, OSError) as error:
         log.warning(
             "table %s: version %s changed the partition columns, and its checkpoint could not be written: %s. DuckDB "
@@ -101,38 +99,9 @@ def checkpoint_partitions(form: DeltaFormat, snapshot: Snapshot) -> None:
         )
 
 
-def forget_lost_checkpoint(form: DeltaFormat, ref: TableRef) -> bool:
-    """Remove the log's hint at a checkpoint that is missing; False if the checkpoint exists.
-
-    The table is then read from the rest of its log. The hint is optional, and the writer of the
-    next checkpoint replaces it.
-    (Delta protocol, Last Checkpoint File.)
-    """
-    # Delta Kernel, and so deltalake and DuckDB, trusts the hint.
-    version = last_checkpoint(form.storage, ref.location)
-    present = [key for key in form.storage.keys(ref.location, LOG) if f"{version:020d}.checkpoint" in key["path"]]
-    if version < 0 or any(key["size"] for key in present):
-        return False
-    hint = f"{LOG}/_last_checkpoint"
-    if form.read_only:
-        raise StorageError(
-            f"Table {ref} at {ref.location}: {hint} names a checkpoint of version {version}, which is not there. The "
-            "table can be read without the file, which this read-only lake may not remove: remove it, or open the "
-            "table once in a lake that may be written."
-        )
-    log.warning(
-        "table %s: the checkpoint of version %s is not there; it is read from the rest of its log", ref, version
-    )
-    try:
-        obstore.delete(form.storage.store_at(ref.location), hint)
-    except ObstoreError as error:
-        raise StorageError(f"Table {ref} at {ref.location}: {hint} is to be removed, and cannot be: {error}") from error
-    return True
-
-
-def drop(form: DeltaFormat, ref: TableRef) -> None:
+def drop(tables: TableAccess, ref: TableRef) -> None:
     """Remove a table's folder; a missing table is fine. Readers see the whole table or none."""
-    if form.storage.is_local:
+    if tables.storage.is_local:
         # One rename takes the folder out of sight before its removal. Later drops also remove the
         # remains of drops that were killed in between.
         folder = Path(ref.location)
@@ -142,8 +111,8 @@ def drop(form: DeltaFormat, ref: TableRef) -> None:
         for doomed in folder.parent.glob(f"{DROPPED}*"):
             shutil.rmtree(doomed, ignore_errors=True)  # another drop may be removing it too
         return
-    store = form.storage.store_at(ref.location)
-    paths = [key["path"] for key in form.storage.keys(ref.location)]
+    store = tables.storage.store_at(ref.location)
+    paths = [key["path"] for key in tables.storage.keys(ref.location)]
     log = [path for path in paths if path.startswith(f"{LOG}/")]
     # Without the log there is no table, so it goes first.
     for batch in (log, [path for path in paths if not path.startswith(f"{LOG}/")]):
@@ -151,7 +120,7 @@ def drop(form: DeltaFormat, ref: TableRef) -> None:
             obstore.delete(store, batch)
 
 
-def rename(form: DeltaFormat, ref: TableRef, new: TableRef) -> None:
+def rename(tables: TableAccess, ref: TableRef, new: TableRef) -> None:
     """Rename a table's folder, in one rename under the locks of both names.
 
     Raises:
@@ -161,7 +130,7 @@ def rename(form: DeltaFormat, ref: TableRef, new: TableRef) -> None:
         StorageError: The rename fails.
     """
     instead = f"CREATE TABLE {new} AS SELECT * FROM {ref}, then DROP TABLE {ref}; its history ends with it."
-    if not form.storage.is_local:
+    if not tables.storage.is_local:
         raise UnsupportedFeature(
             f"{ref} cannot be renamed to {new}: an object store has no rename of a folder. {instead}"
         )
@@ -170,7 +139,7 @@ def rename(form: DeltaFormat, ref: TableRef, new: TableRef) -> None:
         # A fixed order, so that two renames cannot deadlock.
         for each in sorted((ref, new), key=lambda each: str(lock_path(each))):
             locks.enter_context(table_lock(each, True))
-        snapshot = form.snapshot(ref)
+        snapshot = tables.snapshot(ref)
         absolute = next(
             (
                 file.path
@@ -194,16 +163,16 @@ def rename(form: DeltaFormat, ref: TableRef, new: TableRef) -> None:
             raise StorageError(f"{ref} cannot be renamed to {new}: {said(error)}") from error
 
 
-def cleanup_log(form: DeltaFormat, snapshot: Snapshot) -> tuple[str, ...]:
+def cleanup_log(tables: TableAccess, snapshot: Snapshot) -> tuple[str, ...]:
     """Remove log files that have expired and that a checkpoint covers; return their paths."""
-    before = _log(form, snapshot.ref)
+    before = _log(tables, snapshot.ref)
     with removing():
-        _run(snapshot, "cleanup_log", partial(clean, form, snapshot, form.handle(snapshot.ref, snapshot.version)))
-    return tuple(sorted(before - _log(form, snapshot.ref)))
+        _run(snapshot, "cleanup_log", partial(clean, tables, snapshot, tables.handle(snapshot.ref, snapshot.version)))
+    return tuple(sorted(before - _log(tables, snapshot.ref)))
 
 
-def _log(form: DeltaFormat, ref: TableRef) -> set[str]:
-    return {key["path"] for key in form.storage.keys(ref.location, LOG)}
+def _log(tables: TableAccess, ref: TableRef) -> set[str]:
+    return {key["path"] for key in tables.storage.keys(ref.location, LOG)}
 
 
 def _run(snapshot: Snapshot, mode: str, work: Any) -> None:
@@ -215,7 +184,7 @@ def _run(snapshot: Snapshot, mode: str, work: Any) -> None:
 
 
 def convert(
-    form: DeltaFormat, ref: TableRef, spec: ConvertSpec, note: dict[str, Any], app: AppTransaction | None
+    tables: TableAccess, ref: TableRef, spec: ConvertSpec, note: dict[str, Any], app: AppTransaction | None
 ) -> None:
     """Create a table, at version 0, from a folder's Parquet files, which stay unchanged.
 
@@ -224,11 +193,11 @@ def convert(
         StorageError: The folder has other files, or no Parquet file.
         InvalidConfig: The folders have other partitions.
     """
-    if form.exists(ref):
+    if tables.exists(ref):
         raise CommitConflict(f"{ref.location} is a Delta table already, {ref}; there is nothing to convert.")
-    paths = _parquet_files(form, ref)
+    paths = _parquet_files(tables, ref)
     _check_partitions(ref, paths, [column.name for column in spec.partition_by])
-    smallest = form.storage.read_at(ref.location, paths[0]) or b""
+    smallest = tables.storage.read_at(ref.location, paths[0]) or b""
     try:
         schema = pq.read_schema(pa.BufferReader(smallest))
     except (pa.ArrowInvalid, OSError) as error:
@@ -243,23 +212,23 @@ def convert(
             mode="error",
             partition_by=Schema.from_json(json.dumps({"type": "struct", "fields": partitions})) if partitions else None,
             partition_strategy="hive" if partitions else None,
-            storage_options=form.storage.delta_options(),
+            storage_options=tables.storage.delta_options(),
             # Parquet bounds leave out NaN. Readers that skip files by them would lose rows with
             # NaN.
             collect_stats=not _has_floats(schema),
             commit_properties=commit_properties(app, note, txn_id),
         )
     except (DeltaError, OSError) as error:
-        if has_landed(form, ref, 0, txn_id, error):
+        if tables.has_landed(ref, 0, txn_id, error):
             return
-        if isinstance(error, CommitFailedError) or form.exists(ref):
+        if isinstance(error, CommitFailedError) or tables.exists(ref):
             raise CommitTaken(str(error)) from error
         raise StorageError(f"{ref.location} cannot become table {ref}: {said(error)}") from error
 
 
-def _parquet_files(form: DeltaFormat, ref: TableRef) -> list[str]:
+def _parquet_files(tables: TableAccess, ref: TableRef) -> list[str]:
     """Return the folder's Parquet files, the smallest first."""
-    keys = sorted(form.storage.keys(ref.location), key=lambda key: key["size"])
+    keys = sorted(tables.storage.keys(ref.location), key=lambda key: key["size"])
     paths = [key["path"] for key in keys]
     hidden = [p for p in paths if any(part.startswith(("_", ".")) for part in p.split("/"))]
     other = [p for p in paths if p not in hidden and not p.endswith(".parquet")]

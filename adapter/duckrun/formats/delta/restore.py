@@ -16,6 +16,7 @@ from duckrun.formats.delta import computed, mapping
 from duckrun.formats.delta.adds import adds_of
 from duckrun.formats.delta.commit import write_commit
 from duckrun.formats.delta.operations import restore as operation
+from duckrun.formats.delta.table_access import TableAccess
 from duckrun.values.data_files import is_absolute, place
 from duckrun.values.data_paths import spelled
 from duckrun.values.rows import AppTransaction, ScanFile
@@ -24,10 +25,9 @@ from duckrun.values.tables import RestoreSpec
 
 if TYPE_CHECKING:
     from duckrun.formats.delta.definition import DeltaDefinition
-    from duckrun.formats.delta.delta import DeltaFormat
 
 
-def restore(form: DeltaFormat, now: Snapshot, version: int, note: dict[str, Any], app: AppTransaction | None) -> int:
+def restore(tables: TableAccess, now: Snapshot, version: int, note: dict[str, Any], app: AppTransaction | None) -> int:
     """Restore a version and return the new one.
 
     Raises:
@@ -35,18 +35,18 @@ def restore(form: DeltaFormat, now: Snapshot, version: int, note: dict[str, Any]
         UnsupportedFeature: The log lacks an action, or the table has an unknown feature.
         CommitTaken: Another commit took the version.
     """
-    then = form.snapshot(now.ref, version)
-    current, wanted = named(form, now), named(form, then)
+    then = tables.snapshot(now.ref, version)
+    current, wanted = named(tables, now), named(tables, then)
     removes = [file for key, file in current.items() if key not in wanted]
     missing = [file for key, file in wanted.items() if key not in current]
-    _refuse_gone(form, now, then, missing)
-    added = adds_of(form, then, {spelled(file) for file in missing})
+    _refuse_gone(tables, now, then, missing)
+    added = adds_of(tables, then, {spelled(file) for file in missing})
     spec = RestoreSpec(then.version)
-    before = form.definition(now)
-    definition = computed.never_back(_with_marks(form.definition(then), before), before)
+    before = tables.definition(now)
+    definition = computed.never_back(_with_marks(tables.definition(then), before), before)
     new = NewCommit(spec, definition, removes=removes, rows=(None, None, None), writer="staged")
     returns = [added[spelled(file)] for file in missing]
-    return write_commit(form, now.ref, now, new, note, app, operation=operation(then.version), returns=returns)
+    return write_commit(tables, now.ref, now, new, note, app, operation=operation(then.version), returns=returns)
 
 
 def _with_marks(then: DeltaDefinition, now: DeltaDefinition) -> DeltaDefinition:
@@ -57,15 +57,15 @@ def _with_marks(then: DeltaDefinition, now: DeltaDefinition) -> DeltaDefinition:
     return replace(then, properties={**then.properties, mapping.MAX_ID: str(max(numbers))})
 
 
-def named(form: DeltaFormat, snapshot: Snapshot) -> dict[tuple[str, str], ScanFile]:
+def named(tables: TableAccess, snapshot: Snapshot) -> dict[tuple[str, str], ScanFile]:
     """Return the files of a version by identity: path in the log, and deletion vector."""
     files = snapshot.files()
-    vectors = adds_of(form, snapshot, {spelled(file) for file in files if file.deletion_vector})
+    vectors = adds_of(tables, snapshot, {spelled(file) for file in files if file.deletion_vector})
     return {(spelled(f), str(vectors.get(spelled(f), {}).get("deletionVector"))): f for f in files}
 
 
-def _refuse_gone(form: DeltaFormat, now: Snapshot, then: Snapshot, files: list[ScanFile]) -> None:
-    here = {key["path"] for key in form.storage.keys(now.ref.location)}
+def _refuse_gone(tables: TableAccess, now: Snapshot, then: Snapshot, files: list[ScanFile]) -> None:
+    here = {key["path"] for key in tables.storage.keys(now.ref.location)}
     for file in files:
         there = Path(place(now.ref, file)).is_file() if is_absolute(file.path) else file.path in here
         if not there and "://" not in file.path:  # files in other stores are not checked

@@ -19,6 +19,7 @@ from duckrun.formats.delta.adds import adds_of
 from duckrun.formats.delta.dataset import filesystem, footer
 from duckrun.formats.delta.domains import FEATURE as DOMAINS, action_of, domains_of
 from duckrun.formats.delta.log import ROW_TRACKING
+from duckrun.formats.delta.log_access import LogAccess
 from duckrun.values.data_files import is_absolute
 from duckrun.values.data_paths import decoded, spelled
 from duckrun.values.rows import ScanFile
@@ -26,7 +27,6 @@ from duckrun.values.snapshot import Snapshot, TableRef
 
 if TYPE_CHECKING:
     from duckrun.formats.delta.definition import DeltaDefinition
-    from duckrun.formats.delta.delta import DeltaFormat
 
 ENABLED = "delta.enableRowTracking"
 ROW_ID = "delta.rowTracking.materializedRowIdColumnName"
@@ -64,13 +64,13 @@ def row_id_columns(snapshot: Snapshot) -> tuple[str, str] | None:
     )
 
 
-def first_ids(form: DeltaFormat, snapshot: Snapshot, files: Sequence[ScanFile]) -> list[tuple[int, int]]:
+def first_ids(logs: LogAccess, snapshot: Snapshot, files: Sequence[ScanFile]) -> list[tuple[int, int]]:
     """See Format.
 
     Raises:
         StorageError: A file has no base row id, which violates the protocol.
     """
-    adds = adds_of(form, snapshot, {spelled(file) for file in files})
+    adds = adds_of(logs, snapshot, {spelled(file) for file in files})
     ids = []
     for file in files:
         add = adds[spelled(file)]
@@ -87,9 +87,9 @@ def first_ids(form: DeltaFormat, snapshot: Snapshot, files: Sequence[ScanFile]) 
 class Numbering:
     """Row ids for the files that one commit adds, above all assigned ids."""
 
-    def __init__(self, form: DeltaFormat, snapshot: Snapshot | None, version: int) -> None:
+    def __init__(self, logs: LogAccess, snapshot: Snapshot | None, version: int) -> None:
         self._version = version
-        domains = {} if snapshot is None else domains_of(form, snapshot)
+        domains = {} if snapshot is None else domains_of(logs, snapshot)
         self._before = self._mark = int(json.loads(domains.get(ROW_TRACKING, "{}")).get(_MARK, -1))
 
     def of(self, add: Mapping[str, Any]) -> dict[str, Any]:
@@ -110,7 +110,7 @@ def _rows_of(add: Mapping[str, Any]) -> int:
     return int(json.loads(add["stats"])["numRecords"])
 
 
-def counted(form: DeltaFormat, ref: TableRef, adds: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def counted(logs: LogAccess, ref: TableRef, adds: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return added files with their numbers of rows, which determine the next base row id.
 
     If the log lacks a number, as for files that Spark wrote without statistics, it is read from the
@@ -124,7 +124,7 @@ def counted(form: DeltaFormat, ref: TableRef, adds: Sequence[dict[str, Any]]) ->
     if not waiting:
         return list(adds)
     files = {add["path"]: ScanFile(decoded(add["path"]), add["size"]) for add in waiting}
-    opened = filesystem(form, ref, list(files.values()))
+    opened = filesystem(logs.storage, ref, list(files.values()))
 
     def count(file: ScanFile) -> int:
         if is_absolute(file.path):
@@ -150,8 +150,8 @@ def counted(form: DeltaFormat, ref: TableRef, adds: Sequence[dict[str, Any]]) ->
     ]
 
 
-def unnumbered(form: DeltaFormat, snapshot: Snapshot, gone: Iterable[ScanFile]) -> list[dict[str, Any]]:
+def unnumbered(logs: LogAccess, snapshot: Snapshot, gone: Iterable[ScanFile]) -> list[dict[str, Any]]:
     """Return the adds of the live files, except ``gone``, that have no base row id yet."""
     # The table starts to track its rows with this commit.
     left = {spelled(file) for file in snapshot.files()} - {spelled(file) for file in gone}
-    return [add for add in adds_of(form, snapshot, left).values() if add.get("baseRowId") is None]
+    return [add for add in adds_of(logs, snapshot, left).values() if add.get("baseRowId") is None]

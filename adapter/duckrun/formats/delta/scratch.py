@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from duckrun.errors import CommitUnknown
 from duckrun.formats.commits import NewCommit
@@ -20,12 +20,10 @@ from duckrun.formats.delta.commit import write_commit
 from duckrun.formats.delta.definition import DeltaDefinition
 from duckrun.formats.delta.log import COPY
 from duckrun.formats.delta.operations import Operation
+from duckrun.formats.delta.table_access import TableAccess
 from duckrun.values.data_paths import decoded
 from duckrun.values.rows import StagedFile
 from duckrun.values.snapshot import TableRef
-
-if TYPE_CHECKING:
-    from duckrun.formats.delta.delta import DeltaFormat
 
 # The copy must have plain data files only, and the engine may replace its rows.
 _NOT_HERE = ("delta.enableDeletionVectors", "delta.enableChangeDataFeed", "delta.appendOnly")
@@ -34,8 +32,8 @@ _NOT_HERE = ("delta.enableDeletionVectors", "delta.enableChangeDataFeed", "delta
 class Scratch:
     """Scratch copy; see ScratchCopy. ``files()`` are its current files, in the owner's folder."""
 
-    def __init__(self, form: DeltaFormat, owner: TableRef) -> None:
-        self._form = form
+    def __init__(self, tables: TableAccess, owner: TableRef) -> None:
+        self._tables = tables
         self._folder = f"{COPY}{uuid.uuid4()}"
         self.ref = replace(owner, location=f"{owner.location}/{self._folder}")
 
@@ -43,7 +41,7 @@ class Scratch:
         properties = {k: v for k, v in definition.properties.items() if k not in _NOT_HERE}
         definition_of_copy = replace(definition, id=str(uuid.uuid4()), properties=properties)
         write_commit(
-            self._form,
+            self._tables,
             self.ref,
             None,
             NewCommit(None, definition_of_copy),
@@ -55,7 +53,7 @@ class Scratch:
     def files(self) -> tuple[StagedFile, ...]:
         files: dict[str, StagedFile] = {}
         version = 0
-        while (actions := self._form.actions(self.ref, version)) is not None:
+        while (actions := self._tables.actions(self.ref, version)) is not None:
             for remove in actions.removes:
                 files.pop(decoded(remove["path"]), None)
             for add in actions.adds:
@@ -73,18 +71,18 @@ class Scratch:
     def remove(self, keep: tuple[StagedFile, ...] = ()) -> None:
         """Remove the copy, except the files that now belong to the table."""
         adopted = {file.path.removeprefix(f"{self._folder}/") for file in keep}
-        paths = [key["path"] for key in self._form.storage.keys(self.ref.location)]
-        self._form.storage.remove_below(self.ref.location, [path for path in paths if path not in adopted])
+        paths = [key["path"] for key in self._tables.storage.keys(self.ref.location)]
+        self._tables.storage.remove_below(self.ref.location, [path for path in paths if path not in adopted])
 
 
 @contextmanager
-def scratch(form: DeltaFormat, owner: TableRef, definition: TableDefinition) -> Iterator[Scratch]:
+def scratch(tables: TableAccess, owner: TableRef, definition: TableDefinition) -> Iterator[Scratch]:
     """Open an empty scratch copy with some definition, for a block.
 
     At the end its files stay and the rest is removed. After an error everything is removed, unless
     it is CommitUnknown.
     """
-    copy = Scratch(form, owner)
+    copy = Scratch(tables, owner)
     adopted: tuple[StagedFile, ...] = ()
     try:
         copy.create(cast(DeltaDefinition, definition))

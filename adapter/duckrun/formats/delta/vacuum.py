@@ -14,20 +14,18 @@ import re
 import time
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from duckrun.errors import InvalidConfig, UnsupportedFeature, removing
 from duckrun.formats.delta.adds import adds_of, removes_since
 from duckrun.formats.delta.log import COPY, LOG
 from duckrun.formats.delta.protocol import WRITTEN
+from duckrun.formats.delta.table_access import TableAccess
 from duckrun.formats.delta.vectors import vector_file
 from duckrun.values.data_files import is_absolute
 from duckrun.values.data_paths import decoded, spelled
 from duckrun.values.snapshot import Snapshot
 from duckrun.values.tables import VacuumSpec
-
-if TYPE_CHECKING:
-    from duckrun.formats.delta.delta import DeltaFormat
 
 _RETENTION = "delta.deletedFileRetentionDuration"
 _DEFAULT = "interval 1 week"
@@ -47,7 +45,7 @@ _KNOWN = WRITTEN | {
 _CHANGES, _ICEBERG = "_change_data", "metadata"
 
 
-def vacuum(form: DeltaFormat, snapshot: Snapshot, spec: VacuumSpec) -> tuple[str, ...]:
+def vacuum(tables: TableAccess, snapshot: Snapshot, spec: VacuumSpec) -> tuple[str, ...]:
     """Remove files that no version within the retention needs, or list them with ``dry_run``.
 
     A file goes if it was removed from the table, and last modified, before the retention. Names
@@ -60,9 +58,9 @@ def vacuum(form: DeltaFormat, snapshot: Snapshot, spec: VacuumSpec) -> tuple[str
     """
     refuse_unknown_files(snapshot)
     before = time.time() * 1000 - _retention(snapshot, spec)
-    snapshot = form.snapshot(snapshot.ref)  # after ``before``: commits in between are young, or live
-    keys = list(form.storage.keys(snapshot.ref.location))
-    needed = _needed(form, snapshot, before)
+    snapshot = tables.snapshot(snapshot.ref)  # after ``before``: commits in between are young, or live
+    keys = list(tables.storage.keys(snapshot.ref.location))
+    needed = _needed(tables, snapshot, before)
     inner = _inner_tables(key["path"] for key in keys)
     gone = sorted(
         path
@@ -75,7 +73,7 @@ def vacuum(form: DeltaFormat, snapshot: Snapshot, spec: VacuumSpec) -> tuple[str
     )
     if not spec.dry_run:
         with removing():
-            form.storage.remove_files(snapshot.ref.location, gone)
+            tables.storage.remove_files(snapshot.ref.location, gone)
     return tuple(gone)
 
 
@@ -147,7 +145,7 @@ def log_retention(snapshot: Snapshot) -> float:
         return float(milliseconds(_LOG_DEFAULT))
 
 
-def _needed(form: DeltaFormat, snapshot: Snapshot, before: float) -> set[str]:
+def _needed(tables: TableAccess, snapshot: Snapshot, before: float) -> set[str]:
     """Return paths of files that some version since a moment has, relative to the table's folder.
 
     They include the files of deletion vectors.
@@ -155,8 +153,8 @@ def _needed(form: DeltaFormat, snapshot: Snapshot, before: float) -> set[str]:
     files = snapshot.files()
     needed = {path for file in files for path in _below(file.path)}
     marked = {spelled(file) for file in files if file.deletion_vector}
-    actions: list[Mapping[str, Any]] = list(adds_of(form, snapshot, marked).values())
-    actions += removes_since(form, snapshot, before)
+    actions: list[Mapping[str, Any]] = list(adds_of(tables, snapshot, marked).values())
+    actions += removes_since(tables, snapshot, before)
     for action in actions:
         needed.update(_below(decoded(action["path"])))
         vector = vector_file(snapshot.ref, action["deletionVector"]) if action.get("deletionVector") else None

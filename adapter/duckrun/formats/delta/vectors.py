@@ -13,7 +13,7 @@ import uuid
 import zlib
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import unquote
 
 import obstore
@@ -22,11 +22,9 @@ from pyroaring import BitMap64
 
 from duckrun.errors import StorageError, UnsupportedFeature
 from duckrun.formats.delta.adds import adds_of
+from duckrun.formats.delta.log_access import LogAccess
 from duckrun.values.rows import ScanFile
 from duckrun.values.snapshot import Snapshot, TableRef
-
-if TYPE_CHECKING:
-    from duckrun.formats.delta.delta import DeltaFormat
 
 _MAGIC = (1681511377).to_bytes(4, "little")
 _VERSION = b"\x01"
@@ -37,7 +35,7 @@ _OF_A_UUID = 20
 _AT_ONCE = 16
 
 
-def read_vector(form: DeltaFormat, ref: TableRef, descriptor: Mapping[str, Any] | None) -> BitMap64:
+def read_vector(logs: LogAccess, ref: TableRef, descriptor: Mapping[str, Any] | None) -> BitMap64:
     """Return the rows that a descriptor deletes; none for None.
 
     Raises:
@@ -51,7 +49,7 @@ def read_vector(form: DeltaFormat, ref: TableRef, descriptor: Mapping[str, Any] 
     if where is None:
         data, where = _decoded(path)[:size], "its log"
     else:
-        data = _in_file(form, ref, where, int(descriptor.get("offset") or 0), size)
+        data = _in_file(logs, ref, where, int(descriptor.get("offset") or 0), size)
     if data[:4] != _MAGIC:
         raise StorageError(f"Table {ref}: the deletion vector in {where} is damaged: it does not begin as one")
     rows = BitMap64.deserialize(data[4:])
@@ -63,20 +61,20 @@ def read_vector(form: DeltaFormat, ref: TableRef, descriptor: Mapping[str, Any] 
     return rows
 
 
-def deleted_of(form: DeltaFormat, snapshot: Snapshot, files: Sequence[ScanFile]) -> dict[str, BitMap64]:
+def deleted_of(logs: LogAccess, snapshot: Snapshot, files: Sequence[ScanFile]) -> dict[str, BitMap64]:
     """Return the deleted rows of files with deletion vectors, by file path.
 
     Raises like read_vector().
     """
-    adds = adds_of(form, snapshot, {file.spelled or file.path for file in files})
+    adds = adds_of(logs, snapshot, {file.spelled or file.path for file in files})
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         read = pool.map(
-            lambda file: read_vector(form, snapshot.ref, adds[file.spelled or file.path].get("deletionVector")), files
+            lambda file: read_vector(logs, snapshot.ref, adds[file.spelled or file.path].get("deletionVector")), files
         )
         return {file.path: rows for file, rows in zip(files, read, strict=True)}
 
 
-def write_vectors(form: DeltaFormat, ref: TableRef, vectors: Sequence[BitMap64]) -> list[dict[str, Any]]:
+def write_vectors(logs: LogAccess, ref: TableRef, vectors: Sequence[BitMap64]) -> list[dict[str, Any]]:
     """Write deletion vectors to one new file; return their descriptors in the same order."""
     # Small vectors could be inline in the log, but VACUUM of delta-spark 4.4.0 fails on such a
     # table with a MatchError.
@@ -90,7 +88,7 @@ def write_vectors(form: DeltaFormat, ref: TableRef, vectors: Sequence[BitMap64])
         descriptors.append({**place, "sizeInBytes": len(data), "cardinality": len(rows)})
         body += len(data).to_bytes(4, "big") + data + zlib.crc32(data).to_bytes(4, "big")
     if descriptors:
-        form.storage.put_new(ref.location, f"deletion_vector_{name}.bin", bytes(body))
+        logs.storage.put_new(ref.location, f"deletion_vector_{name}.bin", bytes(body))
     return descriptors
 
 
@@ -124,7 +122,7 @@ def marked_statistics(stats: str | None, rows: int | None) -> str:
     return json.dumps({**figures, "tightBounds": False}, ensure_ascii=False)
 
 
-def _in_file(form: DeltaFormat, ref: TableRef, path: str, offset: int, size: int) -> bytes:
+def _in_file(logs: LogAccess, ref: TableRef, path: str, offset: int, size: int) -> bytes:
     """Return a vector from a file, after a check of its size and checksum."""
     location, name = ref.location, path
     if path.startswith("/") or ":/" in path:
@@ -133,7 +131,7 @@ def _in_file(form: DeltaFormat, ref: TableRef, path: str, offset: int, size: int
         )
     try:
         # The size is before the vector and the checksum after it, both big-endian.
-        raw = bytes(obstore.get_range(form.storage.store_at(location), name, start=offset, length=size + 8))
+        raw = bytes(obstore.get_range(logs.storage.store_at(location), name, start=offset, length=size + 8))
     except (FileNotFoundError, ObstoreError) as error:
         raise StorageError(
             f"Table {ref}: its deletion vectors in {path} cannot be read ({error}), so that which of its rows are "
