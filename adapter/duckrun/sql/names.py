@@ -78,12 +78,18 @@ def paths_of(expression: str, dialect: str = "duckdb") -> set[tuple[str, ...]]:
     Raises:
         InvalidConfig: if sqlglot cannot parse the expression.
     """
+    return set(_paths_of(expression, dialect))
+
+
+# Cached: a merge needs the columns of its expressions several times.
+@lru_cache(maxsize=16)
+def _paths_of(expression: str, dialect: str) -> frozenset[tuple[str, ...]]:
     try:
         short, _ = abridged(expression, dialect, is_statement=False)
         tree = tree_of(tokens_in(short, dialect), expression, dialect)
     except SqlglotError as error:
         raise _unreadable(expression, dialect, error) from error
-    return {tuple(part.name for part in column.parts) for column in tree.find_all(exp.Column)}
+    return frozenset(tuple(part.name for part in column.parts) for column in tree.find_all(exp.Column))
 
 
 def _of_side(path: Sequence[str], sides: Collection[str]) -> tuple[str, str]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from operator import attrgetter
@@ -58,11 +59,25 @@ class _Original:
         """
         return list(self.tree.walk())
 
+    @cached_property
+    def _by_class(self) -> dict[type[exp.Expr], list[exp.Expr]]:
+        """The nodes by their exact class."""
+        nodes = defaultdict[type[exp.Expr], list[exp.Expr]](list)
+        for node in self.nodes:
+            nodes[type(node)].append(node)
+        return dict(nodes)
+
     def of(self, kinds: tuple[type[exp.Expr], ...]) -> list[exp.Expr]:
         """Return the nodes of some classes, searched once."""
         if kinds not in self._of:
-            exact = {kind for kind in set(map(type, self.nodes)) if issubclass(kind, kinds)}
-            self._of[kinds] = [node for node in self.nodes if type(node) in exact] if exact else []
+            exact = [kind for kind in self._by_class if issubclass(kind, kinds)]
+            self._of[kinds] = (
+                [node for node in self.nodes if type(node) in exact]
+                if len(exact) > 1
+                else self._by_class[exact[0]]
+                if exact
+                else []
+            )
         return self._of[kinds]
 
     def __deepcopy__(self, memo: dict[int, object]) -> _Original:
@@ -406,14 +421,16 @@ class InText:
         self._names[text] = ""
 
     def put(self, new: exp.Expr, old: exp.Expr, *, aliased: bool) -> None:
-        place = _place_of(old, aliased)
-        assert place is not None, "names of a text have a place in it"
-        start, end, _, rows = place
         if isinstance(new, exp.Column):  # one column may replace thousands: generate its text once
             if id(new) not in self._columns:
                 self._columns[id(new)] = new, self._generate(new, self._dialect)
-            self._edits[id(old)] = start, end, self._columns[id(new)][1]
+            span = _span(old)
+            assert span is not None, "names of a text have a place in it"
+            self._edits[id(old)] = (*span, self._columns[id(new)][1])
             return
+        place = _place_of(old, aliased)
+        assert place is not None, "names of a text have a place in it"
+        start, end, _, rows = place
         text = _name(new, aliased, self._dialect, self._generate, self._texts)
         self._edits[id(old)] = start, end, ("SELECT * FROM " if rows else "") + text
         if not aliased and "." in new.alias:
@@ -623,9 +640,10 @@ def _span(node: Any) -> tuple[int, int] | None:
     for key in ("catalog", "db", "table", "this"):
         part = node.args.get(key)
         if isinstance(part, exp.Expr):
-            start, end = _known(part, "start"), _known(part, "end")
-            if start is None:
+            meta = part._meta  # not _known(): thousands of columns pass here
+            if meta is None or "start" not in meta:
                 return None
+            start, end = meta["start"], meta["end"]
             span = (start, end) if span is None else (min(span[0], start), max(span[1], end))
     return span
 

@@ -19,6 +19,7 @@ from duckrun.errors import InvalidConfig, TableNotFound, UnsupportedFeature, not
 from duckrun.lake.lake import Lake, ViewDefinition
 from duckrun.lake.lakes import OWN_CATALOGS, Lakes, Located
 from duckrun.run.pins import Pins, Reads as VersionsRead
+from duckrun.sql.collector import trees_collected
 from duckrun.sql.dialects import text_in
 from duckrun.sql.files import with_absolute_paths
 from duckrun.sql.names import replace_tables
@@ -28,7 +29,7 @@ from duckrun.statements.checks import Checks
 from duckrun.statements.engine_lists import refuse_list
 from duckrun.statements.information import column_types, is_information
 from duckrun.statements.parse.parameters import Params
-from duckrun.statements.parse.parsing import numbered, parse
+from duckrun.statements.parse.parsing import LONG, numbered, parse
 from duckrun.statements.parse.parts import unsupported
 from duckrun.statements.plan import merge, rows, upsert
 from duckrun.statements.plan.returning import returning
@@ -139,6 +140,11 @@ def run(
         schema_mode: treatment of columns that the target lacks.
         app: an application's version; each statement that writes takes the next one.
     """
+    with trees_collected() if len(text) > LONG else nullcontext():
+        return _last_result(session, text, dialect, params, Asked(schema_mode, app))
+
+
+def _last_result(session: StatementSession, text: str, dialect: str, params: Params | None, asked: Asked) -> Result:
     statements = parse(
         text,
         dialect,
@@ -163,11 +169,11 @@ def run(
                 session.transactions.refuse_failed()
                 session.transactions.enter_statement(writes=not isinstance(statement, Reads))
                 looked_up = target if len(statements) == 1 else None  # an earlier statement may have created it
-                result = _carried_out(session, dialect, Asked(schema_mode, app), statement, looked_up)
+                result = _carried_out(session, dialect, asked, statement, looked_up)
             if isinstance(result, Done) and _writes(statement) and not outcome.commits and not session.in_transaction:
                 note_commit(f"{result.statement} {result.name}")
-            if app is not None and not isinstance(statement, Reads):
-                app = replace(app, version=app.version + 1)
+            if asked.app is not None and not isinstance(statement, Reads):
+                asked = replace(asked, app=replace(asked.app, version=asked.app.version + 1))
     assert result is not None, "a text without statements is refused"
     return result
 

@@ -63,11 +63,11 @@ def parse(
     """
     if dialect not in DIALECTS:
         raise InvalidConfig(f"Unknown SQL dialect {dialect!r}; the dialects are {', '.join(DIALECTS)}.")
-    with collector_paused() if len(text) > _LONG else nullcontext():
+    with collector_paused() if len(text) > LONG else nullcontext():
         return _parsed(text, dialect, params, macros, abridge)
 
 
-_LONG = 4000
+LONG = 4000
 """Minimum length of a long text, in characters."""
 
 
