@@ -51,11 +51,12 @@ def _is_expression(text: str) -> bool:
 
     try:
         with _parser().cursor() as parser:
-            return all(
+            # CAST takes exactly one expression. A text without a closing bracket cannot end it.
+            probes = [f"SELECT CAST({text}\n AS INTEGER)"]
+            if ")" in text:
                 # In parentheses no clause may follow; without them, the text must not close one.
-                len(parser.extract_statements(f"SELECT 1 FROM t WHERE {part}")) == 1
-                for part in (text, f"({text}\n)")
-            )
+                probes = [f"SELECT 1 FROM t WHERE {part}" for part in (text, f"({text}\n)")]
+            return all(len(parser.extract_statements(probe)) == 1 for probe in probes)
     except duckdb.ParserException:
         return False
 

@@ -227,7 +227,8 @@ class DuckDBEngine(Engine):
 
     def _scan_sql(self, snapshot: Snapshot) -> str:
         advise(snapshot, self.arbiter.limit(), self._scratch.name)
-        return snapshot.scan_sql(attach=partial(attached, self.connection))
+        # The connection is tested at each use, and most tables attach nothing.
+        return snapshot.scan_sql(attach=lambda *table: attached(self.connection, *table))
 
     def select(self, query: exp.Expr, what: str = "query") -> LazyRows:
         text = text_in(query, "duckdb")

@@ -85,7 +85,7 @@ def optimize(
         return transaction.nothing(snapshot, none)
     reason = f"{len(gone)} files were written as {len(added)}" + (", in z-order" if z_order_by else "")
     new = NewCommit(spec, None, added, gone, writer="staged", reason=reason, data_change=False, blind=True)
-    return staged.commit(transaction, snapshot, new, NOTHING)
+    return staged.commit(transaction, snapshot, new, lambda: NOTHING)
 
 
 def _chosen(

@@ -87,7 +87,7 @@ class Sides:
         known: dict[tuple[str, ...], exp.Expr | None] = {}
         for column in all_in(edit.root, exp.Column):
             place = sight.place(column)
-            if not column.table and column.name.lower() in place.variables:
+            if place.variables and not column.table and column.name.lower() in place.variables:
                 continue
             if isinstance(column.this, exp.Star):
                 if place.in_select:
@@ -99,12 +99,13 @@ class Sides:
             resolved = known[parts]
             if resolved is None:
                 continue
-            inner = {each.alias_or_name.lower() for level in place.levels for each in level}
-            captured = inner & {node.table for node in resolved.find_all(exp.Column)} if inner else None
-            if captured:
-                raise InvalidConfig(
-                    f"Name the {captured.pop()} of this subquery otherwise; {column.sql()} would mean it."
-                )
+            if place.levels:
+                inner = {each.alias_or_name.lower() for level in place.levels for each in level}
+                captured = inner & {node.table for node in resolved.find_all(exp.Column)}
+                if captured:
+                    raise InvalidConfig(
+                        f"Name the {captured.pop()} of this subquery otherwise; {column.sql()} would mean it."
+                    )
             edit.put(resolved, column, aliased=False)
         for name, aggregate in () if as_text else aggregates_in(edit.root):
             columns = list(aggregate.find_all(exp.Column))

@@ -161,7 +161,7 @@ class FileTableWriter:
         rows = (counted_rows(files), 0, counted_rows(gone))
         anew = definition is not None and spec.redefine
         new = NewCommit(spec, definition, files, gone, rows, "staged", reason, anew=anew)
-        return staged.commit(self.transaction, snapshot, new, EVERYTHING)
+        return staged.commit(self.transaction, snapshot, new, lambda: EVERYTHING)
 
     def append(self, rows: Rows, snapshot: Snapshot) -> Commit:
         """Add files, or rewrite the table if its columns are dropped or change type."""
@@ -216,7 +216,7 @@ class FileTableWriter:
         definition = self._definition_after(snapshot, numbers_of(numbering, rows[0]))
         reason = f"{reason}; those of an earlier attempt go" if gone else reason
         new = NewCommit(self.spec, definition, files, gone, rows, "staged", reason, blind=taken is None)
-        return staged.commit(self.transaction, snapshot, new, NOTHING, fence=self.spec.read_version)
+        return staged.commit(self.transaction, snapshot, new, lambda: NOTHING, fence=self.spec.read_version)
 
     def swap_files(
         self, snapshot: Snapshot, rows: Rows | None, predicate: str | None, cursor: duckdb.DuckDBPyConnection
@@ -299,7 +299,7 @@ class FileTableWriter:
         empty = not new.adds and not new.removes and not new.marks and new.definition is None
         if empty and self.transaction.taken_back is None:
             return self.transaction.nothing(snapshot, "no row was concerned")
-        return staged.commit(self.transaction, snapshot, new, read(), fence=self.spec.read_version)
+        return staged.commit(self.transaction, snapshot, new, read, fence=self.spec.read_version)
 
     def _stage(
         self, rows: Rows, partition_by: Sequence[str], table: TableDefinition | Snapshot | None

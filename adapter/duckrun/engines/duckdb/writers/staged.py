@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -319,7 +320,12 @@ def _relative(file: str, location: str) -> str:
 
 
 def commit(
-    transaction: Transaction, snapshot: Snapshot | None, new: NewCommit, read: Read, *, fence: int | None = None
+    transaction: Transaction,
+    snapshot: Snapshot | None,
+    new: NewCommit,
+    read: Callable[[], Read],
+    *,
+    fence: int | None = None,
 ) -> Commit:
     """Make staged files visible, and remove those that they replace, in one commit.
 
@@ -331,17 +337,18 @@ def commit(
         transaction: Transaction of the table.
         snapshot: Version that the write was computed from.
         new: The commit.
-        read: Rows that the write depends on.
+        read: Rows that the write depends on. It is called once another writer has committed,
+            because it parses the predicate.
         fence: Version that the write is bound to.
 
     Raises:
         CommitTaken: The commit cannot go on top; the transaction runs again.
     """
-    paths = {file.path for file in new.adds}
+    paths, read_once = {file.path for file in new.adds}, cache(read)
 
     def on_top(others: Sequence[CommitRecord]) -> bool:
         if any(paths & other.added_paths for other in others):  # staged files that another process committed
             return False
-        return may_go_on_top(transaction, others, new.removes, read)
+        return may_go_on_top(transaction, others, new.removes, read_once())
 
     return transaction.commit(snapshot, new, on_top if fence is None and new.definition is None else None)
