@@ -14,7 +14,7 @@ import duckdb
 
 from duckrun.errors import CommitConflict, InvalidConfig, StorageError, UnsupportedFeature, note_commit
 from duckrun.formats.commits import Behind, CommitTaken, NewCommit
-from duckrun.formats.ducklake import ahead
+from duckrun.formats.ducklake import ahead, first_options
 from duckrun.formats.ducklake.answers import NotCommitted
 from duckrun.formats.ducklake.bounds import mend
 from duckrun.formats.ducklake.catalog import APPLIED, Catalog
@@ -97,6 +97,7 @@ class Commits:
             raise other from error
         finally:
             work.rollback()
+            first_options.take_back(work)
 
     @contextmanager
     def together_on(
@@ -150,6 +151,7 @@ class Commits:
             finally:
                 self.together = None
                 work.rollback()
+                first_options.take_back(work)
                 self.catalog.detach(cursor, alias, spoiled=work.redefined)
                 self.states.forget()
 
@@ -248,6 +250,7 @@ class Commits:
         if snapshot is not None and snapshot.own.inlined:
             ahead.keep_out_of_older_rows(self, work, ref, snapshot.own.id)
         if definition is None or work.is_defined(ref):
+            first_options.lend(work, ref)
             return
         assert isinstance(definition, DuckLakeDefinition), "a definition of this format"
         ahead.refuse_system_columns(self, ref, None if snapshot is None else snapshot.own.id, definition.names)
@@ -324,6 +327,7 @@ class Commits:
         for option, value in options_of(old, definition.properties).items():
             work.options.append((ref, option, value))
         work.now_defined(ref)
+        first_options.lend(work, ref)
 
     def commit(
         self,

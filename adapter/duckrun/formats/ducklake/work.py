@@ -48,6 +48,10 @@ class Work:
         """True once rows, or (``redefined``) the definition of a table, were changed."""
         self.options: list[tuple[TableRef, str, str]] = []
         """Table options to set after the commit: DuckLake stores them outside of transactions."""
+        self.lent: dict[str, str] = {}
+        """Options of a new table that its attachment has meanwhile (first_options.py)."""
+        self.before_lent: dict[tuple[str, str | None], str] = {}
+        """The values before, by option and schema (None: the lake)."""
         self.later: list[tuple[TableRef, str]] = []
         """Statements for an unchanged table, which run after the commit as a separate one."""
         self.touched: dict[tuple[str, str], Any] = {}
