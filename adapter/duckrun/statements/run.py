@@ -144,7 +144,7 @@ def run(
         return _last_result(session, text, dialect, params, Asked(schema_mode, app))
 
 
-def _last_result(session: StatementSession, text: str, dialect: str, params: Params | None, asked: Asked) -> Result:
+def _last_result(session: StatementSession, text: str, dialect: str, params: Params | None, options: Asked) -> Result:
     statements = parse(
         text,
         dialect,
@@ -169,11 +169,11 @@ def _last_result(session: StatementSession, text: str, dialect: str, params: Par
                 session.transactions.refuse_failed()
                 session.transactions.enter_statement(writes=not isinstance(statement, Reads))
                 looked_up = target if len(statements) == 1 else None  # an earlier statement may have created it
-                result = _carried_out(session, dialect, asked, statement, looked_up)
+                result = _carried_out(session, dialect, options, statement, looked_up)
             if isinstance(result, Done) and _writes(statement) and not outcome.commits and not session.in_transaction:
                 note_commit(f"{result.statement} {result.name}")
-            if asked.app is not None and not isinstance(statement, Reads):
-                asked = replace(asked, app=replace(asked.app, version=asked.app.version + 1))
+            if options.app is not None and not isinstance(statement, Reads):
+                options = replace(options, app=replace(options.app, version=options.app.version + 1))
     assert result is not None, "a text without statements is refused"
     return result
 
