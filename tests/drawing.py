@@ -37,6 +37,14 @@ def everything() -> bool:
     return bool(os.environ.get("DUCKRUN_TEST_ALL") or os.environ.get("DUCKRUN_SOAK"))
 
 
+def rounds(whole: int) -> int:
+    """The number of rounds of a random search.
+
+    All of them nightly, and where a run takes every case; otherwise a third, and at least one.
+    """
+    return whole if everything() or os.environ.get("CI_NIGHTLY") else max(1, whole // 3)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "drawn(parts, whole_classes=False): a run takes one of so many parts of the cases"

@@ -167,9 +167,8 @@ def test_a_request_whose_answer_is_lost_leaves_one_write_or_none(
             error.add_note(f"seed {seed()}: {mode}, request {number}, {loss}; it said: {said}")
             raise
         tried, failed, unknown = tried + 1, failed + (said is not None), unknown + isinstance(said, CommitUnknown)
-        if not WHOLE and time.monotonic() - began > BUDGET:
+        if not WHOLE and tried >= 5 and time.monotonic() - began > BUDGET:
             break
     figures(
         f"{tried} writes with a lost answer: {failed} failed without a trace, {unknown} of them not known; seed {seed()}"
     )
-    assert tried >= 5

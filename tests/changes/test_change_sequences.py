@@ -26,11 +26,13 @@ from duckrun.values.tables import SetProperties
 from tests.changes import oracle
 from tests.differential.sequences import COLUMNS, PARTITIONS, ROW_PREDICATES, Model, Operation, operation, some_rows
 from tests.differential.test_sequences import carry_out
+from tests.drawing import rounds
 
 SEED = int(os.environ.get("DUCKRUN_TEST_SEED") or random.SystemRandom().randrange(2**31))
 BUDGET = float(os.environ.get("DUCKRUN_TEST_BUDGET") or 180)
 SOAK = bool(os.environ.get("DUCKRUN_SOAK"))
 COUNT, PARTS = 10_000 if SOAK else 300, 2
+AT_LEAST = rounds(40)  # sequences of a part
 KEYS = [(), (), ("id",), ("id",), ("id", "s"), ("p", "id", "x"), ("ts", "d"), tuple(COLUMNS)]
 KEEPING = ("optimize", "purge", "nothing", "feed", "feed")
 FEED = "delta.enableChangeDataFeed"
@@ -210,10 +212,10 @@ def test_change_queries_say_what_snapshots_say(tmp_path: Path, part: int, figure
                 error.add_note(f"seed {SEED}, sequence {number}, {features}\n" + "\n".join(log))
                 raise
         sequences += 1
-        if not SOAK and time.monotonic() - began > BUDGET:
+        # A slow machine exceeds the budget rather than compare too little.
+        if not SOAK and sequences >= AT_LEAST and time.monotonic() - began > BUDGET:
             break
     figures(f"{sequences} sequences, {comparisons} comparisons, seed {SEED}, {time.monotonic() - began:.0f} s")
-    assert only or sequences >= 40, f"{sequences} sequences in {BUDGET} s"
 
 
 @pytest.mark.changes
@@ -243,4 +245,3 @@ def test_tables_that_both_engines_write_in_turns(tmp_path: Path, spark: Any, fig
         if not SOAK and time.monotonic() - began > BUDGET:
             break
     figures(f"{sequences} sequences, {comparisons} comparisons, seed {SEED}, {time.monotonic() - began:.0f} s")
-    assert sequences, f"none in {BUDGET} s"

@@ -33,12 +33,13 @@ from tests.differential.sequences import (
     question,
     some_rows,
 )
+from tests.drawing import rounds
 from tests.ducklake.plain import attached
 
 SEED = int(os.environ.get("DUCKRUN_TEST_SEED") or random.SystemRandom().randrange(2**31))
 BUDGET = float(os.environ.get("DUCKRUN_TEST_BUDGET") or 180)
 SOAK = bool(os.environ.get("DUCKRUN_SOAK"))
-AT_LEAST = {"delta": 350, "ducklake": 40}
+AT_LEAST = {"delta": rounds(350), "ducklake": rounds(40)}
 UPKEEP = ("flush", "merge files", "rewrite files")
 """What changes no row of a DuckLake, and makes a snapshot of it."""
 INLINE_ROWS = (0, 0, 2, 100)

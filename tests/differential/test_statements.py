@@ -24,6 +24,7 @@ from duckrun import WriteSpec
 from duckrun.session import Session
 from duckrun.values.lake_format import FormatName
 from tests.differential.statements import NOT_IN_SPARK, Statement, rows, statements
+from tests.drawing import rounds
 from tests.lake import rows_of
 
 pytestmark = pytest.mark.differential
@@ -34,7 +35,7 @@ SOAK = bool(os.environ.get("DUCKRUN_SOAK"))
 
 
 def compared(
-    rounds: int,
+    at_most: int,
     session: Session,
     native: Callable[[pa.Table, pa.Table], Callable[[str], pa.Table]],
     allowed: Any,
@@ -48,7 +49,7 @@ def compared(
     deadline, done = time.monotonic() + BUDGET, 0
 
     @hypothesis.seed(SEED)
-    @settings(max_examples=rounds, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=at_most, deadline=None, database=None, suppress_health_check=list(HealthCheck))
     @hypothesis.given(target=rows(), source=rows(unique=True), batch=st.lists(allowed, min_size=1, max_size=4))
     def run(target: pa.Table, source: pa.Table, batch: list[Statement]) -> None:
         nonlocal done
@@ -81,10 +82,10 @@ def on_duckdb(target: pa.Table, source: pa.Table) -> Callable[[str], pa.Table]:
     return natively
 
 
-@pytest.mark.parametrize(("format", "rounds", "inline"), [("delta", 110, 0), ("ducklake", 20, 0), ("ducklake", 20, 5)])
-def test_as_on_tables_of_duckdb(tmp_path: Path, format: FormatName, rounds: int, inline: int) -> None:
+@pytest.mark.parametrize(("format", "most", "inline"), [("delta", 110, 0), ("ducklake", 20, 0), ("ducklake", 20, 5)])
+def test_as_on_tables_of_duckdb(tmp_path: Path, format: FormatName, most: int, inline: int) -> None:
     with duckrun.connect(tmp_path / "lake", format=format, inline_rows=inline or None) as session:
-        assert compared(rounds * (20 if SOAK else 1), session, on_duckdb, statements, rounds / 3) > rounds / 3
+        assert compared(rounds(most) * (20 if SOAK else 1), session, on_duckdb, statements, most / 9) > most / 9
 
 
 @pytest.mark.spark

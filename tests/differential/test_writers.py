@@ -21,12 +21,12 @@ import duckrun
 from duckrun import Session
 from duckrun.errors import SchemaMismatch, UnsupportedFeature
 from tests.differential.writers import READERS, Case, make, multiset, steps
-from tests.drawing import seed
+from tests.drawing import rounds, seed
 
 pytestmark = [pytest.mark.differential, pytest.mark.spark, pytest.mark.timeout(3600)]
 BUDGET = float(os.environ.get("DUCKRUN_TEST_BUDGET") or 300) / 4
 SOAK = bool(os.environ.get("DUCKRUN_SOAK"))
-AT_LEAST = 12
+AT_LEAST = rounds(12)
 ONLY = os.environ.get("DUCKRUN_TEST_ONLY")
 
 

@@ -26,7 +26,7 @@ from tests.engines.turns import Turns
 pytestmark = [pytest.mark.turns, pytest.mark.spark, pytest.mark.timeout(7200)]
 
 SOAK = bool(os.environ.get("DUCKRUN_SOAK"))
-SEQUENCES, STEPS, SECONDS, VERSIONS = (300, 14, 1500, 3) if SOAK else (6, 8, 55, 1)
+SEQUENCES, STEPS, SECONDS, VERSIONS = (300, 14, 1500, 3) if SOAK else (6, 8, 35, 1)
 SEQUENCES = int(os.environ.get("DUCKRUN_TEST_SEQUENCES") or SEQUENCES)
 WRITERS = ("duckdb", "duckdb", "spark", PLAIN)
 

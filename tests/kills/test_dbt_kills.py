@@ -17,11 +17,12 @@ import pytest
 from deltalake import DeltaTable
 
 import duckrun
+from tests.drawing import rounds
 from tests.kills.test_kills import BUDGET, SEED, SOAK, Writers
 
 pytestmark = pytest.mark.kills
 
-KILLS = 12
+KILLS = rounds(12)
 IDS = range(20)
 NAME = "name: shop\nversion: '1.0'\nprofile: shop\nflags: {send_anonymous_usage_stats: false}\n"
 MODELS = {

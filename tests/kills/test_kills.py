@@ -31,6 +31,7 @@ from duckrun.engines.duckdb.instance import load_extensions
 from duckrun.lake.lake import ViewDefinition
 from duckrun.storage.locks import lock_path
 from duckrun.values.rows import WriteSpec
+from tests.drawing import rounds
 from tests.kills.chains import Row, apply, chain_of
 from tests.tracked import FEATURES, check_numbers
 
@@ -39,9 +40,9 @@ pytestmark = pytest.mark.kills
 SEED = int(os.environ.get("DUCKRUN_TEST_SEED") or random.SystemRandom().randrange(2**31))
 BUDGET = float(os.environ.get("DUCKRUN_TEST_BUDGET") or 240)
 SOAK = bool(os.environ.get("DUCKRUN_SOAK"))
-CHAIN_KILLS = 30  # at least; those of definitions and drops come on top
-FEATURED_KILLS = 10  # of chains on a table with features
-OTHER_KILLS = 10
+CHAIN_KILLS = rounds(30)  # at least; those of definitions and drops come on top
+FEATURED_KILLS = rounds(10)  # of chains on a table with features
+OTHER_KILLS = rounds(10)
 ROOT = Path(__file__).parents[2]
 
 
@@ -211,7 +212,7 @@ def check_after(
 def test_views_and_tables_that_change_places_are_whole_after_a_kill(tmp_path: Path, writers: Writers) -> None:
     lake, rng = tmp_path / "lake", random.Random(SEED + 1)
     job = {"work": "definitions", "lake": str(lake), "once": False}
-    for _ in range(OTHER_KILLS * (10 if SOAK else 1) // 2):
+    for _ in range(OTHER_KILLS * (10 if SOAK else 1)):
         assert writers.run(job, kill_after=rng.uniform(0, 0.4))
         with duckrun.connect(lake) as session:
             assert set(session.tables()) <= {"defs.v", "defs.both"}
@@ -233,7 +234,7 @@ def test_views_and_tables_that_change_places_are_whole_after_a_kill(tmp_path: Pa
 def test_a_table_whose_drop_is_killed_is_there_whole_or_not_at_all(tmp_path: Path, writers: Writers) -> None:
     lake, rng = tmp_path / "lake", random.Random(SEED + 2)
     job = {"work": "drops", "lake": str(lake), "once": False}
-    for _ in range(OTHER_KILLS * (10 if SOAK else 1) // 2):
+    for _ in range(OTHER_KILLS * (10 if SOAK else 1)):
         assert writers.run(job, kill_after=rng.uniform(0.05, 0.5))
         with duckrun.connect(lake) as session:
             assert session.tables() in ([], ["drops.t"])
