@@ -420,7 +420,7 @@ class DuckDBEngine(Engine):
         A stream that was read in part cannot be read again, so it is not retried.
         """
         what = f"{job.spec.mode} on table {transaction.ref}"
-        with self.arbiter.job(what, alone=alone) as crowded:
+        with self.arbiter.job(what, self.duckdb_limit, alone=alone) as crowded:
             try:
                 with one_moment(cursor) if transaction.lake.format.transactions is None else nullcontext():
                     return transaction.run(

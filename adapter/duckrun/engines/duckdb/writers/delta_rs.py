@@ -22,6 +22,8 @@ from duckrun.values.rows import Commit, MemoryShares, MergeClause, RowSpec, Scan
 from duckrun.values.snapshot import Snapshot, TableRef
 
 MISSPELT = "delta_rs spells decimals and floating numbers among partition values so that not every reader finds them"
+_MARGIN = 1.1
+"""Factor of the limit that an error names, as rows that were not read may be longer."""
 _OF_ITS_SOURCE = 2.5
 """Memory of a merge before it spills, as a multiple of its source in Arrow.
 
@@ -115,7 +117,9 @@ def merge(
         CommitTaken: Another commit took the version.
         LacksMemory: The share of memory is too small.
     """
-    reader, read = arrow_reader(rows), _Read()
+    # Bytes that delta_rs cannot hold are refused here: beyond its share a merge fails late, and
+    # sometimes waits for memory that nobody frees.
+    reader, read = arrow_reader(rows), _Read(int(shares.spill / _OF_ITS_SOURCE))
     try:
         return logs_of(transaction.lake.format).merge_by_delta_rs(
             transaction.ref,
@@ -128,29 +132,45 @@ def merge(
             note=transaction.note(**counts),
             app=transaction.app,
         )
-    except LacksMemory as error:
+    except Exception as error:
+        if not (read.exceeded or isinstance(error, LacksMemory)):
+            raise
         reason, remedy = _too_small(transaction.ref, rows, read, shares)
         raise LacksMemory(reason, remedy=remedy) from error
 
 
 class _Read:
-    """Progress of reading a source: rows, and their bytes in Arrow."""
+    """Progress of reading a source: rows, and their bytes in Arrow.
 
-    def __init__(self) -> None:
+    Args:
+        most: Bytes after which reading ends with an error.
+    """
+
+    def __init__(self, most: int) -> None:
         self.rows = self.bytes = 0
+        self._most = most
+
+    @property
+    def exceeded(self) -> bool:
+        """True if the source has more bytes than it may have."""
+        return self.bytes > self._most
 
     def of(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             self.rows += batch.num_rows
             self.bytes += batch.nbytes
+            if self.exceeded:
+                raise MemoryError(f"the source of the merge has more than {self._most} bytes")
             yield batch
 
 
 def _too_small(ref: TableRef, rows: Rows, read: _Read, shares: MemoryShares) -> tuple[str, str]:
     """Return the reason and the remedy of a merge that ran out of memory."""
     count = rows.cursor.sql(f"SELECT count(*) FROM ({rows.sql})").fetchall()[0][0]
-    needed = int(_OF_ITS_SOURCE * read.bytes / max(read.rows, 1) * count)
-    least = -(-limit_for_merge(shares, max(needed, shares.spill * 5 // 4)) // 10**6)
+    needed = int(_MARGIN * _OF_ITS_SOURCE * read.bytes / max(read.rows, 1) * count)
+    if not read.exceeded:
+        needed = max(needed, shares.spill * 5 // 4)
+    least = -(-limit_for_merge(shares, needed) // 10**6)
     return (
         f"Table {ref}: delta_rs holds the {count} rows of the source while it merges, and cannot with "
         f"{shares.spill / 1e6:.0f} MB",
