@@ -6,7 +6,8 @@
 - ``@pytest.mark.first_of("name")``: a run takes the first case of each name, whatever the seed.
 - ``@pytest.mark.whole``: about all cases of a matrix together; runs where all of them do.
 
-With DUCKRUN_TEST_SHARE=3, a run draws a third of all these cases by its seed: those with ``first_of`` too.
+With DUCKRUN_TEST_SHARE=3, a run draws a third of all these cases by its seed: those with ``first_of`` too. With
+DUCKRUN_TEST_ROUNDS=3, a random search does a third of its rounds.
 
 The seed is DUCKRUN_TEST_SEED, else the number of the run where the CI counts them (GITHUB_RUN_NUMBER), else random; each run
 prints it. All cases run with DUCKRUN_TEST_ALL=1 (`make test-all`), with full counts (DUCKRUN_SOAK), and where the call names
@@ -23,6 +24,7 @@ import pytest
 
 SEED = "DUCKRUN_TEST_SEED"
 SHARE = "DUCKRUN_TEST_SHARE"
+ROUNDS = "DUCKRUN_TEST_ROUNDS"
 
 
 def seed() -> int:
@@ -38,11 +40,8 @@ def everything() -> bool:
 
 
 def rounds(whole: int) -> int:
-    """The number of rounds of a random search.
-
-    All of them nightly, and where a run takes every case; otherwise a third, and at least one.
-    """
-    return whole if everything() or os.environ.get("CI_NIGHTLY") else max(1, whole // 3)
+    """The number of rounds of a random search: of ``whole`` the part that DUCKRUN_TEST_ROUNDS says, and at least one."""
+    return whole if everything() else max(1, whole // int(os.environ.get(ROUNDS) or 1))
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -7,15 +7,18 @@
     CI_NIGHTLY=1 python tools/suites.py     # also the suites of the night, and larger draws
     DUCKRUN_TEST_ALL=1 python tools/suites.py   # all cases of suites that draw a part of them
     DUCKRUN_SOAK=1 python tools/suites.py   # full counts, and every case
+    CI_SECONDS=1500 python tools/suites.py  # draws less where that time would not be enough
 
-A suite reads five variables. DUCKRUN_TEST_SEED is the seed of its random choices. After
+A suite reads six variables. DUCKRUN_TEST_SEED is the seed of its random choices. After
 DUCKRUN_TEST_BUDGET seconds it starts no new round. With DUCKRUN_TEST_SHARE=3 it draws a third of
-its cases. The others are DUCKRUN_TEST_ALL and DUCKRUN_SOAK. A suite that still runs `GRACE` seconds
+its cases. With DUCKRUN_TEST_ROUNDS=6 a random search does a sixth of its rounds. The others are
+DUCKRUN_TEST_ALL and DUCKRUN_SOAK. A suite that still runs `GRACE` seconds
 after its budget is ended and has failed. A suite that ran no test has failed too.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import signal
@@ -27,6 +30,8 @@ from pathlib import Path
 from random import SystemRandom
 
 ROOT = Path(__file__).resolve().parent.parent
+MOST_FEWER = 4  # with fewer cases a suite takes hardly less time, as Spark must start
+ROUNDS = 3  # a random search of CI does a third of the rounds of the night
 GRACE = 600  # seconds for the current round to end, and for Spark to stop, on a busy machine
 NIGHTLY = bool(os.environ.get("CI_NIGHTLY"))
 WHOLE_FACTOR, SOAK_FACTOR = 5, 20  # factors of the budget with every case, and with full counts
@@ -141,19 +146,54 @@ def parts_of(suite: Suite, changed: list[str] | None) -> int:
     return 1 if NIGHTLY or suite.watches and changed is not None else suite.share
 
 
+@dataclass
+class Pace:
+    """How a run keeps to its time: on a busy machine the suites that are left draw fewer cases."""
+
+    left: float
+    """Seconds until the run must have ended."""
+    planned: int
+    """Sum of the budgets of the suites that are left."""
+    done: int = 0
+    """Sum of the budgets of the suites that have ended."""
+    taken: float = 0
+    """Seconds that these took."""
+
+    def fewer(self) -> int:
+        """Return by which number the next suite divides its cases, its rounds and its budget."""
+        slowness = max(1.0, self.taken / self.done) if self.done else 1.0
+        return min(max(1, math.ceil(self.planned * slowness / max(self.left, 1))), MOST_FEWER)
+
+    def ended(self, suite: Suite, seconds: float) -> None:
+        """Count a suite that has ended."""
+        self.planned -= suite.budget
+        self.done += suite.budget
+        self.taken += seconds
+        self.left -= seconds
+
+
 def changed_files(base: str) -> list[str]:
     """Return the files that differ from the commit where the change left its base."""
     command = ["git", "diff", "--name-only", "--merge-base", base]
     return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.splitlines()
 
 
-def run(suite: Suite, paths: list[str], seed: int, factor: int, share: int) -> str | None:
-    """Run one suite; return the reason of a failure, or None."""
-    budget = suite.budget * factor
+def run(suite: Suite, paths: list[str], seed: int, factor: int, share: int, fewer: int = 1) -> str | None:
+    """Run one suite; return the reason of a failure, or None.
+
+    Args:
+        factor: Factor of the budget.
+        share: Number of parts of the drawn cases; the run takes one.
+        fewer: Further divisor of cases, rounds and budget, on a machine without time.
+    """
+    budget = max(suite.budget * factor // fewer, 1)
+    if fewer > 1:
+        print(f"\n=== {suite.name}: little time is left, so it takes 1/{fewer} of its cases", flush=True)
     print(f"\n=== {suite.name}: seed {seed}, budget {budget} s: {' '.join(paths)}", flush=True)
     env = {**os.environ, "DUCKRUN_TEST_SEED": str(seed), "DUCKRUN_TEST_BUDGET": str(budget), **dict(suite.env)}
-    if share > 1:
-        env["DUCKRUN_TEST_SHARE"] = str(share)
+    env.setdefault("DUCKRUN_TEST_ROUNDS", str(1 if NIGHTLY else ROUNDS * fewer))
+    if share * fewer > 1:
+        env["DUCKRUN_TEST_SHARE"] = str(share * fewer)
     limit = budget + GRACE
     command = [
         sys.executable, "-m", "pytest", "-m", suite.marker, f"--timeout={limit}", "-o", f"faulthandler_timeout={limit * 0.95}",
@@ -173,7 +213,7 @@ def run(suite: Suite, paths: list[str], seed: int, factor: int, share: int) -> s
         raise
     print(f"=== {suite.name}: {time.monotonic() - started:.0f} s, exit {code}", flush=True)
     if code == 5:
-        return "ran no test"
+        return "ran no test" if fewer == 1 else None  # a small part of few cases may be none
     return f"exit {code}" if code else None
 
 
@@ -206,13 +246,17 @@ def main(names: list[str]) -> int:
         print("suites: no long suite has tests yet")
         return 0
     results = {}
+    seconds = float(os.environ.get("CI_SECONDS") or "inf")
+    pace = Pace(seconds, sum(suite.budget for suite, _ in chosen if not suite.nightly))
     for suite, paths in chosen:
         if not names and (why := reason_to_leave_out(suite, changed)):
             results[suite.name] = f"left out: {why}"
             continue
         parts = parts_of(suite, changed)
         larger = factor if factor > 1 else suite.share // parts
-        results[suite.name] = run(suite, paths, seed, larger, parts) or "passed"
+        started = time.monotonic()
+        results[suite.name] = run(suite, paths, seed, larger, parts, pace.fewer()) or "passed"
+        pace.ended(suite, time.monotonic() - started)
     failures = [name for name, result in results.items() if result != "passed" and not result.startswith("left out")]
     print()
     for name, result in results.items():

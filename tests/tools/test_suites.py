@@ -19,7 +19,14 @@ def project(monkeypatch, tmp_path):
     monkeypatch.setattr(suites, "SUITES", (suites.Suite("kills", 20), suites.Suite("cluster", 20)))
     monkeypatch.setenv("DUCKRUN_TEST_SEED", "7")
     monkeypatch.setattr(suites, "NIGHTLY", False)
-    for name in ("DUCKRUN_SOAK", "DUCKRUN_TEST_ALL", "DUCKRUN_TEST_SHARE", "CI_BASE"):
+    for name in (
+        "DUCKRUN_SOAK",
+        "DUCKRUN_TEST_ALL",
+        "DUCKRUN_TEST_SHARE",
+        "DUCKRUN_TEST_ROUNDS",
+        "CI_SECONDS",
+        "CI_BASE",
+    ):
         monkeypatch.delenv(name, raising=False)
     # The project's own pytest settings are not this one's.
     monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
@@ -144,3 +151,35 @@ def test_a_share_reaches_the_tests(project, monkeypatch):
     body = "import os; assert (os.environ['DUCKRUN_TEST_BUDGET'], os.environ['DUCKRUN_TEST_SHARE']) == ('20', '3')"
     project("kills/test_one.py", PASSES.format(body=body))
     assert suites.main([]) == 0
+
+
+@pytest.mark.parametrize(
+    ("left", "taken", "fewer"),
+    [
+        (float("inf"), 0, 1),
+        (300, 0, 1),
+        (200, 0, 1),
+        (150, 0, 2),
+        (300, 150, 1),
+        (300, 400, 3),
+        (0, 400, 4),
+        (-50, 0, 4),
+    ],
+)
+def test_a_suite_draws_less_where_the_time_that_is_left_is_not_enough(left, taken, fewer):
+    ended, following = suites.Suite("kills", 100), suites.Suite("cluster", 200)
+    pace = suites.Pace(left, ended.budget + following.budget if taken else following.budget)
+    if taken:
+        pace.left += taken
+        pace.ended(ended, taken)
+    assert pace.fewer() == fewer
+
+
+def test_a_suite_without_time_draws_fewer_cases_and_rounds(project, monkeypatch, capfd):
+    monkeypatch.setattr(suites, "SUITES", (suites.Suite("kills", 20, share=3),))
+    monkeypatch.setenv("CI_SECONDS", "10")
+    names = ["DUCKRUN_TEST_BUDGET", "DUCKRUN_TEST_SHARE", "DUCKRUN_TEST_ROUNDS"]
+    body = f"import os; assert [os.environ[name] for name in {names}] == ['10', '6', '6']"
+    project("kills/test_one.py", PASSES.format(body=body))
+    assert suites.main([]) == 0
+    assert "takes 1/2 of its cases" in capfd.readouterr().out
