@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import pickle
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -29,6 +29,8 @@ from duckrun import (
     errors,
 )
 from duckrun.errors import note_commit, outcome_of, scratch_commits
+from duckrun.lake.lake import Lake
+from duckrun.values.snapshot import TableRef
 from tests.lake import rows_of
 
 pytestmark = pytest.mark.formats(1)
@@ -154,6 +156,43 @@ def test_a_vacuum_that_fails_does_not_claim_that_nothing_was_done(
         else:
             duck.upkeep.cleanup(older_than="1 day")
     assert raised.value.committed is None and "othing was" not in str(raised.value)
+
+
+@pytest.mark.s3
+@pytest.mark.only_format("delta", "no SQLite file lies in a store")
+def test_a_drop_that_fails_midway_in_a_store_does_not_claim_that_nothing_was_done(
+    s3_bucket: Callable[[str], str], s3_options: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with duckrun.connect(s3_bucket("dropped-midway"), storage_options=s3_options) as session:
+        session.sql("create table t as select 1 as id")
+        calls = []
+
+        def fail_later(*args: object, **kwargs: object) -> None:
+            calls.append(args)
+            if len(calls) > 1:
+                raise StorageError("permission denied")
+
+        monkeypatch.setattr(type(session.lake.storage), "remove_files", fail_later)
+        with pytest.raises(StorageError, match="permission denied") as raised:
+            session.sql("drop table t")
+    assert raised.value.committed is None and "othing was" not in str(raised.value)
+
+
+def test_a_schema_whose_drop_fails_midway_names_what_is_gone(duck: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in "ab":
+        duck.sql(f"create table raw.{name} as select 1 as id")
+    drop_table = type(duck.lake).drop_table
+
+    def fail(lake: Lake, ref: TableRef) -> None:
+        if ref.name == "b":
+            raise StorageError("permission denied")
+        drop_table(lake, ref)
+
+    monkeypatch.setattr(type(duck.lake), "drop_table", fail)
+    with pytest.raises(StorageError, match="permission denied") as raised:
+        duck.sql("drop schema raw cascade")
+    assert duck.tables() == ["raw.b"]
+    assert raised.value.committed and "Committed before it failed: DROP of raw.a" in str(raised.value)
 
 
 @pytest.mark.only_format("ducklake", "its upkeep has several steps")

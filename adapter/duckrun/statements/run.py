@@ -285,7 +285,9 @@ class _Run:
                 reason = schemas.create(self.session.lakes, statement)
                 return self._done("CREATE SCHEMA", ".".join(statement.target), reason)
             case DropSchema():
-                reason = schemas.drop(self.session.lakes, statement, self._drop_name)
+                reason = schemas.drop(
+                    self.session.lakes, statement, self._drop_name, in_transaction=self.session.in_transaction
+                )
                 return self._done("DROP SCHEMA", ".".join(statement.target), reason)
             case CreateTemporary():
                 return self._create_temporary(statement)

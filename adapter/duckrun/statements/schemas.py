@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from duckrun.errors import InvalidConfig, TableNotFound
+from duckrun.errors import InvalidConfig, TableNotFound, note_commit
 from duckrun.lake.lakes import Lakes
 from duckrun.lake.schemas import create_schema, drop_schema, droppable
 from duckrun.statements.values import CreateSchema, DropSchema
@@ -36,13 +36,14 @@ def create(lakes: Lakes, statement: CreateSchema) -> str:
     return ""
 
 
-def drop(lakes: Lakes, statement: DropSchema, drop_name: Callable[[TableRef], None]) -> str:
+def drop(lakes: Lakes, statement: DropSchema, drop_name: Callable[[TableRef], None], *, in_transaction: bool) -> str:
     """Drop a schema.
 
     Args:
         lakes: the lakes of the session.
         statement: the DROP SCHEMA; CASCADE drops its tables, views and macros first.
         drop_name: drops a table or view.
+        in_transaction: True if the session's transaction commits or takes back all drops.
 
     Returns:
         The reason if the schema was not dropped, else "".
@@ -67,6 +68,8 @@ def drop(lakes: Lakes, statement: DropSchema, drop_name: Callable[[TableRef], No
         )
     for ref in droppable(lake, schema, cascade=statement.cascade):
         drop_name(ref)
+        if not in_transaction:
+            note_commit(f"DROP of {ref}")
     for each in macros:
         lake.drop_macro(lake.schema_ref(schema), each)
     return "" if drop_schema(lake, schema) else "it has tables again, which another session made meanwhile"

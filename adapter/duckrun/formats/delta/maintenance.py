@@ -11,7 +11,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import obstore
 from deltalake import Schema, convert_to_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
 from obstore.exceptions import BaseError as ObstoreError
@@ -111,13 +110,12 @@ def drop(tables: TableAccess, ref: TableRef) -> None:
         for doomed in folder.parent.glob(f"{DROPPED}*"):
             shutil.rmtree(doomed, ignore_errors=True)  # another drop may be removing it too
         return
-    store = tables.storage.store_at(ref.location)
     paths = [key["path"] for key in tables.storage.keys(ref.location)]
     log = [path for path in paths if path.startswith(f"{LOG}/")]
-    # Without the log there is no table, so it goes first.
-    for batch in (log, [path for path in paths if not path.startswith(f"{LOG}/")]):
-        if batch:
-            obstore.delete(store, batch)
+    data = [path for path in paths if not path.startswith(f"{LOG}/")]
+    with removing():  # without the log there is no table, so it goes first
+        tables.storage.remove_files(ref.location, log)
+        tables.storage.remove_files(ref.location, data)
 
 
 def rename(tables: TableAccess, ref: TableRef, new: TableRef) -> None:
