@@ -42,7 +42,8 @@ class DuckrunDbtProjectComponent(DbtProjectComponent):
 
         A subclass may override it.
         """
-        return DuckrunDbtTranslator.get_asset_spec(self.translator, manifest, unique_id, project)  # type: ignore[arg-type]
+        translator: Any = self.translator
+        return DuckrunDbtTranslator.get_asset_spec(translator, manifest, unique_id, project)
 
     def execute(self, context: dg.AssetExecutionContext, dbt: DbtCliResource) -> Iterator[Any]:
         """Run dbt as DbtProjectComponent.execute does.

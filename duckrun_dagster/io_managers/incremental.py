@@ -53,7 +53,7 @@ class Consumer:
     """The step's reading of its upstreams, which its commit records."""
     upstreams: Mapping[str, str]
     """The name of each input's table among the ranges of ``begun``."""
-    told: dict[str, dict[str, Any]] = field(default_factory=dict)
+    by_input: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Metadata of each input: the versions and the counts that it showed."""
     rerun: str = ""
     """In a rerun, how it relates to the commit of the previous attempt."""
@@ -63,7 +63,7 @@ class Consumer:
         figures: dict[str, Any] = {"changes_whole": self.begun.whole}
         if self.rerun:
             figures["changes_rerun"] = self.rerun
-        for each in self.told.values():
+        for each in self.by_input.values():
             figures |= each
         return figures
 
@@ -235,7 +235,7 @@ def changes_scan(
         rows = _kept(session, changes)
         counts = {"insert": 0, **_counts(session, rows)}
         figures |= {f"{name}_{kind}": count for kind, count in counts.items()}
-    consumer.told[name] = figures
+    consumer.by_input[name] = figures
     return ChangesScan(**{**_fields(replace(scan, partitions=None)), "changes": rows})
 
 

@@ -39,7 +39,7 @@ def newest(session: Session) -> int:
 
 def shape(session: Session, name: str, version: int | None = None) -> object:
     """Columns, types, NOT NULL, comments, defaults, keys and order of a table."""
-    found = session.table(name).snapshot(version=version).own.definition
+    found = session.table(name).snapshot(version=version).format_state.definition
     return found.fields, found.partition_by, found.sort_by, found.description
 
 

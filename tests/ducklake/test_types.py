@@ -224,7 +224,10 @@ def test_rows_that_are_refused_widen_no_column(root: Path, inline_rows: int) -> 
         with pytest.raises(CommitConflict, match="the table is at version"):
             behind = WriteSpec("append", schema_mode="sync_all_columns", read_version=1)
             lake.execute("t", behind, SQL("select 3 as id, 3::bigint as v"))
-        assert (lake.snapshots(1), lake.table("t").snapshot().own.definition.sql_types["v"]) == (before, "INTEGER")
+        assert (lake.snapshots(1), lake.table("t").snapshot().format_state.definition.sql_types["v"]) == (
+            before,
+            "INTEGER",
+        )
         assert lake.upkeep.orphans(older_than="0 seconds", dry_run=True).removed == ()
         assert rows(lake, "from t order by id") == [(1, 70000), (2, 2)]
 

@@ -113,7 +113,7 @@ def test_a_table_is_kept_in_order_whose_sorted_column_has_another_type(tmp_path:
         made = lake.snapshots(1)
         lake.upkeep.merge_files()
         assert (lake.snapshots(1), ids(lake), ids(lake, then)) == (made, [n for n in was if n not in (11, 12)], was)
-        assert lake.table("t").snapshot().own.definition.sort_by == ("id",)
+        assert lake.table("t").snapshot().format_state.definition.sort_by == ("id",)
     with plain.attached(tmp_path / "lake") as other:
         assert other.execute("select count(*), min(id), max(id) from lake.t").fetchall() == [(40, 0, 5000000000)]
         assert other.execute(f"select count(*), max(id) from lake.t at (version => {then})").fetchall() == [

@@ -53,10 +53,10 @@ class Lakes:
     Lake names ignore case, as in SQL.
     """
 
-    def __init__(self, own: Lake, attached: Iterable[Lake] = ()) -> None:
-        self.own = own
+    def __init__(self, first: Lake, attached: Iterable[Lake] = ()) -> None:
+        self.own = first
         self._attached: dict[str, Lake] = {str(lake.name).lower(): lake for lake in attached}
-        self.lake, self.schema = own, own.default_schema
+        self.lake, self.schema = first, first.default_schema
         """Where a name lies that says neither lake nor schema."""
 
     def __iter__(self) -> Iterator[Lake]:

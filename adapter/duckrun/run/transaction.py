@@ -300,7 +300,7 @@ class Transaction:
         others = [each for each in since if each.changes_rows]
         is_new = is_made_by(form, snapshot, records[0])
         if how == "append":
-            self._take_back_rows(records, snapshot, made=is_new, alone=not since)
+            self._take_back_rows(records, snapshot, is_new=is_new, alone=not since)
         elif snapshot.is_append_only:
             raise self._not_taken_back(records[0], snapshot, "the table is append-only")
         elif others:
@@ -325,16 +325,18 @@ class Transaction:
         if self._takes_back == "nothing" or (self._takes_back == "rows" and not by_rows):
             raise ToTakeBack(f"version {first} of table {self.ref}")
 
-    def _take_back_rows(self, records: Sequence[CommitRecord], snapshot: Snapshot, *, made: bool, alone: bool) -> None:
+    def _take_back_rows(
+        self, records: Sequence[CommitRecord], snapshot: Snapshot, *, is_new: bool, alone: bool
+    ) -> None:
         """Roll back an older attempt's append if it is untouched.
 
         ``alone``: no other commit came since.
         """
         form = self.lake.format
-        appended = all(each.note.get("mode") == "append" for each in (records[1:] if made else records))
+        appended = all(each.note.get("mode") == "append" for each in (records[1:] if is_new else records))
         if snapshot.is_append_only:
             self.compared_with = records[0]
-        elif made and alone:
+        elif is_new and alone:
             self.taken_back = TakenBack(records, snapshot, anew=True)
         elif appended and (files := form.untouched(snapshot, records)) is not None:
             self.taken_back = TakenBack(records, snapshot, files=files)

@@ -137,7 +137,7 @@ def _columns_of(node: exp.Expr, cte: exp.CTE | None) -> list[str] | None:
 class _With:
     """The common table expressions visible at a place of a tree."""
 
-    own: Mapping[str, exp.CTE]
+    nearest: Mapping[str, exp.CTE]
     """Expressions of the nearest WITH, by name in lower case."""
     hidden: exp.CTE | None
     """The expression that contains the place, which does not see itself."""
@@ -146,7 +146,7 @@ class _With:
     def of(self, name: str) -> exp.CTE | None:
         around: _With | None = self
         while around is not None:
-            cte = around.own.get(name)
+            cte = around.nearest.get(name)
             if cte is not None and cte is not around.hidden:
                 return cte
             around = around.outer

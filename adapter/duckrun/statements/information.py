@@ -73,13 +73,13 @@ class _Lake:
     lake: Lake
     spelled: Callable[[pa.Schema], list[str]]
     """Return the types of a schema as DuckDB writes them."""
-    asked: str | None = None
+    written_as: str | None = None
     """Name of the lake in the statement."""
 
     @property
     def catalog(self) -> str:
         """Name that a statement may use for the lake."""
-        return self.asked or self.lake.name or OWN_CATALOGS[0]
+        return self.written_as or self.lake.name or OWN_CATALOGS[0]
 
     def of_query(self, *name: str) -> list[tuple[str, str]]:
         """Return the columns of a view whose definition lists none.

@@ -138,7 +138,7 @@ class Snapshot:
     """
     keyed_by: tuple[str, ...] | None = field(default=None, repr=False, compare=False)
     """Partition keys as users write them, if the format allows more than columns."""
-    own: Any = field(default=None, repr=False, compare=False)
+    format_state: Any = field(default=None, repr=False, compare=False)
     """The format's own knowledge of this version. Private to the format."""
     find_matching: Callable[[Snapshot, ReadSpec], Any] | None = field(default=None, repr=False, compare=False)
     """Finds the ``files`` that may hold rows of a spec's predicate, and the ``residual`` filter."""

@@ -57,7 +57,7 @@ class DeltaDefinition(OfColumns):
     id: str = field(default_factory=lambda: str(uuid.uuid4()))
     name: str | None = None
     created_time: int | None = None
-    asked: frozenset[str] = frozenset()
+    requested: frozenset[str] = frozenset()
     """Requested table features, in addition to those that the definition needs."""
     versions: tuple[int, int] = (1, 1)
     """Minimum protocol versions for readers and writers."""
@@ -135,7 +135,7 @@ class DeltaDefinition(OfColumns):
         for kind, feature in (("timestamp_ntz", "timestampNtz"), ("variant", "variantType")):
             if any(types.holds(f["type"], kind) for f in self.fields):
                 needed.add(feature)
-        return needed | self.asked
+        return needed | self.requested
 
     def in_place_of(self, other: DeltaDefinition, *, keep: bool) -> Self:
         """Return this definition with the identity of the table that ``other`` defines.
@@ -301,7 +301,7 @@ def _with_properties(
     new = {name: value for name, value in requested.items() if present.get(name) != str(value)}
     features, versions, rest = asked_of({name: str(value) for name, value in new.items()})
     properties = {name: property_value(name, new[name]) for name in rest}
-    return replace(definition, properties=properties, asked=features, versions=versions)
+    return replace(definition, properties=properties, requested=features, versions=versions)
 
 
 def numbered(definition: DeltaDefinition) -> DeltaDefinition:

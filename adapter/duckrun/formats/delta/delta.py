@@ -140,7 +140,7 @@ class DeltaFormat(TableAccess):
             return newest if newest is not None and newest.version == version else None
         maintenance.checkpoint_if_due(self, before, now, ref, version)
         cached = replace(now, opened=Opened(now.opened.known))
-        self.newest.keep(cached, now.opened.own)
+        self.newest.keep(cached, now.opened.reserved)
         return cached
 
     # -- history

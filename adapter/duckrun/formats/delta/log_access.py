@@ -158,9 +158,11 @@ class LogAccess(aside.Logs):
         """Return a handle of a snapshot's version for reading, which nobody may advance."""
         opened = snapshot.opened if isinstance(snapshot.opened, Opened) else Opened(None)
         open_log = partial(self.handle, snapshot.ref, snapshot.version)
-        if opened.own is not None:
-            opened.own[:] = [moved(opened.own[0] if opened.own else None, snapshot.version) or open_log()]
-            return opened.own[0]
+        if opened.reserved is not None:
+            opened.reserved[:] = [
+                moved(opened.reserved[0] if opened.reserved else None, snapshot.version) or open_log()
+            ]
+            return opened.reserved[0]
         return open_log() if opened.known is None else self.newest.look(snapshot, opened.known, open_log)
 
     def take_handle(self, snapshot: Snapshot) -> DeltaTable:

@@ -84,7 +84,7 @@ class Opened:
 
     known: Known | None
     """Known state of the version; None if the version was opened on its own."""
-    own: list[DeltaTable] | None = None
+    reserved: list[DeltaTable] | None = None
     """Exclusive handle of the log for the one write that starts here; None for a read.
 
     The handle is at this version or an older one.
@@ -181,7 +181,7 @@ class Newest:
             newest = None
         if newest is None:
             return None
-        handles = before.opened.own or []
+        handles = before.opened.reserved or []
         return replace(newest, opened=Opened(newest.opened.known, [handles.pop()] if handles else []))
 
     def wrote(self, before: Snapshot | None, body: bytes, written: Written) -> None:
@@ -214,7 +214,7 @@ class Newest:
         if steps:
             actions, last = steps[-1]
             self._bring_forward(replace(last, opened=Opened(last.opened.known)))
-            steps[-1] = (actions, replace(last, opened=Opened(last.opened.known, before.opened.own or [])))
+            steps[-1] = (actions, replace(last, opened=Opened(last.opened.known, before.opened.reserved or [])))
         return steps
 
     def _bring_forward(self, snapshot: Snapshot) -> None:

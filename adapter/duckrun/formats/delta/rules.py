@@ -185,7 +185,7 @@ class DeltaRules(Rules[DeltaDefinition]):
 
     def with_properties(self, now: DeltaDefinition, properties: Mapping[str, str]) -> DeltaDefinition:
         features, versions, properties = asked_of(properties)
-        now = replace(now, asked=now.asked | features, versions=max(versions, now.versions))
+        now = replace(now, requested=now.requested | features, versions=max(versions, now.versions))
         # Other writers may have set properties that property_value() refuses.
         new = {name: value for name, value in properties.items() if now.properties.get(name) != str(value)}
         added = {name: property_value(name, value) for name, value in new.items()}

@@ -167,7 +167,7 @@ def widen_first(form: Commits, work: Work, ref: TableRef, snapshot: Snapshot, de
     Raises:
         UnsupportedFeature: The change happens within a multi-table transaction.
     """
-    before: DuckLakeDefinition = snapshot.own.definition
+    before: DuckLakeDefinition = snapshot.format_state.definition
     wider = {}
     for name, kind in before.sql_types.items():
         wanted = definition.sql_types.get(name, kind)
@@ -190,7 +190,7 @@ def widen_first(form: Commits, work: Work, ref: TableRef, snapshot: Snapshot, de
         """Widen the columns, then raise WentAhead."""
         work.rollback()
         base = work.base
-        if snapshot.own.inlined and _lie_in_catalog(form, snapshot.own.id):
+        if snapshot.format_state.inlined and _lie_in_catalog(form, snapshot.format_state.id):
             base = flush_table(form, ref) or base
 
         def change(alone: Work) -> None:
@@ -200,7 +200,7 @@ def widen_first(form: Commits, work: Work, ref: TableRef, snapshot: Snapshot, de
                 alone.execute(statement)
             alone.note(ref, {"mode": "alter", "reason": "types that the rows of the next commit ask for"})
 
-        version = form.once(change, snapshot.own.epoch)
+        version = form.once(change, snapshot.format_state.epoch)
         form.states.forget()
         raise WentAhead(f"the types of {', '.join(wider)} were widened", version)
 

@@ -68,7 +68,7 @@ def state_rows(
     """
     if not steps:
         return ()
-    state: TableState = to.own
+    state: TableState = to.format_state
     seen = form.states.newest()
     first = min(-1 if step.before is None else step.before for step in steps)
     last = max(step.after for step in steps)

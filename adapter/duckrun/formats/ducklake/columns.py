@@ -89,7 +89,7 @@ class Columns:
 
     def converted(self, snapshot: int, to: Snapshot, names: Sequence[str]) -> Mapping[str, str]:
         """Return columns of ``to`` as SQL over the table's columns at another snapshot."""
-        state: TableState = to.own
+        state: TableState = to.format_state
         new = {column.name: column for column in self.at(state.at if state.at >= 0 else state.version)}
         old = {column.number: column for column in self.at(snapshot)}
         kinds = {field["name"]: field["type"] for field in state.definition.fields}
@@ -102,7 +102,7 @@ def by_name(then: TableState, to: Snapshot, names: Sequence[str], version: int) 
     Raises:
         SchemaMismatch: A type of that table does not widen to the current one.
     """
-    kinds = {field["name"]: field for field in to.own.definition.fields}
+    kinds = {field["name"]: field for field in to.format_state.definition.fields}
     there = {name.lower(): name for name in then.definition.names}
     converted = {}
     for name in names:

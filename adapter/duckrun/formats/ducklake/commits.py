@@ -59,8 +59,8 @@ class Commits:
             Behind: Another program has committed since the snapshot was read.
             CommitTaken: Another program commits meanwhile.
         """
-        with self._transaction(cursor, 0 if snapshot is None else snapshot.own.epoch) as work:
-            if snapshot is not None and work is not self.together and work.base != snapshot.own.at:
+        with self._transaction(cursor, 0 if snapshot is None else snapshot.format_state.epoch) as work:
+            if snapshot is not None and work is not self.together and work.base != snapshot.format_state.at:
                 self.states.outrun()
                 raise Behind(f"snapshot {work.base} of the lake came meanwhile")
             yield work
@@ -243,23 +243,26 @@ class Commits:
         if (ref.schema, ref.name) in work.grown and not isinstance(new.spec, AlterSpec):
             raise UnsupportedFeature(_grown(ref))
         if new.spec is not None and new.spec.mode not in ("alter", "create", "delete"):
-            columns = new.definition or (None if snapshot is None else snapshot.own.definition)
+            columns = new.definition or (None if snapshot is None else snapshot.format_state.definition)
             ahead.refuse_structs_in_the_catalog(
-                self, ref, None if snapshot is None else snapshot.own.id, (columns.sql_types if columns else None) or {}
+                self,
+                ref,
+                None if snapshot is None else snapshot.format_state.id,
+                (columns.sql_types if columns else None) or {},
             )
-        if snapshot is not None and snapshot.own.inlined:
-            ahead.keep_out_of_older_rows(self, work, ref, snapshot.own.id)
+        if snapshot is not None and snapshot.format_state.inlined:
+            ahead.keep_out_of_older_rows(self, work, ref, snapshot.format_state.id)
         if definition is None or work.is_defined(ref):
             first_options.lend(work, ref)
             return
         assert isinstance(definition, DuckLakeDefinition), "a definition of this format"
-        ahead.refuse_system_columns(self, ref, None if snapshot is None else snapshot.own.id, definition.names)
-        before = None if snapshot is None else snapshot.own.definition
+        ahead.refuse_system_columns(self, ref, None if snapshot is None else snapshot.format_state.id, definition.names)
+        before = None if snapshot is None else snapshot.format_state.definition
         if snapshot is not None and not isinstance(new.spec, AlterSpec) and not emptied and not _empties(new):
             ahead.widen_first(self, work, ref, snapshot, definition)
         work.redefined = True
-        if snapshot is not None and snapshot.own.inlined and not new.anew:
-            work.altered[ref] = snapshot.own.id
+        if snapshot is not None and snapshot.format_state.inlined and not new.anew:
+            work.altered[ref] = snapshot.format_state.id
         table = work.table(ref)
         statements: list[str] = []
         empty = _empties(new) if emptied is None else emptied
@@ -292,14 +295,14 @@ class Commits:
                 statements += [f"ALTER TABLE {table} SET PARTITIONED BY ({one_part(ref, definition).sql})"]
                 work.later.append((ref, f"ALTER TABLE {table} RESET PARTITIONED BY"))
             old = before.properties
-            if statements and snapshot is not None and snapshot.own.id >= 0:
+            if statements and snapshot is not None and snapshot.format_state.id >= 0:
                 work.redefined_tables.add((ref.schema, ref.name))
             if any(" RENAME COLUMN " in statement for statement in statements):
                 work.renamed_columns.add((ref.schema, ref.name))
         if isinstance(new.spec, AlterSpec) and any(" SET DATA TYPE " in statement for statement in statements):
             work.widened.add((ref.schema, ref.name))
-            if snapshot is not None and snapshot.own.inlined:
-                ahead.flush_first(self, work, ref, snapshot.own.id)
+            if snapshot is not None and snapshot.format_state.inlined:
+                ahead.flush_first(self, work, ref, snapshot.format_state.id)
         for statement in statements:
             if emptied is not None and statement.endswith(" SET NOT NULL"):
                 work.later.append((ref, statement))
@@ -363,7 +366,7 @@ class Commits:
         if work is self.together and snapshot is not None and same:
             return snapshot.version
         work.note(ref, note)
-        if snapshot is None or work.is_defined(ref) or snapshot.own.fresh:
+        if snapshot is None or work.is_defined(ref) or snapshot.format_state.fresh:
             work.began[ref] = None
         if work is self.together:
             work.remember(ref, snapshot, new)

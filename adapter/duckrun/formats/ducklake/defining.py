@@ -87,7 +87,7 @@ class Defining:
         partition_by: Sequence[str],
         snapshot: Snapshot | None,
     ) -> DuckLakeDefinition:
-        before = None if snapshot is None or spec.redefine else snapshot.own.definition
+        before = None if snapshot is None or spec.redefine else snapshot.format_state.definition
         constraints = spec.constraints
         if constraints is not None and constraints.checks:
             raise UnsupportedFeature(
@@ -125,15 +125,15 @@ class Defining:
         return self._with_layout(spec, tuple(fields_after), description, before)
 
     def altered(self, snapshot: Snapshot, spec: AlterSpec) -> DuckLakeAlteration:
-        return altered(snapshot.own.definition, spec)
+        return altered(snapshot.format_state.definition, spec)
 
     def evolved(self, snapshot: Snapshot, fields: Sequence[Mapping[str, Any]], mode: SchemaMode) -> Alteration:
-        return evolved(snapshot.own.definition, list(map(dict, fields)), mode)
+        return evolved(snapshot.format_state.definition, list(map(dict, fields)), mode)
 
     def described(
         self, snapshot: Snapshot, description: str | None, column_comments: Mapping[str, str]
     ) -> DuckLakeDefinition | None:
-        before: DuckLakeDefinition = snapshot.own.definition
+        before: DuckLakeDefinition = snapshot.format_state.definition
         after = before if description is None else replace(before, description=description)
         comments = {name.lower(): text for name, text in column_comments.items()}
         for name in before.names:
@@ -158,7 +158,7 @@ class Defining:
         ]
 
     def computed_columns(self, snapshot: Snapshot) -> set[str]:
-        return {f["name"] for f in snapshot.own.definition.fields if f.get("default") is not None}
+        return {f["name"] for f in snapshot.format_state.definition.fields if f.get("default") is not None}
 
     def spelled(self, kind: Any) -> str:
         return in_spark(kind)

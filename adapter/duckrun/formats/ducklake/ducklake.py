@@ -168,7 +168,7 @@ class DuckLakeFormat(Commits, Defining):
             properties=dict(definition.properties),
             description=definition.description,
             sql_types=definition.sql_types,
-            own=replace(state, at=-1) if live else state,
+            format_state=replace(state, at=-1) if live else state,
             shared=None if live else (self.storage.root, state.at),
             list_files=self._files,
             find_other=partial(self.snapshot, ref),
@@ -211,10 +211,10 @@ class DuckLakeFormat(Commits, Defining):
         also: Sequence[str] = (),
     ) -> str:
         assert not also, "what tells rows apart in the files of a DuckLake is its catalog's alone"
-        state = snapshot.own
+        state = snapshot.format_state
         if state is None:  # The scan was planned in another process.
             snapshot_now = self.snapshot(snapshot.ref, snapshot.version)
-            state = snapshot_now.own
+            state = snapshot_now.format_state
             self.records.refuse_moved(snapshot_now, files or ())
         epoch = state.epoch if state.at == -1 else self.states.epoch_now(state)
         self.catalog.ensure(epoch)
@@ -240,7 +240,9 @@ class DuckLakeFormat(Commits, Defining):
 
     def _files(self, snapshot: Snapshot) -> Files:
         return AskedFiles(
-            snapshot.ref.location, lambda: self.records.files(snapshot), lambda: self.records.weight(snapshot.own)
+            snapshot.ref.location,
+            lambda: self.records.files(snapshot),
+            lambda: self.records.weight(snapshot.format_state),
         )
 
     def _parts(self, snapshot: Snapshot) -> LakeFiles:
@@ -252,7 +254,7 @@ class DuckLakeFormat(Commits, Defining):
         return self.records.history(ref, self._state(ref), limit)
 
     def _state(self, ref: TableRef) -> TableState:
-        state: TableState = self.snapshot(ref).own
+        state: TableState = self.snapshot(ref).format_state
         return state
 
     def detail(self, ref: TableRef) -> dict[str, Any]:
@@ -266,9 +268,9 @@ class DuckLakeFormat(Commits, Defining):
             "location": self.catalog.data_path,
             "catalog": str(self.catalog.address),
             "version": snapshot.version,
-            "createdAt": self.records.time_of(snapshot.own.begun),
-            "partitionColumns": [str(key) for key in snapshot.own.definition.partition_by],
-            "sortColumns": list(snapshot.own.definition.sort_by),
+            "createdAt": self.records.time_of(snapshot.format_state.begun),
+            "partitionColumns": [str(key) for key in snapshot.format_state.definition.partition_by],
+            "sortColumns": list(snapshot.format_state.definition.sort_by),
             "numFiles": len(files),
             "sizeInBytes": sum(file.size for file in files),
             "properties": snapshot.properties,
@@ -323,11 +325,11 @@ class DuckLakeFormat(Commits, Defining):
     # -- exactly once
 
     def find_commit(self, ref: TableRef, app: AppTransaction, newest: Snapshot | None = None) -> Commit | None:
-        state = self.states.find(ref) if newest is None else newest.own
+        state = self.states.find(ref) if newest is None else newest.format_state
         return None if state is None else self.applied.find_commit(ref, state, app, self.together)
 
     def counter(self, ref: TableRef, consumer: str, newest: Snapshot | None = None) -> Counter:
-        state = self.states.find(ref) if newest is None else newest.own
+        state = self.states.find(ref) if newest is None else newest.format_state
         return Counter() if state is None else self.applied.counter(ref, state, consumer, self.together)
 
     def log_retention(self, snapshot: Snapshot) -> float:

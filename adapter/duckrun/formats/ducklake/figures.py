@@ -30,7 +30,7 @@ def column_figures(catalog: Catalog, snapshot: Snapshot) -> dict[str, ColumnFigu
     No value lies outside of its bounds, except NaN. A statistic is None unless it is known for
     every file. The NULL count is None if some rows of a file do not count.
     """
-    state: TableState = snapshot.own
+    state: TableState = snapshot.format_state
     if state.at < 0:  # Rows of an open transaction do not belong to a version yet.
         return {}
     names = [name for name in snapshot.schema.names if name not in snapshot.partition_columns]

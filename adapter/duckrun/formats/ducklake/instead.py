@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def made_by(snapshot: Snapshot, version: int) -> bool:
     """See Format."""
-    return bool(snapshot.own.begun == version)
+    return bool(snapshot.format_state.begun == version)
 
 
 def untouched(form: DuckLakeFormat, snapshot: Snapshot, records: Sequence[CommitRecord]) -> Sequence[ScanFile] | None:
@@ -65,7 +65,7 @@ def added_rows(form: DuckLakeFormat, snapshot: Snapshot, record: CommitRecord) -
 def taken_back(form: DuckLakeFormat, work: Work, taken: TakenBack) -> tuple[Snapshot, int]:
     """See Format."""
     newest = taken.newest
-    live = form.of_state(newest.ref, newest.own, live=True)
+    live = form.of_state(newest.ref, newest.format_state, live=True)
     if taken.anew:
         return live, 0  # The write replaces all rows.
     if taken.base is not None:

@@ -49,7 +49,7 @@ class _Reading:
 
     def __init__(self, catalog: Catalog, footers: Footers, snapshot: Snapshot) -> None:
         self.catalog, self.footers, self.snapshot = catalog, footers, snapshot
-        self.state = snapshot.own
+        self.state = snapshot.format_state
         self.epoch: int | str = self.state.epoch
         self.version: int = self.state.version
         self.now = f"begin_snapshot <= {self.version} AND ((end_snapshot IS NULL) OR end_snapshot > {self.version})"

@@ -171,7 +171,7 @@ class Records:
 
     def files(self, snapshot: Snapshot) -> Iterator[ScanFile]:
         """Yield the data files of a version."""
-        state: TableState = snapshot.own
+        state: TableState = snapshot.format_state
         if state.at == -1:
             return
         epoch = self.states.epoch_now(state)
@@ -227,7 +227,7 @@ class Records:
         Raises:
             UnsupportedFeature: The version belongs to an open transaction.
         """
-        state: TableState = snapshot.own
+        state: TableState = snapshot.format_state
         if state.at == -1:
             raise UnsupportedFeature(
                 f"Table {snapshot.ref} is written within a transaction, whose rows nobody else can read yet: "
@@ -293,7 +293,7 @@ class Records:
 
     def row_count(self, snapshot: Snapshot) -> int | None:
         """Return the number of rows of a version, with inlined rows."""
-        state: TableState = snapshot.own
+        state: TableState = snapshot.format_state
         inlined = self.catalog.ask(
             f"SELECT count(*) FROM {self.catalog.meta('ducklake_inlined_data_tables')} WHERE table_id = {state.id}"
         )

@@ -46,14 +46,14 @@ def restore(
             "of that version."
         )
     with form.transaction(form.catalog.cursor(create=True), snapshot) as work:
-        anew = not _keeps_columns(snapshot.own.definition, then.own.definition)
+        anew = not _keeps_columns(snapshot.format_state.definition, then.format_state.definition)
         old = kept(work, then)
         gone = work.execute(f"DELETE FROM {work.table(snapshot.ref)}") if anew else 0
-        form.define(work, snapshot.ref, snapshot, NewCommit(None, then.own.definition), emptied=anew)
+        form.define(work, snapshot.ref, snapshot, NewCommit(None, then.format_state.definition), emptied=anew)
         counts = put_back(work, snapshot, then, old)
         counts = (counts[0], counts[1], counts[2] + gone)
         note_after = {**note, **dict(zip(("rows_inserted", "rows_updated", "rows_deleted"), counts, strict=True))}
-        work.applied(snapshot.ref, AppTransaction(RESTORED, then.own.at), note_after)
+        work.applied(snapshot.ref, AppTransaction(RESTORED, then.format_state.at), note_after)
         return form.commit(snapshot.ref, snapshot, NewCommit(None, work=work), note_after, app)
 
 
@@ -144,7 +144,7 @@ def restore_lake(form: DuckLakeFormat, version: int, note: Mapping[str, Any]) ->
         snapshot = form.snapshot(ref)
         old = states.find(ref, version)
         assert old is not None, "the catalog lists it at that snapshot"
-        if snapshot.own.version > version:
+        if snapshot.format_state.version > version:
             restore(form, snapshot, version, note, None)
             done.append(f"table {schema}.{name} is what it was")
     for (schema, name), (sql, comment) in views.items():
@@ -203,7 +203,9 @@ def _rename_back(
 def _come_back(form: DuckLakeFormat, work: Work, ref: TableRef, version: int, note: Mapping[str, Any]) -> None:
     """Create a table again from its rows at a snapshot."""
     then = form.snapshot(ref, version)
-    form.define(work, ref, None, NewCommit(None, then.own.definition))
+    form.define(work, ref, None, NewCommit(None, then.format_state.definition))
     names = ", ".join(quote_identifier(name) for name in then.schema.names)
     count = work.execute(f"INSERT INTO {work.table(ref)} ({names}) SELECT {names} FROM {then.scan_sql()}")
-    form.commit(ref, None, NewCommit(None, then.own.definition, work=work), {**note, "rows_inserted": count}, None)
+    form.commit(
+        ref, None, NewCommit(None, then.format_state.definition, work=work), {**note, "rows_inserted": count}, None
+    )

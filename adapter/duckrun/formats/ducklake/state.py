@@ -89,12 +89,12 @@ class Places:
     names: Sequence[tuple[Any, ...]]
     """Tuples (schema, name, first snapshot with that name), oldest first."""
     epoch: int | str
-    own: Callable[[int | str, int], int | str]
+    epoch_at: Callable[[int | str, int], int | str]
 
     def at(self, snapshot: int) -> tuple[str, str, int | str]:
         """Return schema, name and epoch at a snapshot."""
         schema, name, _ = next((n for n in reversed(self.names) if n[2] <= snapshot), self.names[0])
-        return schema, name, self.own(self.epoch, snapshot)
+        return schema, name, self.epoch_at(self.epoch, snapshot)
 
 
 def changes_in(text: str | None) -> list[tuple[str, str]]:

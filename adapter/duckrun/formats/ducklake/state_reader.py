@@ -34,7 +34,7 @@ class DuckLakeStates:
     # -- which states there are
 
     def begun(self, snapshot: Snapshot) -> int:
-        return int(snapshot.own.begun)
+        return int(snapshot.format_state.begun)
 
     def has_table(self, snapshot: Snapshot, version: int) -> bool:
         return self._is_live(snapshot, version) or self._named(snapshot).at(version) is not None
@@ -45,7 +45,7 @@ class DuckLakeStates:
 
     def _named(self, snapshot: Snapshot) -> Tenures:
         """Tables that the name of a snapshot's table stood for, cached at the first call."""
-        state: TableState = snapshot.own
+        state: TableState = snapshot.format_state
         key = (state.id, state.schema, state.name)
         if key not in self._tenures:
             self._tenures[key] = Tenures.of(self._form.catalog, state)
@@ -54,17 +54,19 @@ class DuckLakeStates:
     def _is_live(self, snapshot: Snapshot, version: int) -> bool:
         """True for the version that the open multi-table transaction will create."""
         work = self._form.together
-        return work is not None and snapshot.own.at == -1 and version > work.base and version == snapshot.version
+        return (
+            work is not None and snapshot.format_state.at == -1 and version > work.base and version == snapshot.version
+        )
 
     def again(self, snapshot: Snapshot, version: int) -> Snapshot:
         if version in (snapshot.version, self.read_at(snapshot)):
             return snapshot
         self._form.states.check(version, snapshot.ref)
-        return self._form.of_state(snapshot.ref, self._form.states.again(snapshot.own, version))
+        return self._form.of_state(snapshot.ref, self._form.states.again(snapshot.format_state, version))
 
     def read_at(self, snapshot: Snapshot) -> int:
-        if snapshot.own.at >= 0:
-            return int(snapshot.own.at)
+        if snapshot.format_state.at >= 0:
+            return int(snapshot.format_state.at)
         work = self._form.together
         # An unchanged table is read at the start snapshot of the open transaction.
         return snapshot.version if work is None else max(snapshot.version, work.base)
@@ -117,7 +119,7 @@ class DuckLakeStates:
     # -- the rows
 
     def rows(self, steps: Sequence[Between], to: Snapshot, columns: Sequence[str]) -> tuple[StateRows, ...]:
-        named, state = self._named(to), to.own
+        named, state = self._named(to), to.format_state
         tree = Columns.of(self._form.catalog, state)
 
         def is_own(version: int | None) -> bool:
@@ -144,7 +146,7 @@ class DuckLakeStates:
         self, to: Snapshot, tree: Columns, version: int | None, columns: Sequence[str], count: FileRows
     ) -> Iterator[StateRows]:
         """All rows of the table that had the name of ``to`` at a version, if there was one."""
-        form, state = self._form, to.own
+        form, state = self._form, to.format_state
         if version is None:
             return
         if self._is_live(to, version):
@@ -177,7 +179,7 @@ class DuckLakeStates:
         yield StateRows(version, by_name(then, to, columns, version), (count,), source=source, row_id=row_id)
 
     def whole(self, snapshot: Snapshot) -> StateRows:
-        columns = {name: snapshot.own.column(name) for name in snapshot.schema.names}
+        columns = {name: snapshot.format_state.column(name) for name in snapshot.schema.names}
         return StateRows(snapshot.version, columns, (FileRows(None, snapshot.version, 1),))
 
     def sql(
@@ -208,7 +210,7 @@ class DuckLakeStates:
         form = self._form
         if function == "table_changes":
             _refuse_columns(to, "table_changes()", ("snapshot_id", "change_type"))
-        schema, name, epoch = form.states.places(to.own).at(last)
+        schema, name, epoch = form.states.places(to.format_state).at(last)
         form.catalog.ensure(epoch)
         arguments = ", ".join(quote_literal(each) for each in (form.catalog.alias(epoch), schema, name))
         return f"(SELECT * FROM ducklake_{function}({arguments}, {first}, {last}))"
@@ -222,7 +224,7 @@ class DuckLakeStates:
 
         They have DuckLake's virtual columns.
         """
-        form, state = self._form, to.own
+        form, state = self._form, to.format_state
         places = form.states.places(state)
         sources = {}
         for version, since in versions:
@@ -248,7 +250,7 @@ class DuckLakeStates:
 
         DuckLake forgets which files held the rows.
         """
-        state: TableState = to.own
+        state: TableState = to.format_state
         marks = "|".join(_FORGETS_FILES)
         message = quote_literal(
             f"changes of table {to.ref}: its files were merged or flushed after the changes were asked for. Ask again."
@@ -264,7 +266,7 @@ class DuckLakeStates:
 
 def _refuse_columns(snapshot: Snapshot, what: str, added: Sequence[str]) -> None:
     """Raise SchemaMismatch if a user column hides a column that DuckLake adds."""
-    if twins := [name for name in snapshot.own.definition.names if name.lower() in added]:
+    if twins := [name for name in snapshot.format_state.definition.names if name.lower() in added]:
         raise SchemaMismatch(
             f"Table {snapshot.ref} has a column {twins[0]}, the name of one that DuckLake adds, so that {what} "
             "cannot be read: rename the column, or ask "

@@ -121,7 +121,7 @@ class DuckLakeAsWhole:
                 f"Table {ref} lies in an encrypted lake, where no file may hold rows as they are, and staged files do",
                 remedy="write the rows in one commit",
             )
-        return folder_for(catalog, ref, None if snapshot is None else snapshot.own).rstrip("/")
+        return folder_for(catalog, ref, None if snapshot is None else snapshot.format_state).rstrip("/")
 
     def add_files(self, ref: TableRef, paths: Sequence[str], *, hive: bool) -> None:
         assert self._form.together is not None, "within a transaction over several tables"
@@ -147,10 +147,10 @@ class DuckLakeAsWhole:
         return restore_lake(self._form, version, note)
 
     def figures(self, ref: TableRef | None) -> tuple[int, int]:
-        return self._form.records.figures(None if ref is None else self._form.snapshot(ref).own)
+        return self._form.records.figures(None if ref is None else self._form.snapshot(ref).format_state)
 
     def commit_files(self, snapshot: Snapshot, version: int) -> CommitFiles | None:
-        return self._form.records.commit_files(snapshot.own, version)
+        return self._form.records.commit_files(snapshot.format_state, version)
 
     def set_inline_rows(self, rows: int, ref: TableRef | None) -> None:
         """Set the largest insert that stays in the catalog, for a table or (None) for the lake.

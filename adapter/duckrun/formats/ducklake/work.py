@@ -147,7 +147,7 @@ class Work:
         """Record the new state of a table for later commits of this multi-table transaction."""
         self._defined.discard((ref.schema, ref.name))
         self.written[ref] = None
-        before: TableState | None = None if snapshot is None else snapshot.own
+        before: TableState | None = None if snapshot is None else snapshot.format_state
         definition: Any = new.definition if new.definition is not None or before is None else before.definition
         if (ref.schema, ref.name) in self.new:
             self.new.discard((ref.schema, ref.name))

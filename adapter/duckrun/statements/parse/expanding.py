@@ -67,9 +67,9 @@ def expanded(source: StatementText, find: Find, within: tuple[str, ...] = ()) ->
     pieces: list[str] = []
     at = source.tokens[0].start if source.tokens else 0
     for call in _calls(source, find):
-        if str(call.found.macro) in within:
-            circle = " -> ".join((*within, str(call.found.macro)))
-            raise InvalidConfig(f"Macro {call.found.macro} calls itself: {circle} is a circle.")
+        if str(call.definition.macro) in within:
+            circle = " -> ".join((*within, str(call.definition.macro)))
+            raise InvalidConfig(f"Macro {call.definition.macro} calls itself: {circle} is a circle.")
         pieces += [source.text[at : source.tokens[call.start].start], _text(call, find, within)]
         at = source.tokens[call.end].end + 1
     if not pieces:
@@ -82,7 +82,7 @@ def expanded(source: StatementText, find: Find, within: tuple[str, ...] = ()) ->
 class _Call:
     """A macro call, from one token to another."""
 
-    found: FoundMacro
+    definition: FoundMacro
     source: StatementText
     start: int
     name_end: int
@@ -162,7 +162,7 @@ def _end_of_name(tokens: Sequence[Token], at: int) -> int | None:
 
 def _text(call: _Call, find: Find, within: tuple[str, ...]) -> str:
     """Return the text that replaces a call."""
-    macro = call.found.macro
+    macro = call.definition.macro
     form, values = _form(call, find, within)
     before = word_of(call.source.tokens[call.start - 1]) if call.start else ""
     if form.is_table != (before in ("FROM", "JOIN")) and (
@@ -172,9 +172,9 @@ def _text(call: _Call, find: Find, within: tuple[str, ...]) -> str:
         raise InvalidConfig(
             f"Macro {macro} gives {'a table' if form.is_table else 'a value, and no table'}: {example}."
         )
-    body = call.found.qualified(form)
+    body = call.definition.qualified(form)
     inner = StatementText.of(body, "duckdb")
-    text = f"({_filled(expanded(inner, call.found.find, (*within, str(macro))), values, macro)})"
+    text = f"({_filled(expanded(inner, call.definition.find, (*within, str(macro))), values, macro)})"
     if form.is_table and not may_be_alias(call.next):
         return f"{text} AS {quote_identifier(macro.name)}"
     if call.is_item and not form.is_table:  # keeps the column name that DuckDB generates
@@ -198,7 +198,7 @@ def _form(call: _Call, find: Find, within: tuple[str, ...]) -> tuple[MacroForm, 
             named[argument[0].text.lower()] = argument_sql
         else:
             placed.append(argument_sql)
-    for form in call.found.macro.forms:
+    for form in call.definition.macro.forms:
         names = [name.lower() for name, _ in form.parameters]
         values = {**dict(zip(names, placed, strict=False)), **named}
         missing = [name for name, default in form.parameters if name.lower() not in values and default is None]
@@ -207,9 +207,11 @@ def _form(call: _Call, find: Find, within: tuple[str, ...]) -> tuple[MacroForm, 
             return form, {**defaults, **values}
     takes = " or ".join(
         f"({', '.join(n if d is None else f'{n} := {d}' for n, d in form.parameters)})"
-        for form in call.found.macro.forms
+        for form in call.definition.macro.forms
     )
-    raise InvalidConfig(f"Macro {call.found.macro} takes {takes}; it was called with {len(call.arguments)} arguments.")
+    raise InvalidConfig(
+        f"Macro {call.definition.macro} takes {takes}; it was called with {len(call.arguments)} arguments."
+    )
 
 
 def _filled(body: StatementText, values: dict[str, str], macro: Macro) -> str:

@@ -76,7 +76,8 @@ def _action(text: StatementText, kind: str, alias: str) -> When:
         return When(f"{kind}_delete")  # type: ignore[arg-type]
     if reader.accept("UPDATE") and kind != "not_matched":
         if reader.accept("SET") and words[2:] != ("*",):
-            return When(f"{kind}_update", assigned=assignments(reader.until(), alias, defaults=True))  # type: ignore[arg-type]
+            assigned = assignments(reader.until(), alias, defaults=True)
+            return When(f"{kind}_update", assigned=assigned)  # type: ignore[arg-type]
         if kind == "not_matched_by_source":
             raise InvalidConfig(f"{clause}: there is no source row to take the columns from; name them with SET.")
         return _of_source("matched_update", reader, clause)

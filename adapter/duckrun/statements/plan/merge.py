@@ -304,7 +304,8 @@ class _Merge:
             for name, value in values.items():
                 self.projected.setdefault(name, value)
             return MergeClause(when.kind, condition, columns=tuple(values))  # type: ignore[arg-type]
-        return MergeClause(when.kind, condition, set={name: self._text(value) for name, value in values.items()})  # type: ignore[arg-type]
+        texts = {name: self._text(value) for name, value in values.items()}
+        return MergeClause(when.kind, condition, set=texts)  # type: ignore[arg-type]
 
     def _assigned(self, name: str) -> str:
         """Return the column to set.

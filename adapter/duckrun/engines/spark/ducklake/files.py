@@ -71,7 +71,7 @@ def written(
     *,
     properties: Mapping[str, str],
     partition_by: Sequence[str] = (),
-    kept: Callable[[str], bool] = lambda folder: False,
+    in_use: Callable[[str], bool] = lambda folder: False,
 ) -> Iterator[Written]:
     """Write the rows of a frame into files of a new folder below ``parent``, and yield them.
 
@@ -80,7 +80,7 @@ def written(
     Args:
         what: Purpose of the files, which begins a message.
         properties: Table properties, which set the size and the codec of the files.
-        kept: Tells whether a folder is in use and must stay even if the block raises.
+        in_use: Tells whether a folder is in use and must stay even if the block raises.
     """
     folder = f"{parent.rstrip('/')}/spark-{uuid.uuid4().hex}"
     size, options = file_size(properties), dict(_OPTIONS)
@@ -98,7 +98,7 @@ def written(
         paths = _paths(storage, folder)
         yield Written(folder, paths)
     except BaseException:
-        if not kept(folder):
+        if not in_use(folder):
             remove(storage, folder)
         raise
 

@@ -67,7 +67,10 @@ class Plan:
         """True if the table is still as the plan assumes."""
         if snapshot is None or self.snapshot is None:
             return snapshot is self.snapshot
-        return snapshot.table_id == self.snapshot.table_id and snapshot.own.definition == self.snapshot.own.definition
+        return (
+            snapshot.table_id == self.snapshot.table_id
+            and snapshot.format_state.definition == self.snapshot.format_state.definition
+        )
 
 
 def plan(engine: SparkEngine, form: Format, spec: WriteSpec, frame: DataFrame, snapshot: Snapshot | None) -> Plan:
@@ -80,7 +83,7 @@ def plan(engine: SparkEngine, form: Format, spec: WriteSpec, frame: DataFrame, s
     """
     refuse_twins(frame.columns)
     if snapshot is not None and not spec.redefine and holds_untyped(frame.schema):
-        frame = taking_types(frame, spark_schema(snapshot.own.definition))
+        frame = taking_types(frame, spark_schema(snapshot.format_state.definition))
     if snapshot is None or spec.mode == "overwrite":
         check_new_table(frame.schema)
         keys = spec.partition_by if spec.partition_by is not None or snapshot is None else snapshot.partition_keys
@@ -92,7 +95,7 @@ def plan(engine: SparkEngine, form: Format, spec: WriteSpec, frame: DataFrame, s
         changed = True
     else:
         decisions.refuse_other_partitions(snapshot, spec.partition_by)
-        definition, changed = snapshot.own.definition, False
+        definition, changed = snapshot.format_state.definition, False
         if spec.schema_mode != "fail":
             alteration = form.evolved(snapshot, _fields(form, frame), spec.schema_mode)
             definition, changed = cast(LakeDefinition, alteration.after), alteration.changed
@@ -142,7 +145,7 @@ def _why_not(form: Format, snapshot: Snapshot | None, definition: LakeDefinition
         if not _is_written(duckdb.type(field["type"])):
             return f"column {field['name']} is {field['type']}, which DuckDB writes"
     keys = definition.partition_by
-    if snapshot is not None and snapshot.own.definition.partition_by and not keys:
+    if snapshot is not None and snapshot.format_state.definition.partition_by and not keys:
         # Measured with DuckDB 1.5.5: RESET PARTITIONED BY and added files in one transaction kill
         # the instance by an internal error.
         return "the partitions end with this write"

@@ -193,7 +193,7 @@ class _Write:
             f"{self.spec.mode} on table {self.ref}",
             properties=properties,
             partition_by=planned.folders,
-            kept=self._is_of_the_table,
+            in_use=self._is_of_the_table,
         )
 
     def _is_of_the_table(self, folder: str) -> bool:
@@ -262,7 +262,7 @@ class _Write:
         """Return DuckDB's SQL condition of the rows that the new ones replace."""
         # DuckDB must not use the statistics of some columns (see TableState.column).
         condition = self._condition(files, snapshot)
-        if not any(snapshot.own.is_hidden(name) for name in snapshot.schema.names):
+        if not any(snapshot.format_state.is_hidden(name) for name in snapshot.schema.names):
             return condition
         row = fresh_name("__duckrun_row", snapshot.schema.names)
         return f"rowid IN (SELECT {row} FROM {snapshot.scan_sql(row=row)} WHERE {condition})"
@@ -271,7 +271,7 @@ class _Write:
         if self.spec.predicate is not None:
             return f"({transpile(self.spec.predicate, self.spec.dialect, 'duckdb')}\n)"
         columns = snapshot.partition_columns
-        types = snapshot.own.definition.sql_types
+        types = snapshot.format_state.definition.sql_types
         values = ", ".join(
             "(" + ", ".join("NULL" if text is None else quote_literal(text) for text in row) + ")"
             for row in files.values(columns)
@@ -372,7 +372,7 @@ def _typed(spec: RowSpec, frame: DataFrame, transaction: Transaction) -> tuple[D
         if untyped:
             check_new_table(frame.schema)
         return frame, {}
-    definition = form.snapshot(transaction.ref).own.definition
+    definition = form.snapshot(transaction.ref).format_state.definition
     schema = spark_schema(definition)
     if untyped:
         frame = taking_types(frame, schema)
