@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("adapter", "duckrun_dagster", "example_project", "tools")
-LIMITS = {"opener": 0, "phrase": 6, "sentence": 0, "name": 0, "line": 1, "docstring": 0}
+LIMITS = {"opener": 0, "phrase": 5, "sentence": 0, "name": 0, "line": 0, "docstring": 0}
 """Most places of each kind. The goal of each is 0."""
 LONGEST_SENTENCE, LONGEST_LINE = 25, 120
 """In words and in characters."""

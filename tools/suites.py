@@ -160,7 +160,7 @@ class Pace:
     """Seconds that these took."""
 
     def fewer(self) -> int:
-        """Return by which number the next suite divides its cases, its rounds and its budget."""
+        """Return the divisor of the next suite's cases, rounds and budget."""
         slowness = max(1.0, self.taken / self.done) if self.done else 1.0
         return min(max(1, math.ceil(self.planned * slowness / max(self.left, 1))), MOST_FEWER)
 
@@ -196,8 +196,8 @@ def run(suite: Suite, paths: list[str], seed: int, factor: int, share: int, fewe
         env["DUCKRUN_TEST_SHARE"] = str(share * fewer)
     limit = budget + GRACE
     command = [
-        sys.executable, "-m", "pytest", "-m", suite.marker, f"--timeout={limit}", "-o", f"faulthandler_timeout={limit * 0.95}",
-        "--durations=10", *paths,
+        sys.executable, "-m", "pytest", "-m", suite.marker, f"--timeout={limit}",
+        "-o", f"faulthandler_timeout={limit * 0.95}", "--durations=10", *paths,
     ]  # fmt: skip
     if suite.workers > 1:
         command += ["-n", str(suite.workers), "--dist", suite.dist]
