@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tools import suites
@@ -173,6 +175,15 @@ def test_a_suite_draws_less_where_the_time_that_is_left_is_not_enough(left, take
         pace.left += taken
         pace.ended(ended, taken)
     assert pace.fewer() == fewer
+
+
+def test_a_suite_that_no_time_is_left_for_is_listed_as_left_out(project, monkeypatch, capfd):
+    project("kills/test_one.py", PASSES.format(body="import time; time.sleep(1.5)"))
+    project("cluster/test_two.py", PASSES.format(body="assert False").replace("kills", "cluster"))
+    monkeypatch.setenv("CI_SECONDS", "1")
+    assert suites.main([]) == 0
+    said = capfd.readouterr().out
+    assert re.search("kills +passed", said) and re.search("cluster +left out: no time is left", said)
 
 
 def test_a_suite_without_time_draws_fewer_cases_and_rounds(project, monkeypatch, capfd):
