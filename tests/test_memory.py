@@ -291,6 +291,20 @@ def test_a_merge_by_delta_rs_names_the_limit_that_is_enough(root: Path) -> None:
         assert session.execute("t", merge, source).rows_inserted == 800_000
 
 
+def test_a_source_too_large_for_delta_rs_is_refused_while_it_is_read(root: Path) -> None:
+    """delta_rs itself fails late without the memory, or waits for ever."""
+    row = "range AS id, md5(range::VARCHAR) AS a, md5((range + 1)::VARCHAR) AS b"
+    own = psutil.Process().memory_info().rss
+    with duckrun.connect(root, memory_limit=own + 400 * 1024**2) as session:
+        session.execute("t", WriteSpec("append"), duckrun.SQL(f"SELECT {row} FROM range(10)"))
+        merge = MergeSpec(("id",), writer="delta_rs")
+        with pytest.raises(duckrun.InvalidConfig, match=r"600000 rows.*memory_limit to \d+MB") as raised:
+            session.execute("t", merge, duckrun.SQL(f"SELECT {row} FROM range(600000)"))
+        assert "more than" in str(raised.value.__cause__) and not raised.value.committed
+        assert session.execute("t", merge, duckrun.SQL(f"SELECT {row} FROM range(5, 20)")).rows_inserted == 10
+        assert session.table("t").snapshot().version == 1
+
+
 @pytest.mark.formats
 def test_a_commit_says_which_shares_it_had_and_what_it_took(root: Path, lake_format: str) -> None:
     merge = MergeSpec(("id",), writer="delta_rs" if lake_format == "delta" else "auto")
