@@ -79,7 +79,7 @@ def test_a_connection_that_is_cut_is_opened_again_or_named(
         session.sql("begin")
         session.sql("insert into main.a values (1)")
         cut(postgres_server, database)
-        said = r"connection to the .*catalog.* was lost \(.*Nothing of this was written"
+        said = r"connection to the .*catalog.* was lost \(.*Nothing was written"
         with pytest.raises(StorageError, match=said) as lost:
             session.sql("delete from main.b where id = 0")
         assert PASSWORD not in "".join(traceback.format_exception(lost.value))
@@ -90,7 +90,7 @@ def test_a_connection_that_is_cut_is_opened_again_or_named(
         session.sql("insert into main.b values (1)")
         cut(postgres_server, database)
         with pytest.raises(
-            StorageError, match=r"was not committed: the connection .* was lost .*Nothing of this was written"
+            StorageError, match=r"was not committed: the connection .* was lost .*Nothing was written"
         ):
             session.sql("commit")
         check(root, postgres_catalog, 1)
