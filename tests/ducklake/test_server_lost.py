@@ -89,9 +89,7 @@ def test_a_connection_that_is_cut_is_opened_again_or_named(
         session.sql("insert into main.a values (1)")
         session.sql("insert into main.b values (1)")
         cut(postgres_server, database)
-        with pytest.raises(
-            StorageError, match=r"was not committed: the connection .* was lost .*Nothing was written"
-        ):
+        with pytest.raises(StorageError, match=r"was not committed: the connection .* was lost .*Nothing was written"):
             session.sql("commit")
         check(root, postgres_catalog, 1)
         both(session, 1)
