@@ -463,6 +463,10 @@ class Session(Opened):
         """Carry out a maintenance spec (see ``Upkeep.maintain``)."""
         return self.upkeep.maintain(spec, table, lake=lake)
 
+    def merge_files(self, table: str | TableRef | None = None) -> MaintenanceResult:
+        """Merge small files of a DuckLake (see ``Upkeep.merge_files``)."""
+        return self.upkeep.merge_files(table)
+
     def snapshots(self, limit: int | None = None) -> list[dict[str, Any]]:
         """Return the snapshots of a DuckLake, newest first (see ``Upkeep.snapshots``)."""
         return self.upkeep.snapshots(limit)

@@ -111,7 +111,7 @@ def test_a_table_is_kept_in_order_whose_sorted_column_has_another_type(tmp_path:
         lake.table("t").rewrite_files(delete_threshold=0)
         lake.upkeep.merge_files()
         made = lake.snapshots(1)
-        lake.upkeep.merge_files()
+        lake.merge_files()
         assert (lake.snapshots(1), ids(lake), ids(lake, then)) == (made, [n for n in was if n not in (11, 12)], was)
         assert lake.table("t").snapshot().format_state.definition.sort_by == ("id",)
     with plain.attached(tmp_path / "lake") as other:
