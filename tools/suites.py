@@ -246,13 +246,11 @@ def main(names: list[str]) -> int:
     if not chosen:
         print("suites: no long suite has tests yet")
         return 0
-    results = {}
-    seconds = float(os.environ.get("CI_SECONDS") or "inf")
-    pace = Pace(seconds, sum(suite.budget for suite, _ in chosen if not suite.nightly))
+    reasons = {suite.name: None if names else reason_to_leave_out(suite, changed) for suite, _ in chosen}
+    results = {name: f"left out: {why}" for name, why in reasons.items() if why}
+    chosen = [(suite, paths) for suite, paths in chosen if suite.name not in results]
+    pace = Pace(float(os.environ.get("CI_SECONDS") or "inf"), sum(suite.budget for suite, _ in chosen))
     for suite, paths in chosen:
-        if not names and (why := reason_to_leave_out(suite, changed)):
-            results[suite.name] = f"left out: {why}"
-            continue
         if pace.left <= 0:
             results[suite.name] = "left out: no time is left on this machine; the nightly run has it"
             continue

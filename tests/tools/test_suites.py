@@ -194,3 +194,14 @@ def test_a_suite_without_time_draws_fewer_cases_and_rounds(project, monkeypatch,
     project("kills/test_one.py", PASSES.format(body=body))
     assert suites.main([]) == 0
     assert "takes 1/2 of its cases" in capfd.readouterr().out
+
+
+def test_suites_that_are_left_out_need_no_time(project, monkeypatch):
+    left_out = suites.Suite("cluster", 1000, watches=("adapter/duckrun",))
+    monkeypatch.setattr(suites, "SUITES", (suites.Suite("kills", 20, share=3), left_out))
+    monkeypatch.setattr(suites, "changed_files", lambda base: ["docs/sql.md"])
+    monkeypatch.setenv("CI_BASE", "main")
+    monkeypatch.setenv("CI_SECONDS", "100")
+    project("kills/test_one.py", PASSES.format(body="import os; assert os.environ['DUCKRUN_TEST_SHARE'] == '3'"))
+    project("cluster/test_two.py", PASSES.format(body="assert False").replace("kills", "cluster"))
+    assert suites.main([]) == 0
