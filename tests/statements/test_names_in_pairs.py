@@ -20,6 +20,7 @@ SETUP = (
     "create table a.t as select i as id, 'a' || i as x, {'id': i + 10, 't': i + 20} as t from range(1, 5) r(i)",
     "create table a.g as select 1 as id, {'t': {'id': 7}} as b, {'id': 8} as t",
     "create table b.t as select i as id, 'b' || i as y from range(2, 4) r(i)",
+    "create table b.a as select 1 as id, {'id': 3} as t",
     "create table t as select i as id, i * 100 as z from range(3, 6) r(i)",
     "create schema t",
     "create table t.t as select 1 as id, {'t': 5} as t",
@@ -156,6 +157,8 @@ CHANGES = (
     "create table c as select a.t.id, max(b.t.y) from a.t, b.t where a.t.id >= b.t.id group by a.t.id",
     "create table c as select * from a.t where not exists (select 1 from b.t where b.t.id = a.t.id)",
     "create view c as select memory.a.t.id, lower(memory.b.t.y), t.x from memory.a.t join memory.b.t on memory.a.t.id = memory.b.t.id",
+    "create view c as select id, x from a.t where exists (select 1 from b.a where memory.t.id > 2)",
+    "create view c as select memory.a.t.t.id from a.t where exists (select 1 from b.a where memory.t.id = a.t.id or memory.t.t.id > 13)",
     "create view c as select a.t.id, b.t.y from a.t join b.t on a.t.id = b.t.id where exists (select 1 from main.t where main.t.id = a.t.id)",
 )
 

@@ -257,15 +257,21 @@ def _unique_aliases(
         for table, replacement in pairs
         if id(table) in aliased and not replaced[id(table)].loses_name
     }
+    # A changed qualifier could mean a struct column of an inner query: the a of a.b.t.
+    for column, (source, length) in meant:
+        if id(source.node) in whole and not _finds(column, length, whole[id(source.node)]):
+            del whole[id(source.node)]
     for column, (source, length) in meant:
         key = id(source.node)
-        if key in whole:
-            if length == 3 or (length == 2 and column.parts[0].name.lower() != source.schema.lower()):
-                named = [whole[key].text(part) for part in ("catalog", "db", "this")][-length:]
-                edit.qualify(column, length, [part for part in named if part])
-        elif key in aliased:
+        if key in aliased and key not in whole:
             edit.qualify(column, length, [spelled.alias(source.alias, column.parts[:length])])
     return {key: "" if key in whole else replaced[key].alias for key in aliased}
+
+
+def _finds(column: exp.Column, length: int, table: exp.Expr) -> bool:
+    """Return True if a column's first ``length`` names are the end of a table's full name."""
+    written = [part.name.lower() for part in column.parts[:length]]
+    return written == [table.text(part).lower() for part in ("catalog", "db", "this")][3 - length :]
 
 
 class _Spelled:
