@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import gc
 import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -41,6 +44,72 @@ OF_A_LAKE = (
 MOST_MODULES = 40
 """Modules that the adapter may import beside those of dbt and dbt-duckdb."""
 
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = (ROOT / "adapter/duckrun", ROOT / "adapter/dbt", ROOT / "duckrun_dagster")
+
+# Imports against the direction of all others: the module in front, and those below it that name it for types or in a
+# function. Take a line out when its reason is gone, and add none: what both need belongs in a lower module.
+UPWARD: dict[str, set[str]] = {
+    # A value of the session remembers the session that made it, and returns other such values.
+    "duckrun.session": {
+        "duckrun.change_set",
+        "duckrun.frame",
+        "duckrun.moving.adopting",
+        "duckrun.moving.exporting",
+        "duckrun.moving.moving",
+        "duckrun.reader",
+        "duckrun.schemas",
+        "duckrun.sessions.apply",
+        "duckrun.sessions.upkeep",
+        "duckrun.sessions.writing",
+        "duckrun.table",
+        "duckrun.table_builder",
+        "duckrun.writer",
+    },
+    "duckrun.frame": {"duckrun.reader", "duckrun.writer"},
+    "duckrun.writer": {"duckrun.frame"},
+    "duckrun.table": {"duckrun.merge_builder", "duckrun.table_builder"},
+    # A snapshot lists its files, and the place of a file depends on the snapshot's table.
+    "duckrun.values.snapshot": {"duckrun.values.data_files"},
+    "duckrun.lake.lake": {"duckrun.lake.schema_folders"},
+    "duckrun.statements.reading": {"duckrun.statements.information"},
+    # Parts of an engine, a catalog or a format take the object that they are parts of.
+    "duckrun.engines.duckdb.engine": {"duckrun.engines.duckdb.frame"},
+    "duckrun.engines.spark.engine": {
+        "duckrun.engines.spark.alter",
+        "duckrun.engines.spark.commit",
+        "duckrun.engines.spark.create",
+        "duckrun.engines.spark.ducklake.changes",
+        "duckrun.engines.spark.ducklake.files",
+        "duckrun.engines.spark.ducklake.plan",
+        "duckrun.engines.spark.ducklake.reading",
+        "duckrun.engines.spark.ducklake.writing",
+        "duckrun.engines.spark.scratch",
+        "duckrun.engines.spark.weights",
+        "duckrun.engines.spark.write",
+    },
+    "duckrun.engines.spark.write": {"duckrun.engines.spark.create", "duckrun.engines.spark.merge"},
+    "duckrun.engines.spark.process.session": {"duckrun.engines.spark.process.connect"},
+    "duckrun.formats.ducklake.catalog": {"duckrun.formats.ducklake.locks", "duckrun.formats.ducklake.trouble"},
+    "duckrun.formats.ducklake.commits": {"duckrun.formats.ducklake.ahead"},
+    "duckrun.formats.ducklake.ducklake": {
+        "duckrun.formats.ducklake.changes",
+        "duckrun.formats.ducklake.instead",
+        "duckrun.formats.ducklake.macros",
+        "duckrun.formats.ducklake.maintenance",
+        "duckrun.formats.ducklake.restore",
+        "duckrun.formats.ducklake.state_reader",
+        "duckrun.formats.ducklake.views",
+        "duckrun.formats.ducklake.whole",
+    },
+    "dbt.adapters.duckrun.environment": {
+        "dbt.adapters.duckrun.materialize.changed",
+        "dbt.adapters.duckrun.together",
+    },
+    # A resource of tables makes the resource of its Spark session, which has it as a field.
+    "duckrun_dagster.resources.spark_resource": {"duckrun_dagster.resources.duckrun_resource"},
+}
+
 
 def loaded(code: str, unwanted: tuple[str, ...]) -> list[str]:
     """Those of the unwanted modules that a new process has after the code."""
@@ -62,6 +131,49 @@ def loaded(code: str, unwanted: tuple[str, ...]) -> list[str]:
 )
 def test_an_import_brings_nothing_that_it_does_not_need(code: str, unwanted: tuple[str, ...]) -> None:
     assert loaded(code, unwanted) == []
+
+
+def modules() -> dict[str, Path]:
+    """Return the modules of all packages by name."""
+    files: dict[str, Path] = {}
+    for package in PACKAGES:
+        for file in package.rglob("*.py"):
+            parts = file.relative_to(package.parent).with_suffix("").parts
+            files[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = file
+    return files
+
+
+def named_in(module: str, file: Path) -> Iterator[str]:
+    """Yield the names in a module's imports, also in functions and under TYPE_CHECKING."""
+    package = module if file.name == "__init__.py" else module.rpartition(".")[0]
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package.rsplit(".", node.level - 1)[0] if node.level > 1 else package
+            base = ".".join(filter(None, (above if node.level else "", node.module)))
+            yield from (f"{base}.{alias.name}" for alias in node.names)
+
+
+def import_graph() -> dict[str, set[str]]:
+    """Return the modules of ours that each module imports."""
+    files = modules()
+    graph: dict[str, set[str]] = {}
+    for module, file in files.items():
+        names = {name if name in files else name.rpartition(".")[0] for name in named_in(module, file)}
+        graph[module] = (names & files.keys()) - {module}
+    return graph
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    graph = {module: names.copy() for module, names in import_graph().items()}
+    for upper, lower in UPWARD.items():
+        for module in lower & graph.keys():
+            graph[module].discard(upper)
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(f"modules import each other in a circle: {' <- '.join(error.args[1])}")
 
 
 def test_the_adapter_adds_few_modules_to_those_of_dbt_duckdb() -> None:

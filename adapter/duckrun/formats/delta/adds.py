@@ -11,7 +11,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import obstore
 
@@ -20,10 +20,6 @@ from duckrun.formats.delta.log import LOG, actions_in
 from duckrun.formats.delta.log_access import LogAccess
 from duckrun.libraries import pa, pc, pq
 from duckrun.values.snapshot import Snapshot
-
-if TYPE_CHECKING:
-    pass
-
 
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10})|\.[0-9a-f-]{36})?\.(?:parquet|json)$")
 _UNLISTED = 4

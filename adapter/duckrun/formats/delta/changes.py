@@ -16,6 +16,7 @@ from duckrun.errors import VersionNotReadable
 from duckrun.formats.delta.adds import adds_of
 from duckrun.formats.delta.log import CommitActions
 from duckrun.formats.delta.mapping import physical
+from duckrun.formats.delta.properties import FEED, is_on
 from duckrun.formats.delta.table_access import TableAccess
 from duckrun.formats.delta.vectors import read_vector
 from duckrun.libraries import np
@@ -26,7 +27,6 @@ from duckrun.values.rows import ScanFile
 from duckrun.values.snapshot import Snapshot, TableRef
 
 _AT_ONCE = 16
-_FEED = "delta.enableChangeDataFeed"
 FEED_FOLDER = "_change_data"
 
 
@@ -150,4 +150,4 @@ def missing_files(tables: TableAccess, ref: TableRef, files: Sequence[ScanFile])
 
 def has_feed(snapshot: Snapshot) -> bool:
     """See Format. Source: Delta protocol, Change Data Files."""
-    return snapshot.properties.get(_FEED, "").lower() == "true"
+    return is_on(snapshot.properties, FEED)

@@ -7,23 +7,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from duckrun.errors import InvalidConfig, SchemaMismatch
 from duckrun.formats.delta.adds import adds_of
-from duckrun.formats.delta.domains import FEATURE as DOMAINS, action_of, domains_of
+from duckrun.formats.delta.definition import DeltaDefinition
+from duckrun.formats.delta.domains import action_of, domains_of
 from duckrun.formats.delta.log_access import LogAccess
 from duckrun.formats.delta.mapping import physical_of
+from duckrun.formats.delta.protocol import CLUSTERING
 from duckrun.formats.delta.statistics import Statistics
 from duckrun.values.data_paths import spelled
 from duckrun.values.rows import ScanFile
 from duckrun.values.snapshot import Snapshot
 
-if TYPE_CHECKING:
-    from duckrun.formats.delta.definition import DeltaDefinition
-
-FEATURE = "clustering"
-FEATURES = frozenset({FEATURE, DOMAINS})
 PROVIDER = "liquid"
 _DOMAIN, _COLUMNS = "delta.clustering", "clusteringColumns"
 _UNORDERED = ("binary", "boolean")
@@ -33,7 +30,7 @@ def clustered_by(
     logs: LogAccess, snapshot: Snapshot, definition: DeltaDefinition
 ) -> tuple[tuple[str, ...], ...] | None:
     """Return the paths of the clustering columns; None for a table without liquid clustering."""
-    if FEATURE not in snapshot.writer_features:
+    if CLUSTERING not in snapshot.writer_features:
         return None
     configuration = domains_of(logs, snapshot).get(_DOMAIN)
     if configuration is None:

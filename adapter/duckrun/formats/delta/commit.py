@@ -21,6 +21,7 @@ from duckrun.formats.delta.definition import DeltaDefinition
 from duckrun.formats.delta.log import append_only, entry, info_of, new_txn_id
 from duckrun.formats.delta.mapping import stored_columns
 from duckrun.formats.delta.operations import Operation, metrics, operation_of
+from duckrun.formats.delta.properties import IN_COMMIT, ROW_TRACKING, is_on
 from duckrun.formats.delta.protocol import OF_ROWS, PREVIEWS, WRITTEN, Protocol
 from duckrun.formats.delta.statistics import Statistics
 from duckrun.formats.delta.table_access import TableAccess
@@ -60,7 +61,7 @@ def write_commit(
     marks = marked(tables, snapshot, new)
     version = 0 if snapshot is None else snapshot.version + 1
     now = int(time.time() * 1000)
-    stamp = in_commit.stamp(tables, snapshot, now) if in_commit.is_enabled(_properties(snapshot, new)) else None
+    stamp = in_commit.stamp(tables, snapshot, now) if is_on(_properties(snapshot, new), IN_COMMIT) else None
     info: dict[str, Any] = {} if stamp is None else {"inCommitTimestamp": stamp}
     info |= {"timestamp": now, "isBlindAppend": new.blind and not new.removes, "engineInfo": "duckrun"}
     info["operation"], info["operationParameters"] = operation.name, dict(operation.parameters)
@@ -89,7 +90,7 @@ def write_commit(
     added += [{**add, "modificationTime": now, "dataChange": new.data_change} for add in returns]
     if isinstance(new.spec, OptimizeSpec) and snapshot is not None and snapshot.cluster_by:
         added = [{**add, "clusteringProvider": clustering.PROVIDER} for add in added]
-    if row_tracking.FEATURE in _features(tables, snapshot, protocol):
+    if "rowTracking" in _features(tables, snapshot, protocol):
         actions += _numbered(tables, ref, snapshot, new, added, version)
     actions += [{"add": add} for add in added]
     actions += [{"cdc": _fed(file, figures)} for file in new.feed]
@@ -169,8 +170,8 @@ def _numbered(
     """
     numbering = row_tracking.Numbering(tables, snapshot, version)
     if snapshot is not None and new.definition is not None:
-        before = row_tracking.is_tracked(snapshot.properties)
-        if row_tracking.is_tracked(new.definition.properties) and not before:
+        before = is_on(snapshot.properties, ROW_TRACKING)
+        if is_on(new.definition.properties, ROW_TRACKING) and not before:
             gone = [*new.removes, *(mark.file for mark in new.marks)]
             added += [{**add, "dataChange": False} for add in row_tracking.unnumbered(tables, snapshot, gone)]
     added[:] = [numbering.of(add) for add in row_tracking.counted(tables, ref, added)]

@@ -21,9 +21,11 @@ from duckrun.formats.delta import (
     applied,
     changes,
     clustering,
+    column_ids,
     computed,
-    definition,
+    creation,
     delta_rs,
+    expressions,
     instead,
     maintenance,
     mapping,
@@ -40,11 +42,12 @@ from duckrun.formats.delta.dataset import arrow_dataset
 from duckrun.formats.delta.definition import DeltaDefinition
 from duckrun.formats.delta.log import COPY, LOG
 from duckrun.formats.delta.newest import Opened
-from duckrun.formats.delta.properties import VECTORS, special_properties
+from duckrun.formats.delta.properties import VECTORS, is_on, special_properties
 from duckrun.formats.delta.protocol import BY_DELTALAKE, Protocol
 from duckrun.formats.delta.scan_sql import scan_sql
 from duckrun.formats.delta.scratch import Scratch, scratch
 from duckrun.formats.delta.table_access import TableAccess
+from duckrun.formats.delta.types import fields_of
 from duckrun.formats.delta.vacuum import log_retention
 from duckrun.libraries import pa
 from duckrun.sql.alike import duckdb_of
@@ -82,9 +85,9 @@ class DeltaFormat(TableAccess):
     extensions = ("delta",)
     refuse_unknown_features = staticmethod(refuse_unknown_features)
     refuse_copies = staticmethod(refuse_copies)
-    with_properties = staticmethod(definition.with_properties)
+    with_properties = staticmethod(creation.with_properties)
     special_properties = staticmethod(special_properties)
-    asked_features = staticmethod(definition.asked_features)
+    asked_features = staticmethod(creation.asked_features)
     spelled = staticmethod(types.spelled)
 
     @property
@@ -102,7 +105,7 @@ class DeltaFormat(TableAccess):
         return table_lock(ref, self.storage.is_local)
 
     def fields_of(self, schema: pa.Schema, types: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
-        return definition.fields_of(schema, types or {})
+        return fields_of(schema, types or {})
 
     def refuse_other_files(self, ref: TableRef) -> None:
         """Raise StorageError if the folder of a new table holds foreign files.
@@ -179,11 +182,11 @@ class DeltaFormat(TableAccess):
     # -- definitions
 
     def created(self, spec: CreateSpec, snapshot: Snapshot | None) -> DeltaDefinition:
-        created = definition.created(spec)
+        created = creation.created(spec)
         if snapshot is None:
             return created
         before = self.definition(snapshot)
-        return mapping.carried(
+        return column_ids.carried(
             replace(created, id=before.id, name=before.name, created_time=before.created_time), before
         )
 
@@ -195,7 +198,7 @@ class DeltaFormat(TableAccess):
         snapshot: Snapshot | None,
     ) -> DeltaDefinition:
         before = None if snapshot is None else self.definition(snapshot)
-        return definition.overwritten(spec, map(dict, fields), tuple(partition_by), before)
+        return creation.overwritten(spec, map(dict, fields), tuple(partition_by), before)
 
     def altered(self, snapshot: Snapshot, spec: AlterSpec) -> Alteration:
         return rules.altered(self.definition(snapshot), spec)
@@ -221,7 +224,7 @@ class DeltaFormat(TableAccess):
         return replace(before, properties={**before.properties, VECTORS: "true"})
 
     def marking_change(self, snapshot: Snapshot) -> AlterSpec | None:
-        if self.marks_rows(snapshot) or snapshot.properties.get("delta.appendOnly", "").lower() == "true":
+        if self.marks_rows(snapshot) or snapshot.is_append_only:
             return None
         return AlterSpec((SetProperties({VECTORS: "true"}),))
 
@@ -316,7 +319,7 @@ class DeltaFormat(TableAccess):
         return f"it does not know {', '.join(unknown)}" if unknown else None
 
     def marks_rows(self, snapshot: Snapshot) -> bool:
-        return snapshot.properties.get(VECTORS, "").lower() == "true"
+        return is_on(snapshot.properties, VECTORS)
 
     def only_spark(self, snapshot: Snapshot) -> bool:
         return bool(features_of_files(snapshot))
@@ -326,7 +329,7 @@ class DeltaFormat(TableAccess):
         return naive and "timestampNtz" not in snapshot.writer_features
 
     def constrained_anew(self, snapshot: Snapshot, spec: WriteSpec) -> bool:
-        return definition.constrained_anew(snapshot.properties, snapshot.schema, spec)
+        return creation.constrained_anew(snapshot.properties, snapshot.schema, spec)
 
     def computed_columns(self, snapshot: Snapshot) -> set[str]:
         return {name for name, column in snapshot.computed().items() if column.default is None}
@@ -334,12 +337,12 @@ class DeltaFormat(TableAccess):
     computing = staticmethod(computed.computing)
 
     def in_duckdb(self, expression: str, schema: pa.Schema) -> str | None:
-        return duckdb_of(expression, computed.kinds_of(definition.fields_of(schema)))
+        return duckdb_of(expression, computed.kinds_of(fields_of(schema)))
 
     def with_numbers(
         self, snapshot: Snapshot, definition: TableDefinition | None, marks: Mapping[str, int]
     ) -> DeltaDefinition:
-        return computed.with_marks(cast(DeltaDefinition, definition) or self.definition(snapshot), marks)
+        return expressions.with_marks(cast(DeltaDefinition, definition) or self.definition(snapshot), marks)
 
     def spark_type(self, text: str, dialect: str, column: str) -> str:
         return types.spelled(types.limited_type(text, dialect, column))

@@ -12,14 +12,13 @@ from typing import Any
 from duckrun.formats.delta.adds import checkpoint_actions, newest_checkpoint
 from duckrun.formats.delta.log_access import LogAccess
 from duckrun.formats.delta.newest import known_of
+from duckrun.formats.delta.protocol import DOMAINS
 from duckrun.values.snapshot import Snapshot
-
-FEATURE = "domainMetadata"
 
 
 def domains_of(logs: LogAccess, snapshot: Snapshot) -> dict[str, str]:
     """Return the configuration of each domain of a version that was not removed."""
-    if FEATURE not in snapshot.writer_features:
+    if DOMAINS not in snapshot.writer_features:
         return {}
     known = known_of(snapshot)
     if known is None:
@@ -43,10 +42,10 @@ def _actions(logs: LogAccess, snapshot: Snapshot) -> Iterator[Mapping[str, Any]]
         if commit.version <= checkpoint:
             break
         yield from reversed(commit.domains)
-    yield from checkpoint_actions(logs, snapshot, paths, "domainMetadata")
+    yield from checkpoint_actions(logs, snapshot, paths, DOMAINS)
 
 
 def action_of(domain: str, configuration: Mapping[str, Any] | str, *, removed: bool = False) -> dict[str, Any]:
     """Return the action that sets the configuration of a domain."""
     text = configuration if isinstance(configuration, str) else json.dumps(configuration, separators=(",", ":"))
-    return {"domainMetadata": {"domain": domain, "configuration": text, "removed": removed}}
+    return {DOMAINS: {"domain": domain, "configuration": text, "removed": removed}}

@@ -6,26 +6,14 @@ Source: Delta protocol, In-Commit Timestamps.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from duckrun.formats.delta.definition import DeltaDefinition
 from duckrun.formats.delta.log_access import LogAccess
+from duckrun.formats.delta.properties import IN_COMMIT, IN_COMMIT_TIME, IN_COMMIT_VERSION, is_on
 from duckrun.values.snapshot import Snapshot
 
-if TYPE_CHECKING:
-    from duckrun.formats.delta.definition import DeltaDefinition
-
 log = logging.getLogger(__name__)
-
-ENABLED = "delta.enableInCommitTimestamps"
-FEATURE = "inCommitTimestamp"
-VERSION, TIMESTAMP = "delta.inCommitTimestampEnablementVersion", "delta.inCommitTimestampEnablementTimestamp"
-
-
-def is_enabled(properties: Mapping[str, str]) -> bool:
-    """True if each commit of a table contains its time."""
-    return properties.get(ENABLED, "").lower() == "true"
 
 
 def stamp(logs: LogAccess, snapshot: Snapshot | None, now: int) -> int:
@@ -51,6 +39,6 @@ def enabled(now: DeltaDefinition, before: Snapshot | None, version: int, moment:
 
     That is needed if this commit enables them on an existing table.
     """
-    if before is None or not is_enabled(now.properties) or is_enabled(before.properties):
+    if before is None or not is_on(now.properties, IN_COMMIT) or is_on(before.properties, IN_COMMIT):
         return now
-    return replace(now, properties={**now.properties, VERSION: str(version), TIMESTAMP: str(moment)})
+    return replace(now, properties={**now.properties, IN_COMMIT_VERSION: str(version), IN_COMMIT_TIME: str(moment)})

@@ -14,8 +14,8 @@ from duckrun.formats.commits import CommitRecord, NewCommit
 from duckrun.formats.delta.adds import adds_of
 from duckrun.formats.delta.changes import missing_files
 from duckrun.formats.delta.commit import marked, refuse_wrong, write_commit
-from duckrun.formats.delta.computed import never_back
 from duckrun.formats.delta.definition import DeltaDefinition
+from duckrun.formats.delta.expressions import never_back
 from duckrun.formats.delta.operations import operation_of
 from duckrun.formats.delta.restore import named
 from duckrun.formats.delta.scan_sql import scan_sql

@@ -18,7 +18,6 @@ from obstore.exceptions import BaseError as ObstoreError
 from duckrun.errors import CommitConflict, DuckrunError, InvalidConfig, StorageError, UnsupportedFeature, removing
 from duckrun.formats.commits import CommitTaken
 from duckrun.formats.delta import types
-from duckrun.formats.delta.definition import fields_of
 from duckrun.formats.delta.log import LOG, commit_properties, new_txn_id
 from duckrun.formats.delta.log_cleanup import clean
 from duckrun.formats.delta.long_logs import last_checkpoint
@@ -255,5 +254,5 @@ def _check_partitions(ref: TableRef, paths: list[str], expected: list[str]) -> N
 
 
 def _has_floats(schema: pa.Schema) -> bool:
-    kinds = [column["type"] for column in fields_of(schema)]
+    kinds = [column["type"] for column in types.fields_of(schema)]
     return any(types.holds(kind, floating) for kind in kinds for floating in ("float", "double"))

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from duckrun.errors import InvalidConfig, UnsupportedFeature
-from duckrun.formats.delta import in_commit, mapping, row_tracking, statistics
-from duckrun.formats.delta.protocol import FEATURE, VERSIONS, WRITTEN, versions_in
+from duckrun.formats.delta import mapping, statistics
+from duckrun.formats.delta.protocol import DOMAINS, FEATURE, VERSIONS, WRITTEN, versions_in
 from duckrun.values.layout import COMPRESSION, TARGET_FILE_SIZE, codec_of
 from duckrun.values.nearest import did_you_mean
 from duckrun.values.tables import SORT_BY, sort_order
@@ -22,22 +22,30 @@ GIVEN = "duckrun.constraints"
 
 The next such write may replace these constraints.
 """
+APPEND_ONLY = "delta.appendOnly"
+FEED = "delta.enableChangeDataFeed"
 VECTORS = "delta.enableDeletionVectors"
+ROW_TRACKING = "delta.enableRowTracking"
+ROW_ID = "delta.rowTracking.materializedRowIdColumnName"
+ROW_COMMIT = "delta.rowTracking.materializedRowCommitVersionColumnName"
+IN_COMMIT = "delta.enableInCommitTimestamps"
+IN_COMMIT_VERSION = "delta.inCommitTimestampEnablementVersion"
+IN_COMMIT_TIME = "delta.inCommitTimestampEnablementTimestamp"
 WIDENING, TYPE_CHANGES = "delta.enableTypeWidening", "delta.typeChanges"
 FEATURES_OF: dict[str, frozenset[str]] = {
-    "delta.appendOnly": frozenset({"appendOnly"}),
-    "delta.enableChangeDataFeed": frozenset({"changeDataFeed"}),
+    APPEND_ONLY: frozenset({"appendOnly"}),
+    FEED: frozenset({"changeDataFeed"}),
     VECTORS: frozenset({"deletionVectors"}),
-    row_tracking.ENABLED: row_tracking.FEATURES,
-    in_commit.ENABLED: frozenset({in_commit.FEATURE}),
+    ROW_TRACKING: frozenset({"rowTracking", DOMAINS}),
+    IN_COMMIT: frozenset({"inCommitTimestamp"}),
     WIDENING: frozenset({"typeWidening"}),
 }
 """Boolean property -> required table features."""
 WORDS_OF = {
-    "delta.enableChangeDataFeed": "the change data feed",
+    FEED: "the change data feed",
     VECTORS: "deletion vectors",
-    row_tracking.ENABLED: "row tracking",
-    in_commit.ENABLED: "in-commit timestamps",
+    ROW_TRACKING: "row tracking",
+    IN_COMMIT: "in-commit timestamps",
     WIDENING: "type widening",
     mapping.MODE: "column mapping",
 }
@@ -46,15 +54,13 @@ CHECKPOINTS = "delta.checkpointPolicy"
 _SPECIAL = {
     mapping.MODE: r"none|name|id",
     CHECKPOINTS: r"classic|v2",
-    **dict.fromkeys((row_tracking.ENABLED, in_commit.ENABLED, WIDENING), r"true|false"),
+    **dict.fromkeys((ROW_TRACKING, IN_COMMIT, WIDENING), r"true|false"),
 }
 """Properties that define how files and commits are written.
 
 In Spark's own statements, Spark sets them.
 """
-_KEPT = frozenset(
-    {mapping.MAX_ID, row_tracking.ROW_ID, row_tracking.ROW_COMMIT, in_commit.VERSION, in_commit.TIMESTAMP}
-)
+_KEPT = frozenset({mapping.MAX_ID, ROW_ID, ROW_COMMIT, IN_COMMIT_VERSION, IN_COMMIT_TIME})
 """Properties that record results of commits.
 
 Wrong ones would give two columns one id, or two rows.
@@ -81,6 +87,11 @@ PLAIN = {
 Any other may require more than metadata.
 """
 _NAMES = {name.lower(): name for name in (*PLAIN, *_KEPT, *VERSIONS, *(FEATURE + name for name in WRITTEN))}
+
+
+def is_on(properties: Mapping[str, str], name: str) -> bool:
+    """True if a boolean property of a table is true."""
+    return properties.get(name, "").lower() == "true"
 
 
 def canonical(name: str) -> str:

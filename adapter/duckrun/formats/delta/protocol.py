@@ -38,6 +38,7 @@ _READ_TOO = {
 _GENERATED, _IDENTITY = b"delta.generationExpression", b"delta.identity.start"
 
 FEATURE = "delta.feature."
+DOMAINS, CLUSTERING = "domainMetadata", "clustering"
 VERSIONS = ("delta.minReaderVersion", "delta.minWriterVersion")
 WRITTEN = frozenset({
     "appendOnly", "invariants", "checkConstraints", "timestampNtz", "changeDataFeed", "deletionVectors",
@@ -81,7 +82,7 @@ def asked_of(properties: Mapping[str, str]) -> tuple[frozenset[str], tuple[int, 
             raise InvalidConfig(
                 f"{FEATURE}{name} is {properties[FEATURE + name]!r}; the value of a table feature is supported"
             )
-    features |= {"domainMetadata"} if features & {"rowTracking", "clustering"} else set()
+    features |= {DOMAINS} if features & {"rowTracking", CLUSTERING} else set()
     return features, versions_in(properties), rest
 
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from duckrun.errors import VersionNotReadable
 from duckrun.formats.commits import NewCommit
-from duckrun.formats.delta import computed, mapping
+from duckrun.formats.delta import expressions, mapping
 from duckrun.formats.delta.adds import adds_of
 from duckrun.formats.delta.commit import write_commit
+from duckrun.formats.delta.definition import DeltaDefinition
 from duckrun.formats.delta.operations import restore as operation
 from duckrun.formats.delta.table_access import TableAccess
 from duckrun.values.data_files import is_absolute, place
@@ -22,9 +23,6 @@ from duckrun.values.data_paths import spelled
 from duckrun.values.rows import AppTransaction, ScanFile
 from duckrun.values.snapshot import Snapshot
 from duckrun.values.tables import RestoreSpec
-
-if TYPE_CHECKING:
-    from duckrun.formats.delta.definition import DeltaDefinition
 
 
 def restore(tables: TableAccess, now: Snapshot, version: int, note: dict[str, Any], app: AppTransaction | None) -> int:
@@ -43,7 +41,7 @@ def restore(tables: TableAccess, now: Snapshot, version: int, note: dict[str, An
     added = adds_of(tables, then, {spelled(file) for file in missing})
     spec = RestoreSpec(then.version)
     before = tables.definition(now)
-    definition = computed.never_back(_with_marks(tables.definition(then), before), before)
+    definition = expressions.never_back(_with_marks(tables.definition(then), before), before)
     new = NewCommit(spec, definition, removes=removes, rows=(None, None, None), writer="staged")
     returns = [added[spelled(file)] for file in missing]
     return write_commit(tables, now.ref, now, new, note, app, operation=operation(then.version), returns=returns)

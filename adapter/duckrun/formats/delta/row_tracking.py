@@ -8,47 +8,25 @@ the highest id ever assigned. Source: Delta protocol, Row Tracking.
 from __future__ import annotations
 
 import json
-import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from duckrun.errors import StorageError, UnsupportedFeature
 from duckrun.formats.delta.adds import adds_of
 from duckrun.formats.delta.dataset import filesystem, footer
-from duckrun.formats.delta.domains import FEATURE as DOMAINS, action_of, domains_of
+from duckrun.formats.delta.domains import action_of, domains_of
 from duckrun.formats.delta.log import ROW_TRACKING
 from duckrun.formats.delta.log_access import LogAccess
+from duckrun.formats.delta.properties import ROW_COMMIT, ROW_ID, ROW_TRACKING as TRACKED, is_on
 from duckrun.values.data_files import is_absolute
 from duckrun.values.data_paths import decoded, spelled
 from duckrun.values.rows import ScanFile
 from duckrun.values.snapshot import Snapshot, TableRef
 
-if TYPE_CHECKING:
-    from duckrun.formats.delta.definition import DeltaDefinition
-
-ENABLED = "delta.enableRowTracking"
-ROW_ID = "delta.rowTracking.materializedRowIdColumnName"
-ROW_COMMIT = "delta.rowTracking.materializedRowCommitVersionColumnName"
-FEATURE = "rowTracking"
-FEATURES = frozenset({FEATURE, DOMAINS})
 _MARK = "rowIdHighWaterMark"
 _AT_ONCE = 16
 """Number of files that are opened at the same time."""
-
-
-def is_tracked(properties: Mapping[str, str]) -> bool:
-    """True if a table tracks its rows."""
-    return properties.get(ENABLED, "").lower() == "true"
-
-
-def assigned(now: DeltaDefinition) -> DeltaDefinition:
-    """Return a definition with names for the columns of row ids, if the table tracks its rows."""
-    if not is_tracked(now.properties) or (ROW_ID in now.properties and ROW_COMMIT in now.properties):
-        return now
-    names = {ROW_ID: f"_row-id-col-{uuid.uuid4()}", ROW_COMMIT: f"_row-commit-version-col-{uuid.uuid4()}"}
-    return replace(now, properties={**names, **now.properties})
 
 
 def row_id_columns(snapshot: Snapshot) -> tuple[str, str] | None:
@@ -56,7 +34,7 @@ def row_id_columns(snapshot: Snapshot) -> tuple[str, str] | None:
 
     Source: Delta protocol, Row Tracking (Materialized Row IDs, Materialized Row Commit Versions).
     """
-    if not is_tracked(snapshot.properties):
+    if not is_on(snapshot.properties, TRACKED):
         return None
     return (
         snapshot.properties.get(ROW_ID, "_metadata.row_id"),

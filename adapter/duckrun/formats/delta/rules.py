@@ -9,8 +9,8 @@ from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature
 from duckrun.formats import changes
 from duckrun.formats.changes import Path, Rules
 from duckrun.formats.definitions import Alteration
-from duckrun.formats.delta import clustering, computed, mapping, statistics, types
-from duckrun.formats.delta.definition import DeltaDefinition, numbered, opened_field, with_check
+from duckrun.formats.delta import clustering, column_ids, computed, expressions, mapping, statistics, types
+from duckrun.formats.delta.definition import DeltaDefinition
 from duckrun.formats.delta.properties import CHECK, PLAIN, TYPE_CHANGES, property_value
 from duckrun.formats.delta.protocol import asked_of
 from duckrun.formats.delta.types import DeltaType
@@ -99,7 +99,7 @@ class DeltaRules(Rules[DeltaDefinition]):
                 "(Delta protocol, Default Columns). Add the column, then give it a default (ALTER COLUMN … SET "
                 "DEFAULT)"
             )
-        return opened_field(column, self.dialect)
+        return types.opened_field(column, self.dialect)
 
     def widens(self, old: DeltaType, new: DeltaType) -> bool:
         return types.widens(old, new)
@@ -158,16 +158,16 @@ class DeltaRules(Rules[DeltaDefinition]):
         return replace(now, properties=properties, partition_columns=partitions, cluster_by=clustered)
 
     def finished(self, now: DeltaDefinition) -> DeltaDefinition:
-        return numbered(now)
+        return column_ids.numbered(now)
 
     # -- the other parts of a definition
 
     def with_default(self, now: DeltaDefinition, column: Field, default: str | None) -> DeltaDefinition:
-        return computed.with_default(now, column["name"], default, self.dialect)
+        return expressions.with_default(now, column["name"], default, self.dialect)
 
     def with_check(self, now: DeltaDefinition, change: AddCheck | DropCheck) -> DeltaDefinition:
         if isinstance(change, AddCheck):
-            return with_check(now, change, self.dialect)
+            return expressions.with_check(now, change, self.dialect)
         key = CHECK + change.name.lower()
         if key not in now.properties and not change.if_exists:
             known = ", ".join(now.checks) or "none"
@@ -190,7 +190,7 @@ class DeltaRules(Rules[DeltaDefinition]):
         new = {name: value for name, value in properties.items() if now.properties.get(name) != str(value)}
         added = {name: property_value(name, value) for name, value in new.items()}
         if mapping.MODE in added:
-            now = mapping.turned_on(now, added[mapping.MODE].lower())
+            now = column_ids.turned_on(now, added[mapping.MODE].lower())
         for column_name in sort_order(added):
             now.column(column_name)
         return replace(now, properties={**now.properties, **added})
@@ -203,7 +203,7 @@ class DeltaRules(Rules[DeltaDefinition]):
         if name not in PLAIN:
             property_value(name, "")
         if name == mapping.MODE:
-            mapping.turned_on(now, "none")
+            column_ids.turned_on(now, "none")
 
 
 def _renamed(clustered: tuple[str, ...], path: Path, to: str) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ from duckrun.formats.delta.log_access import LogAccess
 from duckrun.formats.delta.long_logs import LongLogs
 from duckrun.formats.delta.newest import known_of
 from duckrun.formats.delta.properties import checks_of
-from duckrun.formats.delta.protocol import Protocol, unlisted
+from duckrun.formats.delta.protocol import CLUSTERING, Protocol, unlisted
 from duckrun.formats.delta.scan_sql import scan_sql
 from duckrun.formats.delta.vectors import deleted_of
 from duckrun.formats.pruning import Matching, matching
@@ -87,7 +87,7 @@ class TableAccess(LogAccess, ABC):
         if listed and any(holds(field.type, may_be_variant) for field in schema):
             known = self._definition(snapshot, table)
             snapshot = replace(snapshot, variants=known.variants, variants_inside=known.variants_inside)
-        if clustering.FEATURE in snapshot.writer_features:
+        if CLUSTERING in snapshot.writer_features:
             snapshot = replace(snapshot, cluster_by=self._definition(snapshot, table).cluster_by or ())
         wanted = version if timestamp is None else table.version()
         opened_snapshot = self._long_logs.keep(snapshot, wanted, partial(self._files_of, table=table))

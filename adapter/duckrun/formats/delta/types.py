@@ -5,16 +5,21 @@ Source: Delta protocol, Schema Serialization Format, Type Widening.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
+from deltalake import Schema
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature
 from duckrun.formats import nested
 from duckrun.formats.nested import Field
+from duckrun.libraries import pa
 from duckrun.sql import char_types
+from duckrun.values.tables import ColumnSpec
 
 DeltaType = str | dict[str, Any]
 """Name of a primitive type, or the JSON object of a struct, array or map."""
@@ -285,3 +290,23 @@ def widenings(kind: DeltaType) -> str:
     if isinstance(kind, str) and kind.startswith(_LIMITED):
         return "string" if kind.startswith("char") else "a longer varchar, or string"
     return {"float": "double", "date": "timestamp_ntz"}.get(str(kind), "nothing else")
+
+
+def field_of(column: ColumnSpec, dialect: str) -> dict[str, Any]:
+    return stored(opened_field(column, dialect))
+
+
+def opened_field(column: ColumnSpec, dialect: str) -> dict[str, Any]:
+    """Return a column whose type has the limits of its strings; see ``stored()``."""
+    kind = limited_type(column.type, dialect, column.name)
+    return field(column.name, kind, column.nullable, column.comment)
+
+
+def fields_of(schema: pa.Schema, types: Mapping[str, str] = MappingProxyType({})) -> list[dict[str, Any]]:
+    """Return Arrow columns in the form of the log's schema.
+
+    Args:
+        types: DuckDB types of columns that Arrow has no type for.
+    """
+    fields = json.loads(Schema.from_arrow(schema).to_json())["fields"]
+    return [{**f, "type": "variant"} if types.get(f["name"]) == "VARIANT" else f for f in fields]
