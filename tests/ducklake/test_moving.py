@@ -161,7 +161,7 @@ def test_an_error_within_an_adoption_brings_the_logs_back(
 _KILLED = """
 import os, sys
 import duckrun
-from duckrun.formats.delta.aside import Logs
+from duckrun.formats.delta.log.aside import Logs
 from duckrun.formats.ducklake.work import Work
 where = sys.argv[3]
 if where == "aside":

@@ -14,7 +14,7 @@ import pytest
 
 import duckrun
 from duckrun import SQL, AppTransaction, Session, WriteSpec
-from duckrun.formats.delta.domains import domains_of
+from duckrun.formats.delta.versions.domains import domains_of
 from tests.engines.spark_checks import CHECKS, WITHIN_RETENTION, check_skipping, forget, read, set_to
 from tests.lake import rows_of
 

@@ -16,7 +16,7 @@ from deltalake import DeltaTable, QueryBuilder
 
 import duckrun
 from duckrun import SQL, AlterSpec, ReadSpec, SetProperties, WriteSpec
-from duckrun.formats.delta.statistics import names_in
+from duckrun.formats.delta.definition.statistics import names_in
 from duckrun.session import Session
 
 NAN = float("nan")

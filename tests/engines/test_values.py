@@ -21,7 +21,7 @@ from duckrun import SQL, MergeSpec, SchemaMismatch, Session, WriteSpec
 from duckrun.engines.duckdb.instance import open_connection
 from duckrun.engines.duckdb.source import schema_of_types
 from duckrun.engines.duckdb.writers.staged import figures
-from duckrun.formats.delta.statistics import Statistics
+from duckrun.formats.delta.definition.statistics import Statistics
 from duckrun.values.rows import DeleteInsertSpec, StagedFile
 from duckrun.values.snapshot import schema_to_text
 from tests import lake

@@ -13,7 +13,7 @@ from duckrun import Session
 from duckrun.engines.duckdb import alter, optimize
 from duckrun.engines.duckdb.writers import file_tables as changes
 from duckrun.errors import LostRows
-from duckrun.formats.delta.files import LoggedFiles
+from duckrun.formats.delta.files.logged import LoggedFiles
 from duckrun.values.rows import DeleteInsertSpec, DeleteSpec, MergeSpec, UpdateSpec, WriteSpec
 from tests.lake import rows_of
 

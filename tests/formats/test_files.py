@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 
 import duckrun
 from duckrun import DeleteSpec, Session, WriteSpec
-from duckrun.formats.delta.adds import deleted_rows
+from duckrun.formats.delta.log.adds import deleted_rows
 from duckrun.values.data_files import place
 
 MANY = 700

@@ -12,7 +12,7 @@ import pytest
 
 import duckrun
 from duckrun import Session, StorageError, WriteSpec
-from duckrun.formats.delta.log import actions_in
+from duckrun.formats.delta.log.entries import actions_in
 from tests.lake import rows_of
 
 WORK: list[Callable[[Session], Any]] = [

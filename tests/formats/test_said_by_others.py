@@ -18,7 +18,7 @@ import duckrun
 from duckrun import DeleteSpec, MergeSpec, Session, UpdateSpec, WriteSpec
 from duckrun.errors import StorageError, UnsupportedFeature
 from duckrun.formats.delta.delta import DeltaFormat
-from duckrun.formats.delta.domains import domains_of
+from duckrun.formats.delta.versions.domains import domains_of
 from duckrun.values.rows import DeleteInsertSpec
 from duckrun.values.tables import AddColumn, AlterSpec, ColumnSpec, OptimizeSpec, PurgeSpec, RestoreSpec, SetProperties
 from tests.lake import rows_of

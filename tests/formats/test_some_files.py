@@ -14,7 +14,7 @@ from deltalake import DeltaTable, write_deltalake
 import duckrun
 from duckrun import DeleteSpec, Session, WriteSpec
 from duckrun.engines.duckdb import load_extensions
-from duckrun.formats.delta.scan_sql import are_plain
+from duckrun.formats.delta.files.scan_sql import are_plain
 from duckrun.values.snapshot import Snapshot
 from tests.lake import rows_of
 

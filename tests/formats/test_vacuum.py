@@ -18,7 +18,7 @@ from deltalake import DeltaTable
 import duckrun
 from duckrun import DeleteSpec, PurgeSpec, RestoreSpec, Session, VacuumSpec, WriteSpec
 from duckrun.errors import InvalidConfig, UnsupportedFeature
-from duckrun.formats.delta.vacuum import milliseconds
+from duckrun.formats.delta.definition.retention import milliseconds
 from tests.formats.test_vectors import IN_THE_LOG
 from tests.lake import rows_of
 

@@ -17,7 +17,7 @@ import duckrun
 from duckrun import DeleteSpec, MergeSpec, Session, UpdateSpec, WriteSpec
 from duckrun.engines.duckdb import load_extensions
 from duckrun.errors import StorageError, UnsupportedFeature
-from duckrun.formats.delta.vectors import read_vector, write_vectors
+from duckrun.formats.delta.files.vectors import read_vector, write_vectors
 from tests.lake import rows_of
 
 

@@ -17,45 +17,30 @@ import duckdb
 from duckrun.errors import DuckrunError, StorageError
 from duckrun.formats.commits import CommitRecord, NewCommit
 from duckrun.formats.definitions import Alteration, TableDefinition
-from duckrun.formats.delta import (
-    applied,
-    changes,
-    clustering,
-    column_ids,
-    computed,
-    creation,
-    delta_rs,
-    expressions,
-    instead,
-    maintenance,
-    mapping,
-    replaced,
-    restore,
-    row_tracking,
-    rules,
-    types,
-    vacuum,
-)
-from duckrun.formats.delta.bounds import file_bounds
-from duckrun.formats.delta.commit import features_of_files, refuse_copies, refuse_unknown_features
-from duckrun.formats.delta.dataset import arrow_dataset
-from duckrun.formats.delta.definition import DeltaDefinition
-from duckrun.formats.delta.log import COPY, LOG
-from duckrun.formats.delta.newest import Opened
-from duckrun.formats.delta.properties import VECTORS, is_on, special_properties
-from duckrun.formats.delta.protocol import BY_DELTALAKE, Protocol
-from duckrun.formats.delta.scan_sql import scan_sql
-from duckrun.formats.delta.scratch import Scratch, scratch
-from duckrun.formats.delta.table_access import TableAccess
-from duckrun.formats.delta.types import fields_of
-from duckrun.formats.delta.vacuum import log_retention
+from duckrun.formats.delta.commits import checkpoints, convert, delta_rs, folders, instead, replaced, restore, vacuum
+from duckrun.formats.delta.commits.commit import features_of_files, refuse_copies, refuse_unknown_features
+from duckrun.formats.delta.commits.scratch import Scratch, scratch
+from duckrun.formats.delta.definition import column_ids, computed, creation, expressions, mapping, rules, types
+from duckrun.formats.delta.definition.definition import DeltaDefinition
+from duckrun.formats.delta.definition.properties import VECTORS, is_on, special_properties
+from duckrun.formats.delta.definition.protocol import BY_DELTALAKE, Protocol
+from duckrun.formats.delta.definition.retention import log_retention
+from duckrun.formats.delta.definition.types import fields_of
+from duckrun.formats.delta.files.bounds import file_bounds
+from duckrun.formats.delta.files.dataset import arrow_dataset
+from duckrun.formats.delta.files.scan_sql import scan_sql
+from duckrun.formats.delta.log.entries import COPY, LOG
+from duckrun.formats.delta.versions import applied, changes, clustered, row_ids
+from duckrun.formats.delta.versions.changes import FEED_FOLDER
+from duckrun.formats.delta.versions.newest import Opened
+from duckrun.formats.delta.versions.tables import TableAccess
 from duckrun.libraries import pa
 from duckrun.sql.alike import duckdb_of
 from duckrun.storage.locks import table_lock
 from duckrun.values.changes import CommitChange
 from duckrun.values.choices import SchemaMode, WriterName
 from duckrun.values.cursors import Counter
-from duckrun.values.rows import AppTransaction, Commit, ScanFile, WriteSpec, counted_rows
+from duckrun.values.rows import AppTransaction, Commit, MergeClause, ScanFile, WriteSpec, counted_rows
 from duckrun.values.snapshot import DELTA, Snapshot, TableRef
 from duckrun.values.tables import AlterSpec, ConvertSpec, CreateSpec, SetProperties, VacuumSpec
 
@@ -66,19 +51,18 @@ if TYPE_CHECKING:
 class DeltaFormat(TableAccess):
     """Delta tables of one lake: Format, and its role LogTables.
 
-    Functions of this package take a LogAccess or a TableAccess, which this class is too.
+    Functions of this package take a LogAccess or a TableAccess, which this class is too, or just
+    the parts that they need.
     """
 
     name = DELTA
     scan_sql = staticmethod(scan_sql)
     log_retention = staticmethod(log_retention)
     made_by = staticmethod(instead.made_by)
-    write_by_delta_rs = delta_rs.write
-    merge_by_delta_rs = delta_rs.merge
     stored_columns = staticmethod(mapping.stored_columns)
-    row_id_columns = staticmethod(row_tracking.row_id_columns)
+    row_id_columns = staticmethod(row_ids.row_id_columns)
     has_feed = staticmethod(changes.has_feed)
-    feed_folder = changes.FEED_FOLDER
+    feed_folder = FEED_FOLDER
     writer: WriterName = "staged"
     native_types = False
     transactions = None
@@ -117,9 +101,7 @@ class DeltaFormat(TableAccess):
             folder, _, name = key["path"].rpartition("/")
             top = folder.partition("/")[0]
             ours = name.startswith("part-") and name.endswith(".parquet") or name.startswith((".", "_"))
-            if name == "_SUCCESS" or not (
-                ours or top in (LOG, changes.FEED_FOLDER, "_duckrun") or top.startswith(COPY)
-            ):
+            if name == "_SUCCESS" or not (ours or top in (LOG, FEED_FOLDER, "_duckrun") or top.startswith(COPY)):
                 raise StorageError(
                     f"Table {ref} cannot be made at {ref.location}: the folder is no Delta table and holds files, "
                     f"such as {key['path']}",
@@ -136,12 +118,12 @@ class DeltaFormat(TableAccess):
             newest = None
             with suppress(DuckrunError):  # the commit stands all the same
                 newest = self.snapshot(ref)
-            if before is not None and newest is not None and maintenance.changes_partitions(before, newest):
-                maintenance.checkpoint_partitions(self, newest)
+            if before is not None and newest is not None and checkpoints.changes_partitions(before, newest):
+                checkpoints.checkpoint_partitions(self, newest)
             else:
-                maintenance.checkpoint_if_due(self, before, None, ref, version)
+                checkpoints.checkpoint_if_due(self, before, None, ref, version)
             return newest if newest is not None and newest.version == version else None
-        maintenance.checkpoint_if_due(self, before, now, ref, version)
+        checkpoints.checkpoint_if_due(self, before, now, ref, version)
         cached = replace(now, opened=Opened(now.opened.known))
         self.newest.keep(cached, now.opened.reserved)
         return cached
@@ -234,7 +216,7 @@ class DeltaFormat(TableAccess):
         return arrow_dataset(self.storage, snapshot)
 
     def file_bounds(self, snapshot: Snapshot, column: str) -> pa.Table | None:
-        return file_bounds(self, snapshot, column)
+        return file_bounds(self.handle_of, snapshot, column)
 
     def commits_between(self, ref: TableRef, after: int, to: int) -> list[CommitChange]:
         return changes.commits_between(self, ref, after, to)
@@ -249,10 +231,10 @@ class DeltaFormat(TableAccess):
         return changes.missing_files(self, ref, files)
 
     def first_ids(self, snapshot: Snapshot, files: Sequence[ScanFile]) -> list[tuple[int, int]]:
-        return row_tracking.first_ids(self, snapshot, files)
+        return row_ids.first_ids(self, snapshot, files)
 
     def unclustered(self, snapshot: Snapshot, files: Sequence[ScanFile]) -> Iterator[ScanFile]:
-        return clustering.unclustered(self, snapshot, files)
+        return clustered.unclustered(self, snapshot, files)
 
     # -- commits
 
@@ -267,6 +249,47 @@ class DeltaFormat(TableAccess):
         over: Snapshot | None = None,
     ) -> int:
         return instead.commit(self, ref, snapshot, new, note, app, over=over)
+
+    def write_by_delta_rs(
+        self,
+        ref: TableRef,
+        snapshot: Snapshot | None,
+        rows: pa.RecordBatchReader,
+        spec: WriteSpec,
+        *,
+        codec: str,
+        note: Mapping[str, Any],
+        app: AppTransaction | None,
+        partition_by: Sequence[str] | None = None,
+        redefines: bool = False,
+    ) -> int:
+        return delta_rs.write(
+            self,
+            ref,
+            snapshot,
+            rows,
+            spec,
+            codec=codec,
+            note=note,
+            app=app,
+            partition_by=partition_by,
+            redefines=redefines,
+        )
+
+    def merge_by_delta_rs(
+        self,
+        ref: TableRef,
+        snapshot: Snapshot,
+        rows: pa.RecordBatchReader,
+        clauses: Sequence[MergeClause],
+        *,
+        on: str,
+        spill: int,
+        codec: str,
+        note: Mapping[str, Any],
+        app: AppTransaction | None,
+    ) -> int:
+        return delta_rs.merge(self, ref, snapshot, rows, clauses, on=on, spill=spill, codec=codec, note=note, app=app)
 
     def check_landed(self, snapshot: Snapshot | None, version: int | None, commit_id: str) -> None:
         replaced.check_landed(self, snapshot, version, commit_id)
@@ -295,22 +318,22 @@ class DeltaFormat(TableAccess):
     # -- maintenance
 
     def convert(self, ref: TableRef, spec: ConvertSpec, note: dict[str, Any], app: AppTransaction | None) -> None:
-        maintenance.convert(self, ref, spec, note, app)
+        convert.convert(self, ref, spec, note, app)
 
     def drop(self, ref: TableRef) -> None:
-        maintenance.drop(self, ref)
+        folders.drop(self, ref)
 
     def rename(self, ref: TableRef, new: TableRef) -> None:
-        maintenance.rename(self, ref, new)
+        folders.rename(self, ref, new)
 
     def vacuum(self, snapshot: Snapshot, spec: VacuumSpec) -> tuple[str, ...]:
         return vacuum.vacuum(self, snapshot, spec)
 
     def checkpoint(self, snapshot: Snapshot) -> None:
-        maintenance.checkpoint(self, snapshot)
+        checkpoints.checkpoint(self, snapshot)
 
     def cleanup_log(self, snapshot: Snapshot) -> tuple[str, ...]:
-        return maintenance.cleanup_log(self, snapshot)
+        return checkpoints.cleanup_log(self, snapshot)
 
     # -- what features, properties and types allow
 

@@ -1,0 +1,125 @@
+"""Removal of files that no version within the retention needs.
+
+These are data files, deletion vectors, change feed files, and stray files. deltalake's own vacuum
+takes the files of live vectors for strays. It also refuses tables with features that it cannot
+write.
+Source: Delta protocol, Vacuum Protocol Check, Add CDC File; delta-spark's VacuumCommand, which
+removes the same files.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from duckrun.errors import UnsupportedFeature, removing
+from duckrun.formats.delta.definition.protocol import WRITTEN
+from duckrun.formats.delta.definition.retention import file_retention
+from duckrun.formats.delta.files.vectors import vector_file
+from duckrun.formats.delta.log.adds import adds_of, removes_since
+from duckrun.formats.delta.log.entries import COPY, LOG
+from duckrun.formats.delta.versions.tables import TableAccess
+from duckrun.values.data_files import is_absolute
+from duckrun.values.data_paths import decoded, spelled
+from duckrun.values.snapshot import Snapshot
+from duckrun.values.tables import VacuumSpec
+
+_KNOWN = WRITTEN | {
+    "allowColumnDefaults", "checkpointProtection", "clustering", "columnMapping", "domainMetadata", "generatedColumns",
+    "icebergCompatV1", "icebergCompatV2", "identityColumns", "inCommitTimestamp", "invariants of columns",
+    "materializePartitionColumns", "rowTracking", "typeWidening", "typeWidening-preview", "v2Checkpoint",
+    "vacuumProtocolCheck", "variantShredding-preview", "variantType", "variantType-preview",
+}  # fmt: skip
+"""Features whose files are all named by adds, removes and deletion vectors."""
+_CHANGES, _ICEBERG = "_change_data", "metadata"
+
+
+def vacuum(tables: TableAccess, snapshot: Snapshot, spec: VacuumSpec) -> tuple[str, ...]:
+    """Remove files that no version within the retention needs, or list them with ``dry_run``.
+
+    A file goes if it was removed from the table, and last modified, before the retention. Names
+    that start with an underscore or a dot stay, except change feed files. Tables inside the folder
+    stay, too.
+
+    Raises:
+        InvalidConfig: The retention is below the table's.
+        UnsupportedFeature: A feature may have unknown files.
+    """
+    refuse_unknown_files(snapshot)
+    before = time.time() * 1000 - file_retention(snapshot, spec)
+    snapshot = tables.snapshot(snapshot.ref)  # after ``before``: commits in between are young, or live
+    keys = list(tables.storage.keys(snapshot.ref.location))
+    needed = _needed(tables, snapshot, before)
+    inner = _inner_tables(key["path"] for key in keys)
+    gone = sorted(
+        path
+        for path, modified in ((key["path"], key["modified"]) for key in keys)
+        # A young file that the log does not name may be staged for a later commit.
+        if modified * 1000 < before
+        and path not in needed
+        and not _is_hidden(path, snapshot.partition_columns)
+        and not path.startswith(inner)
+    )
+    if not spec.dry_run:
+        with removing():
+            tables.storage.remove_files(snapshot.ref.location, gone)
+    return tuple(gone)
+
+
+def refuse_unknown_files(snapshot: Snapshot) -> None:
+    """Raise UnsupportedFeature if a table's features may have files that no action names."""
+    unknown = sorted((snapshot.reader_features | snapshot.writer_features) - _KNOWN)
+    if unknown:
+        raise UnsupportedFeature(
+            f"vacuum of table {snapshot.ref}: it has the table feature {', '.join(unknown)}, of which this "
+            "release does not know what files belong to it",
+            remedy="Run VACUUM with the engine that made the table",
+        )
+
+
+def _needed(tables: TableAccess, snapshot: Snapshot, before: float) -> set[str]:
+    """Return paths of files that some version since a moment has, relative to the table's folder.
+
+    They include the files of deletion vectors.
+    """
+    files = snapshot.files()
+    needed = {path for file in files for path in _below(file.path)}
+    marked = {spelled(file) for file in files if file.deletion_vector}
+    actions: list[Mapping[str, Any]] = list(adds_of(tables, snapshot, marked).values())
+    actions += removes_since(tables, snapshot, before)
+    for action in actions:
+        needed.update(_below(decoded(action["path"])))
+        vector = vector_file(snapshot.ref, action["deletionVector"]) if action.get("deletionVector") else None
+        if vector is not None:
+            needed.update(_below(decoded(vector) if is_absolute(vector) else vector))
+    return needed
+
+
+def _below(path: str) -> Iterator[str]:
+    """Yield the paths in the table's folder that a path of the log may mean."""
+    # Each end of an absolute path may be meant, since one folder has many spellings (``s3a://``,
+    # ``file:/``, links).
+    if not is_absolute(path):
+        yield posixpath.normpath(path)
+        return
+    parts = path.split("/")
+    yield from ("/".join(parts[at:]) for at in range(1, len(parts)))
+
+
+def _is_hidden(path: str, partition_columns: tuple[str, ...]) -> bool:
+    """True for files that belong to others, by the rules of Spark's vacuum."""
+    first, *_ = parts = path.split("/")
+    if first.startswith(COPY):
+        return False
+    if first == _ICEBERG and len(parts) > 1:
+        return True
+    ours = (_CHANGES, "_delta_index", *(f"{column}=" for column in partition_columns))
+    return any(part.startswith(("_", ".")) and not part.startswith(ours) for part in parts)
+
+
+def _inner_tables(paths: Iterator[str]) -> tuple[str, ...]:
+    """Return the folders of tables inside this folder, with a slash at the end."""
+    logs = (path.partition(f"/{LOG}/") for path in paths if not path.startswith((f"{LOG}/", COPY)))
+    return tuple({f"{folder}/" for folder, separator, _ in logs if separator})

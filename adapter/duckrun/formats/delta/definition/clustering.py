@@ -1,0 +1,64 @@
+"""Liquid clustering: rows with similar values in the clustering columns lie near each other.
+
+Source: Delta protocol, Clustered Table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from duckrun.errors import InvalidConfig, SchemaMismatch
+from duckrun.formats.delta.definition.definition import DeltaDefinition
+from duckrun.formats.delta.definition.statistics import Statistics
+
+_UNORDERED = ("binary", "boolean")
+
+
+def chosen(definition: DeltaDefinition, columns: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+    """Return the paths of the columns to cluster by. A dot in a name leads into a struct.
+
+    Raises:
+        SchemaMismatch: A column is missing.
+        InvalidConfig: The table is partitioned, a type has no order, or a column has no statistics.
+    """
+    if columns and definition.partition_columns:
+        raise InvalidConfig(
+            f"a table is partitioned ({', '.join(definition.partition_columns)}) or clustered ({', '.join(columns)}), "
+            "not both (Delta protocol, Clustered Table)"
+        )
+    paths = tuple(_path(definition, name) for name in columns)
+    counted = set(Statistics(definition.schema, definition.properties).wanted)
+    for path in paths:
+        kind = _type(definition.fields, path)
+        if not isinstance(kind, str) or kind in _UNORDERED:
+            raise InvalidConfig(f"rows cannot be clustered by {'.'.join(path)}, whose type has no bounds in the log")
+        if path not in counted:
+            raise InvalidConfig(
+                f"rows cannot be clustered by {'.'.join(path)}, which has no statistics: "
+                "delta.dataSkippingStatsColumns or delta.dataSkippingNumIndexedCols leave it out"
+            )
+    if len(paths) > 4:  # the limit of delta-spark
+        raise InvalidConfig(f"rows are clustered by 4 columns at most, and these are {len(paths)}")
+    return paths
+
+
+def _path(definition: DeltaDefinition, name: str) -> tuple[str, ...]:
+    whole = next((f["name"] for f in definition.fields if f["name"].lower() == name.lower()), None)
+    if whole is not None:
+        return (whole,)
+    path: list[str] = []
+    fields: Sequence[Mapping[str, Any]] = definition.fields
+    for part in name.split("."):
+        field = next((f for f in fields if f["name"].lower() == part.lower()), None)
+        if field is None:
+            raise SchemaMismatch(f"cluster_by names {name}; the columns are {', '.join(definition.names)}")
+        path.append(field["name"])
+        kind = field["type"]
+        fields = kind["fields"] if isinstance(kind, dict) and kind["type"] == "struct" else ()
+    return tuple(path)
+
+
+def _type(fields: Sequence[Mapping[str, Any]], path: tuple[str, ...]) -> Any:
+    kind: Any = next(f["type"] for f in fields if f["name"] == path[0])
+    return _type(kind["fields"], path[1:]) if path[1:] else kind

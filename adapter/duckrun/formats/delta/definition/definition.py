@@ -1,0 +1,166 @@
+"""Definition of a Delta table, apart from its rows: columns, partitioning, properties, constraints.
+
+Source: Delta protocol, Change Metadata.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Self
+
+from deltalake import Schema
+
+from duckrun.formats.definitions import OfColumns
+from duckrun.formats.delta.definition import computed, mapping, types
+from duckrun.formats.delta.definition.properties import (
+    CHECKPOINTS,
+    FEATURES_OF,
+    WIDENING,
+    checks_of,
+    is_on,
+)
+from duckrun.formats.delta.definition.protocol import CLUSTERING, DOMAINS
+from duckrun.libraries import pa
+from duckrun.sql.names import paths_of
+
+
+@dataclass(frozen=True)
+class DeltaDefinition(OfColumns):
+    """The ``metaData`` action of a table as a value."""
+
+    fields: tuple[dict[str, Any], ...]
+    """Columns in the form of the log's schema."""
+    partition_columns: tuple[str, ...] = ()
+    id: str = field(default_factory=lambda: str(uuid.uuid4()))
+    name: str | None = None
+    created_time: int | None = None
+    requested: frozenset[str] = frozenset()
+    """Requested table features, in addition to those that the definition needs."""
+    versions: tuple[int, int] = (1, 1)
+    """Minimum protocol versions for readers and writers."""
+    cluster_by: tuple[tuple[str, ...], ...] | None = None
+    """Paths of the clustering columns; None for a table without liquid clustering."""
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """Columns as an Arrow schema."""
+        return pa.schema(Schema.from_json(self.schema_json).to_arrow())
+
+    @property
+    def sql_types(self) -> None:
+        """None: the schema has the types."""
+
+    @property
+    def checks(self) -> dict[str, str]:
+        """CHECK constraints: name -> Spark SQL."""
+        return checks_of(self.properties)
+
+    def action(self) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "name": self.name,
+            "description": self.description,
+            "format": {"provider": "parquet", "options": {}},
+            "schemaString": self.schema_json,
+            "partitionColumns": list(self.partition_columns),
+            "configuration": dict(self.properties),
+            "createdTime": self.created_time or int(time.time() * 1000),
+        }
+
+    @property
+    def variants(self) -> frozenset[str]:
+        """Columns of type VARIANT. Source: Delta protocol, Variant Data Type."""
+        return frozenset(f["name"] for f in self.fields if f["type"] == "variant")
+
+    @property
+    def variants_inside(self) -> frozenset[str]:
+        """Columns that contain VARIANT in a list, a map or a struct."""
+        return frozenset(f["name"] for f in self.fields if types.holds(f["type"], "variant")) - self.variants
+
+    @property
+    def is_mapped(self) -> bool:
+        """True if the files have physical names for the columns."""
+        return mapping.is_mapped(self.properties)
+
+    @property
+    def is_widening(self) -> bool:
+        """True if widening a column's type leaves the files unchanged.
+
+        Source: Delta protocol, Type Widening.
+        """
+        return is_on(self.properties, WIDENING)
+
+    def features(self) -> set[str]:
+        """Return the table features that this definition needs to be read correctly."""
+        needed = {name for key, names in FEATURES_OF.items() if is_on(self.properties, key) for name in names}
+        if self.is_mapped:
+            needed.add("columnMapping")
+        needed |= computed.features(self.fields)
+        if self.cluster_by is not None:
+            needed |= {CLUSTERING, DOMAINS}
+        if self.properties.get(CHECKPOINTS, "").lower() == "v2":
+            needed.add("v2Checkpoint")
+        if self.checks:
+            needed.add("checkConstraints")
+        if any(not f["nullable"] or types.is_required(f["type"]) for f in self.fields):
+            needed.add("invariants")
+        for kind, feature in (("timestamp_ntz", "timestampNtz"), ("variant", "variantType")):
+            if any(types.holds(f["type"], kind) for f in self.fields):
+                needed.add(feature)
+        return needed | self.requested
+
+    def in_place_of(self, other: DeltaDefinition, *, keep: bool) -> Self:
+        """Return this definition with the identity of the table that ``other`` defines.
+
+        Args:
+            keep: Keep the properties and the description that only ``other`` has.
+        """
+        properties = {**other.properties, **self.properties} if keep else self.properties
+        description = self.description if self.description is not None or not keep else other.description
+        return replace(
+            self,
+            id=other.id,
+            name=other.name,
+            created_time=other.created_time,
+            properties=properties,
+            description=description,
+        )
+
+    # -- columns
+
+    def users_of(self, path: Sequence[str]) -> list[str]:
+        """Return the uses of a column or field that prevent its removal.
+
+        They are clustering, partitioning, sort order, constraints, and generated columns.
+        """
+        wanted = [name.lower() for name in path]
+        clustered = any([name.lower() for name in each[: len(wanted)]] == wanted for each in self.cluster_by or ())
+        users = ["the clustering"] if clustered else []
+        users += ["the partitioning"] if wanted in ([name.lower()] for name in self.partition_columns) else []
+        users += ["the sort order"] if wanted in ([name.lower()] for name in self.sort_by) else []
+        return users + self.checks_of(path) + self.generated_from(path[0])
+
+    def checks_of(self, path: Sequence[str]) -> list[str]:
+        """Return the constraints that read a column or a field, each with its condition."""
+        wanted = [name.lower() for name in path]
+        return [
+            f"the constraint {check} ({condition})"
+            for check, condition in self.checks.items()
+            if any(
+                all(a == b.lower() for a, b in zip(wanted, names, strict=False))
+                for names in paths_of(condition, "spark")
+            )
+        ]
+
+    def generated_from(self, name: str) -> list[str]:
+        """Return the generated columns that read a column, each with its expression."""
+        return [
+            f"the generated column {field['name']} ({expression})"
+            for field in self.fields
+            if (expression := field["metadata"].get(computed.GENERATED)) is not None
+            and name.lower() in computed.columns_read(expression)
+        ]

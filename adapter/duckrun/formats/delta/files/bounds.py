@@ -1,0 +1,92 @@
+"""Column statistics of a version from its log: number of NULLs, and bounds of the other values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from duckrun.formats.delta.definition.mapping import physical
+from duckrun.formats.delta.files.logged import OpenVersion, listed
+from duckrun.libraries import pa, pc
+from duckrun.values.rows import ColumnFigures
+from duckrun.values.snapshot import Snapshot
+
+
+def column_figures(open_version: OpenVersion, snapshot: Snapshot) -> dict[str, ColumnFigures]:
+    """Return the statistics of each column that is not a partition column.
+
+    No value but NaN is outside the bounds; a time may be outside by up to a millisecond. A bound is
+    None if a file lacks it in the log, or may have rounded it. The number of NULLs is None if
+    deletion vectors delete rows.
+
+    Source: Delta protocol, Per-file Statistics.
+    """
+    adds = listed(open_version(snapshot))
+    rounded = snapshot.rounded()
+    marked = "deletionVectors" in snapshot.reader_features  # otherwise the files need no check
+    vectors = marked and any(file.deletion_vector for file in snapshot.files())
+    figures_of = {}
+    for field in snapshot.stored_schema:
+        if field.name in snapshot.partition_columns:
+            continue
+        low, high, nulls = (_values(adds, part, physical(field)) for part in ("min", "max", "null_count"))
+        # The log counts NULLs per field of a struct, not of the struct.
+        counted = nulls is not None and pa.types.is_integer(nulls.type) and not nulls.null_count
+        # Files with only NULLs have no bounds.
+        without = pc.equal(nulls, adds.column("num_records")) if counted else None
+        plain = _has_bounds(field.type) and field.name not in rounded
+        figures_of[field.name] = ColumnFigures(
+            _bound(low, without, pc.min) if plain else None,
+            _bound(high, without, pc.max) if plain else None,
+            int(pc.sum(nulls, min_count=0).as_py()) if counted and not vectors else None,
+        )
+    return figures_of
+
+
+def _has_bounds(kind: pa.DataType) -> bool:
+    """Return True for a type whose bounds in the log are exact."""
+    of = pa.types
+    plain = of.is_integer, of.is_floating, of.is_decimal, of.is_date, of.is_timestamp, of.is_string
+    return any(fits(kind) for fits in plain)
+
+
+def file_bounds(open_version: OpenVersion, snapshot: Snapshot, column: str) -> pa.Table | None:
+    """See Format. The bounds of a partition column are its value.
+
+    Source: Delta protocol, Per-file Statistics.
+    """
+    if column in snapshot.rounded() or any(physical(field) != field.name for field in snapshot.stored_schema):
+        return None
+    adds = listed(open_version(snapshot))
+    if column in snapshot.partition_columns:
+        low = high = _values(adds, "partition", column)
+    else:
+        low, high = (_values(adds, part, column) for part in ("min", "max"))
+    if low is None or high is None or not low.type.equals(snapshot.stored_schema.field(column).type):
+        return None
+    return pa.table({"name": adds.column("path").cast(pa.string()), "low": low, "high": high})
+
+
+def _values(adds: pa.Table, part: str, column: str) -> pa.ChunkedArray | None:
+    """Return one statistic of one column for all files."""
+    if part not in adds.column_names:
+        return None
+    kind = adds.schema.field(part).type
+    at = kind.get_field_index(column) if pa.types.is_struct(kind) else -1
+    return None if at < 0 else pc.struct_field(adds.column(part), [at])
+
+
+def _bound(values: pa.ChunkedArray | None, without: Any, of: Any) -> str | None:
+    """Return the minimum or the maximum as text.
+
+    Returns:
+        None if a file with values lacks a bound, or if no file has one.
+    """
+    if values is None:
+        return None
+    lacks = values.is_null()
+    if without is not None:
+        lacks = pc.and_not(lacks, without)
+    if pc.any(lacks).as_py():
+        return None
+    bound = of(values)
+    return None if not bound.is_valid else str(bound.cast(pa.string()).as_py())

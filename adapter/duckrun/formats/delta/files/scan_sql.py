@@ -1,0 +1,374 @@
+"""SQL that DuckDB runs to read a table at a version.
+
+This is the only module that knows the defects of delta_scan() and their workarounds.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from duckrun.errors import StorageError, UnsupportedFeature
+from duckrun.formats.delta.definition.mapping import MODE, physical
+from duckrun.formats.delta.files.cautions import OURS
+from duckrun.formats.format import Attach
+from duckrun.libraries import pa
+from duckrun.sql.by_file import with_values
+from duckrun.sql.char_types import padded
+from duckrun.sql.quoting import fresh_name, quote_identifier, quote_literal
+from duckrun.sql.raising import raising
+from duckrun.sql.typed import partition_literal, sql_type
+from duckrun.values.columns import holds
+from duckrun.values.data_files import literally, place as place_in
+from duckrun.values.names import url_of
+from duckrun.values.rows import ScanFile
+from duckrun.values.snapshot import Snapshot
+
+_NUMBER = "file_row_number"
+_FILENAME = "filename"
+_FEW = 200
+"""Maximum number of files of a partitioned table that are read by name."""
+_WIDENED = b"delta.typeChanges"
+_MOST_DELETED = 1_000_000
+"""Maximum number of deleted rows in files that are read by name.
+
+The row numbers are part of the SQL text, seven characters each.
+"""
+Deleted = Callable[[Snapshot, Sequence[ScanFile]], Mapping[str, Any]]
+"""Function that returns the deleted rows of files with deletion vectors, by file path."""
+_SPARKS = re.compile(r"(?:^|/)part-\d{5}-[0-9a-f-]{36}[^/]*\.parquet\Z|" + OURS.pattern)
+
+
+def scan_sql(
+    snapshot: Snapshot,
+    *,
+    files: Sequence[ScanFile] | None = None,
+    file: str | None = None,
+    row: str | None = None,
+    attach: Attach | None = None,
+    named: bool = False,
+    also: Sequence[str] = (),
+    deleted: Deleted | None = None,
+) -> str:
+    """See Format.scan_sql(). With ``row``, the table has no column named file_row_number."""
+    # The SQL stands in brackets, since bare delta_scan() offers a column ``rowid``. A query that
+    # reads that column crashes the instance.
+    schema, legacy, rounded = snapshot.stored_schema, snapshot.legacy(), snapshot.rounded()
+    moved = bool(snapshot.partition_columns) and is_mapped(schema)
+    place = file
+    if place is None and (moved or legacy or files is not None or any(holds(f.type, pa.types.is_null) for f in schema)):
+        place = fresh_name("filename", schema.names)
+    numbered = row is not None or bool(legacy)
+    void = [f.name for f in schema if holds(f.type, pa.types.is_null)]
+    some = files
+    if files is None and (moved or void):
+        some = snapshot.files() if void else _in_parts(snapshot)
+    by_vectors = (files is not None or bool(void)) and deleted is not None
+    alone = some is not None and not named and are_plain(snapshot, some, marked=by_vectors, by_any=bool(void))
+    if void and not alone:
+        raise UnsupportedFeature(
+            f"Table {snapshot.ref}: column {', '.join(void)} is VOID, Spark's type of nothing but NULL, and DuckDB "
+            "reads such a table only where its other columns are of simple types. Run this with engine: spark, or "
+            "drop the column there (ALTER TABLE … DROP COLUMN)."
+        )
+    source = None
+    if alone and some is not None:
+        marked = [f for f in some if f.deletion_vector]
+        gone = deleted(snapshot, marked) if deleted is not None and marked else {}
+        pruned = bool(snapshot.partition_columns and some) and not (numbered or also or gone) and _is_free(snapshot)
+        if pruned:
+            source, moved = _read_parts(snapshot, some, str(place)), False
+        else:
+            source = _read(snapshot, some, str(place), gone, numbered=numbered, also=also)
+            moved = bool(snapshot.partition_columns)
+    elif attach is not None and snapshot.long_log and place is None and not numbered:
+        source = attach(snapshot.ref.location, snapshot.version, snapshot.long_log)
+    if source is None:
+        options = "" if place is None else f", filename => {quote_literal(place)}"
+        options += ", file_row_number => true" if numbered else ""
+        source = (
+            f"delta_scan({quote_literal(url_of(snapshot.ref.location))}, version => {int(snapshot.version)}{options})"
+        )
+    if numbered and not alone:
+        # ``*`` does not include the row number.
+        source = f"(SELECT *, {_NUMBER} FROM {source})"
+    if files is not None and not alone:
+        inside = ", ".join(quote_literal(place_in(snapshot.ref, f)) for f in files) or "NULL"
+        source = f"(SELECT * FROM {source} WHERE {quote_identifier(str(place))} IN ({inside}))"
+    if moved:
+        source = _with_partitions(source, snapshot, snapshot.files() if files is None else files, str(place))
+    if legacy:
+        source = _with_lists(source, snapshot, snapshot.files() if files is None else files, str(place))
+    if also and not alone:
+        source = _with_more(source, snapshot, snapshot.files() if files is None else files, str(place), also)
+    names = ", ".join(
+        _padded(f) or (_unseen(f.name) if f.name in rounded or _is_dotted(f) else quote_identifier(f.name))
+        for f in schema
+    )
+    names += "" if file is None else f", {quote_identifier(file)}"
+    names += "" if row is None else f", {_NUMBER} AS {quote_identifier(row)}"
+    names += "".join(f", {quote_identifier(name)}" for name in also)
+    return f"(SELECT {names} FROM {source})"
+
+
+def are_plain(snapshot: Snapshot, files: Sequence[ScanFile], *, marked: bool = True, by_any: bool = False) -> bool:
+    """True if plain read_parquet() returns the table's rows of these files, before deletions.
+
+    delta_scan() opens every file of a version, even if a filter names only a few of them.
+
+    Args:
+        marked: Allow files with deletion vectors, up to a number of deleted rows.
+        by_any: Allow files of unknown writers, if the table has no zoned timestamps.
+    """
+    schema = snapshot.stored_schema
+    stored = [field for field in schema if field.name not in snapshot.partition_columns]
+    kinds = [field.type for field in stored]
+    # Older writers store zoned timestamps as INT96.
+    instants = any(pa.types.is_timestamp(kind) and kind.tz is not None for kind in kinds)
+    writers = OURS if instants else _SPARKS
+    return (
+        (
+            not is_mapped(schema)
+            or snapshot.properties.get(MODE) != "id"
+            or all(OURS.search(file.path) for file in files)
+        )
+        and all(_is_plain(kind) for kind in kinds)
+        and not any(_WIDENED in (field.metadata or {}) for field in stored)
+        and not any("." in name or name.lower() == _NUMBER for name in schema.names)
+        and (all(writers.search(file.path) for file in files) or (by_any and not instants))
+        and (marked or not any(file.deletion_vector for file in files))
+        and sum(file.deleted_rows for file in files) <= _MOST_DELETED
+    )
+
+
+def _is_plain(kind: pa.DataType) -> bool:
+    """Return True for a type that DuckDB reads from a Parquet file as from the table."""
+    of = pa.types
+    plain = (
+        of.is_integer, of.is_floating, of.is_decimal, of.is_boolean, of.is_string, of.is_binary, of.is_date,
+        of.is_timestamp, of.is_null,
+    )  # fmt: skip
+    return any(fits(kind) for fits in plain)
+
+
+def _in_parts(snapshot: Snapshot) -> Sequence[ScanFile] | None:
+    """Return the files of a partitioned table; None if there are too many to read by name."""
+    files = snapshot.files()
+    # To name the columns of each file then costs more than delta_scan().
+    return files if len(files) <= _FEW else None
+
+
+def _is_free(snapshot: Snapshot) -> bool:
+    """True if no stored column has the name that DuckDB gives to a row's file."""
+    return _FILENAME not in {physical(f).lower() for f in snapshot.stored_schema}
+
+
+def _read_parts(snapshot: Snapshot, files: Sequence[ScanFile], place: str) -> str:
+    """Return SQL of the rows of plain files of a partitioned table, with the file of each row."""
+    # DuckDB evaluates a filter on partitions before it opens files. So the values stand directly on
+    # the scan, under DuckDB's own name of the file column. The columns are the log's.
+    schema, parts = snapshot.stored_schema, snapshot.partition_columns
+    columns_of_files = [
+        (quote_literal(physical(f)), quote_literal(sql_type(f.type))) for f in schema if f.name not in parts
+    ]
+    columns = ", ".join(
+        f"{name}: {{name: {name}, type: {kind}, default_value: NULL}}" for name, kind in columns_of_files
+    )
+    options = f"schema => MAP {{{columns}}}, hive_partitioning => false, filename => true"
+    read = _parquet([literally(place_in(snapshot.ref, f)) for f in files], options)
+    selected = [f"{quote_identifier(physical(f))} AS {quote_identifier(f.name)}" for f in schema]
+    named = {c: quote_identifier(physical(schema.field(c))) for c in parts}
+    valued = _valued(read, snapshot, files, _FILENAME, named)
+    return f"(SELECT {', '.join(selected)}, {_FILENAME} AS {quote_identifier(place)} FROM ({valued}))"
+
+
+def _read(
+    snapshot: Snapshot,
+    files: Sequence[ScanFile],
+    place: str,
+    deleted: Mapping[str, Any],
+    *,
+    numbered: bool,
+    also: Sequence[str],
+) -> str:
+    """Return SQL of the rows of plain files in the table's columns, with the file of each row.
+
+    Columns that no file has are NULL, and so are the partition columns.
+
+    Args:
+        deleted: Rows to leave out, by file path.
+    """
+    columns = [f"CAST(NULL AS {sql_type(f.type)}) AS {quote_identifier(physical(f))}" for f in snapshot.stored_schema]
+    columns.append(f"CAST(NULL AS VARCHAR) AS {quote_identifier(place)}")
+    columns += [f"CAST(NULL AS BIGINT) AS {_NUMBER}"] * numbered
+    columns += [f"CAST(NULL AS BIGINT) AS {quote_identifier(name)}" for name in also]
+    reads = [f"SELECT {', '.join(columns)} WHERE false"]
+    options = f"union_by_name => true, hive_partitioning => false, filename => {quote_literal(place)}"
+    whole = [literally(place_in(snapshot.ref, f)) for f in files if f.path not in deleted]
+    if whole:
+        reads.append(f"SELECT * FROM {_parquet(whole, options + f', {_NUMBER} => true' * numbered)}")
+    if deleted:
+        marked = [literally(place_in(snapshot.ref, f)) for f in files if f.path in deleted]
+        gone = ", ".join(
+            f"({quote_literal(place_in(snapshot.ref, f))}, {quote_literal(json.dumps(list(deleted[f.path])))})"
+            for f in files
+            if f.path in deleted
+        )
+        rows = f"SELECT place, unnest(from_json(rows, '[\"BIGINT\"]')) AS row FROM (VALUES {gone}) AS said(place, rows)"
+        columns_of_marked = "*" if numbered else f"* EXCLUDE ({_NUMBER})"
+        reads.append(
+            f"SELECT {columns_of_marked} FROM {_parquet(marked, f'{options}, {_NUMBER} => true')} AS held ANTI JOIN "
+            f"({rows}) AS gone ON held.{quote_identifier(place)} = gone.place AND held.{_NUMBER} = gone.row"
+        )
+    selected = [
+        f"CAST({quote_identifier(physical(f))} AS {sql_type(f.type)}) AS {quote_identifier(f.name)}"
+        for f in snapshot.stored_schema
+    ]
+    selected += [
+        quote_identifier(place),
+        *([_NUMBER] * numbered),
+        *map(quote_identifier, also),
+    ]
+    return f"(SELECT {', '.join(selected)} FROM ({' UNION ALL BY NAME '.join(reads)}))"
+
+
+def _parquet(places: Sequence[str], options: str) -> str:
+    return f"read_parquet([{', '.join(map(quote_literal, places))}], {options})"
+
+
+def is_mapped(schema: pa.Schema) -> bool:
+    """True if a column has another physical name."""
+    return any(physical(field) != field.name for field in schema)
+
+
+def _is_dotted(field: pa.Field) -> bool:
+    """True if the name of a column, or of a field in it, contains a dot."""
+    return "." in field.name or holds(field.type, _has_dots)
+
+
+def _has_dots(kind: pa.DataType) -> bool:
+    return pa.types.is_struct(kind) and any("." in kind.field(i).name for i in range(kind.num_fields))
+
+
+def _padded(field: pa.Field) -> str | None:
+    """Return a CHAR(n) column as Spark reads it; None for any other column."""
+    value = padded(quote_identifier(field.name), field)
+    return None if value is None else f"{value} AS {quote_identifier(field.name)}"
+
+
+def _unseen(name: str) -> str:
+    """Return a column as the result of an expression that DuckDB does not optimize through.
+
+    No filter or join then uses the log's bounds of the column.
+    """
+    # If the bounds are rounded, DuckDB would skip files with matching rows. It takes a name with a
+    # dot for a field of a struct that does not exist.
+    column = quote_identifier(name)
+    return f"CASE WHEN {column} IS NULL THEN NULL ELSE {column} END AS {column}"
+
+
+def _with_partitions(source: str, snapshot: Snapshot, files: Sequence[ScanFile], place: str) -> str:
+    """Return SQL of rows with the partition values of their files."""
+    # delta_scan() looks up partition columns by logical names among physical columns. It returns
+    # NULL, or the value of another column. https://github.com/duckdb/duckdb-delta/issues/343
+    named = {c: quote_identifier(c) for c in snapshot.partition_columns}
+    return f"({_valued(source, snapshot, files, place, named, there=True)})"
+
+
+def _valued(
+    source: str,
+    snapshot: Snapshot,
+    files: Sequence[ScanFile],
+    place: str,
+    named: Mapping[str, str],
+    *,
+    there: bool = False,
+) -> str:
+    """Return SQL that adds the partition values of the files.
+
+    Args:
+        named: Name in the SQL of each partition column.
+    """
+    kinds = {c: sql_type(snapshot.stored_schema.field(c).type) for c in named}
+    values = {
+        place_in(snapshot.ref, f): [partition_literal(f.partition_values.get(c), kind) for c, kind in kinds.items()]
+        for f in files
+    }
+    lost = f"table {snapshot.ref} is read from a file that its log does not have: "
+    return with_values(
+        source, quote_identifier(place), values, {named[c]: kind for c, kind in kinds.items()}, lost, there=there
+    )
+
+
+def _with_more(source: str, snapshot: Snapshot, files: Sequence[ScanFile], place: str, names: Sequence[str]) -> str:
+    """Return SQL that adds columns of the files which the table lacks to numbered rows."""
+    key = quote_identifier(fresh_name(_FILENAME, names))
+    columns = ", ".join(f"CAST(NULL AS BIGINT) AS {quote_identifier(name)}" for name in names)
+    places = [literally(place_in(snapshot.ref, f)) for f in files]
+    options = (
+        f"union_by_name => true, hive_partitioning => false, {_NUMBER} => true, filename => {quote_literal(key[1:-1])}"
+    )
+    read = f"SELECT {columns} WHERE false UNION ALL BY NAME SELECT * FROM {_parquet(places, options)}"
+    same = f"here.{quote_identifier(place)} = held.{key} AND here.{_NUMBER} = held.{_NUMBER}"
+    taken = ", ".join(f"held.{quote_identifier(name)}" for name in names)
+    return f"(SELECT here.*, {taken} FROM {source} AS here LEFT JOIN ({read}) AS held ON {same})"
+
+
+def _with_lists(source: str, snapshot: Snapshot, files: Sequence[ScanFile], place: str) -> str:
+    """Return SQL that takes the lists of the rows from read_parquet()."""
+    # delta_scan() expects today's Parquet layout of lists. For older layouts it returns lists of
+    # NULLs or crashes the instance. read_parquet() knows the older layouts.
+    schema, legacy = snapshot.stored_schema, sorted(snapshot.legacy())
+    if is_mapped(schema) or any(_is_unclear(schema.field(c).type) for c in legacy):
+        raise UnsupportedFeature(
+            f"Table {snapshot.ref} has lists in the layout of older Parquet writers (column {', '.join(legacy)}), and "
+            "column mapping, moments or structs of one field with them, which DuckDB cannot read. Read it with "
+            "engine: spark, or write it anew there."
+        )
+    if not files:
+        return source
+    key = fresh_name("filename", schema.names)
+    places = ", ".join(quote_literal(place_in(snapshot.ref, f)) for f in files)
+    read = (
+        f"read_parquet([{places}], union_by_name => true, hive_partitioning => false, {_NUMBER} => true, "
+        f"filename => {quote_literal(key)}) AS found"
+    )
+    lists = {c: f"CAST(found.{quote_identifier(c)} AS {sql_type(schema.field(c).type)})" for c in legacy}
+    on = f"found.{quote_identifier(key)}"
+    return _joined(source, snapshot, lists, read, place, on, f" AND here.{_NUMBER} = found.{_NUMBER}")
+
+
+def _is_unclear(kind: pa.DataType, *, in_map: bool = False) -> bool:
+    """True if read_parquet() may misread values in a layout of older writers.
+
+    It may ignore the zone of a timestamp, or take a struct for its only field.
+    """
+    if pa.types.is_timestamp(kind):
+        return kind.tz is not None
+    if not pa.types.is_nested(kind):
+        return False
+    inner = [kind.field(i).type for i in range(kind.num_fields)]
+    if in_map and pa.types.is_list(kind) and pa.types.is_struct(inner[0]) and inner[0].num_fields == 1:
+        return True
+    return any(_is_unclear(child, in_map=in_map or pa.types.is_map(kind)) for child in inner)
+
+
+def _joined(
+    source: str, snapshot: Snapshot, columns: dict[str, str], other: str, place: str, key: str, more: str = ""
+) -> str:
+    """Return SQL of rows with some columns replaced from ``other``, matched by file.
+
+    A row whose file is missing there raises an error instead of becoming NULL.
+    """
+    here = f"here.{quote_identifier(place)}"
+    lost = raising(
+        StorageError,
+        f"{quote_literal(f'table {snapshot.ref} is read from a file that its log does not have: ')} || {here}",
+    )
+    replaced = ", ".join(
+        f"CASE WHEN {key} IS NULL THEN {lost} ELSE {value} END AS {quote_identifier(name)}"
+        for name, value in columns.items()
+    )
+    return f"(SELECT here.* REPLACE ({replaced}) FROM {source} AS here LEFT JOIN {other} ON {here} = {key}{more})"

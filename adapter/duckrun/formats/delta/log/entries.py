@@ -1,0 +1,224 @@
+"""One commit of a Delta log: its actions, Duckrun's note in it, and its row counts.
+
+Reference: https://github.com/delta-io/delta/blob/master/PROTOCOL.md
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from deltalake import CommitProperties, Transaction
+
+from duckrun.errors import DuckrunError, InvalidConfig, StorageError
+from duckrun.formats.commits import WORDS, CommitRecord, CommitTaken, FileChange, RowCounts
+from duckrun.formats.delta.log.refusals import DeltalakeRefusal
+from duckrun.values.rows import AppTransaction
+
+NOTE_KEY = "duckrun"
+LOG = "_delta_log"
+ROW_TRACKING = "delta.rowTracking"
+"""Domain of the highest row id. It adds nothing to the table's state that its files do not tell."""
+COPY = "rewrite-"
+"""Prefix of the folder of a scratch copy inside a table.
+
+An engine fills the copy, and one commit adopts its files.
+"""
+
+
+def entry(version: int) -> str:
+    """Return the path of a version's log entry, relative to the table."""
+    return f"{LOG}/{version:020d}.json"
+
+
+def new_txn_id() -> str:
+    """Return a new ``commitInfo.txnId``. A writer recognizes its own commit by this value.
+
+    Source: Delta protocol, Commit Provenance Information.
+    """
+    return str(uuid.uuid4())
+
+
+def commit_properties(app: AppTransaction | None, note: Mapping[str, Any], txn_id: str) -> CommitProperties:
+    """Return the properties of a fenced commit by delta_rs.
+
+    The commit becomes the version after the one read, or raises CommitFailedError.
+    """
+    # Without a time, Spark drops the transaction at once if the table sets a retention for them.
+    now = int(time.time() * 1000)
+    return CommitProperties(
+        custom_metadata={"txnId": txn_id, **info_of(note)},
+        max_commit_retries=0,
+        app_transactions=[Transaction(app.app_id, app.version, now)] if app else None,
+    )
+
+
+def info_of(note: Mapping[str, Any]) -> dict[str, Any]:
+    """Return additional keys of a commit's info: Duckrun's note, and the caller's words.
+
+    The words go to ``userMetadata``, which Spark's history shows.
+    """
+    words = note.get(WORDS)
+    extra: dict[str, Any] = {NOTE_KEY: {key: value for key, value in note.items() if key != WORDS}}
+    return extra if words is None else {**extra, "userMetadata": json.dumps(words, ensure_ascii=False)}
+
+
+def append_only(table: object) -> InvalidConfig:
+    """Return the error for removing rows from an append-only table."""
+    return InvalidConfig(f"Table {table} is append-only (delta.appendOnly), and this would rewrite or remove rows")
+
+
+def refused(table: object, error: Exception) -> DuckrunError | CommitTaken:
+    """Return the error for a commit that deltalake refused: mostly, the version was taken."""
+    return append_only(table) if DeltalakeRefusal.APPEND_ONLY.is_of(error) else CommitTaken(str(error))
+
+
+@dataclass(frozen=True)
+class CommitActions:
+    """Actions of one commit of the log, as far as later writers need them."""
+
+    version: int
+    info: dict[str, Any]
+    adds: tuple[dict[str, Any], ...]
+    removes: tuple[dict[str, Any], ...]
+    transactions: tuple[AppTransaction, ...]
+    changes_metadata: bool
+    is_plain: bool = True
+    """True if the commit changes no state of the table but its files."""
+    feed: tuple[dict[str, Any], ...] = ()
+    """Files of the change feed. Source: Delta protocol, Add CDC File."""
+    domains: tuple[dict[str, Any], ...] = ()
+    """Configurations of domains. Source: Delta protocol, Domain Metadata."""
+
+    @property
+    def note(self) -> dict[str, Any]:
+        """Duckrun's note, wherever the engine that committed could store it."""
+        note = self.info.get(NOTE_KEY)
+        if isinstance(note, dict):
+            return note
+        try:
+            words = json.loads(self.info.get("userMetadata") or "{}")
+        except ValueError:
+            return {}
+        note = words.get(NOTE_KEY) if isinstance(words, dict) else None
+        return note if isinstance(note, dict) else {}
+
+    def record(self) -> CommitRecord:
+        """Return the commit as a record that no format is specific to."""
+        return CommitRecord(
+            version=self.version,
+            operation=str(self.info.get("operation", "unknown")),
+            added=tuple(_change(add) for add in self.adds),
+            removed=tuple(_change(remove) for remove in self.removes),
+            transactions=self.transactions,
+            changes_metadata=self.changes_metadata,
+            rows=self.counts(),
+            timestamp=self.info.get("inCommitTimestamp") or self.info.get("timestamp"),
+            note=self.note,
+        )
+
+    def counts(self) -> RowCounts:
+        """Return the numbers of rows inserted, updated and deleted, from the commit's metrics.
+
+        delta_rs names metrics in snake_case, Spark in camelCase.
+        """
+        metrics = self.info.get("operationMetrics") or {}
+
+        def of(*names: str) -> int | None:
+            value = next((metrics[n] for n in names if n in metrics), None)
+            return None if value is None else int(value)
+
+        operation = str(self.info.get("operation", "")).upper()
+        if operation == "MERGE":
+            return (
+                of("num_target_rows_inserted", "numTargetRowsInserted"),
+                of("num_target_rows_updated", "numTargetRowsUpdated"),
+                of("num_target_rows_deleted", "numTargetRowsDeleted"),
+            )
+        if operation == "DELETE":
+            return 0, 0, of("num_deleted_rows", "numDeletedRows")
+        if operation == "UPDATE":
+            return 0, of("num_updated_rows", "numUpdatedRows"), 0
+        inserted = of("num_added_rows", "numOutputRows")
+        # Spark counts rows that replaceWhere copied as output.
+        if inserted is not None and "numCopiedRows" in metrics:
+            return inserted - (of("numCopiedRows") or 0), 0, of("numDeletedRows")
+        return inserted, None if inserted is None else 0, None if self.removes else 0
+
+
+def _change(action: Mapping[str, Any]) -> FileChange:
+    """Return a file that was added or removed.
+
+    Source: Delta protocol, Add File and Remove File (dataChange).
+    """
+    return FileChange(
+        action["path"], action.get("size") or 0, action.get("partitionValues"), action.get("dataChange", True)
+    )
+
+
+def actions_in(raw: bytes, what: str) -> list[dict[str, Any]]:
+    """Return the actions of a log entry or of a JSON checkpoint.
+
+    Args:
+        what: Name of the file, for the error message.
+
+    Raises:
+        StorageError: The file is no JSON.
+    """
+    # Each action lies on one line (Delta protocol, Delta Log Entries). Delta Kernel also reads
+    # actions that span several lines.
+    try:
+        actions = [json.loads(line) for line in raw.splitlines() if line.strip()]
+    except ValueError:
+        actions = _over_lines(raw, what)
+    if not all(isinstance(action, dict) for action in actions):
+        raise StorageError(f"{what} holds JSON that is no action: each action is an object")
+    return actions
+
+
+def _over_lines(raw: bytes, what: str) -> list[Any]:
+    """Return JSON values that follow each other, separated by any white space."""
+    values, place = [], 0
+    try:
+        text, decoder = raw.decode().strip(), json.JSONDecoder()
+        while place < len(text):
+            value, place = decoder.raw_decode(text, place)
+            values.append(value)
+            place += len(text[place:]) - len(text[place:].lstrip())
+    except ValueError as error:
+        raise StorageError(
+            f"{what} is no JSON: {error}", remedy="take the file from a backup, or restore an older version"
+        ) from error
+    return values
+
+
+def parse_commit(version: int, raw: bytes) -> CommitActions:
+    """Parse the actions of one log entry."""
+    info: dict[str, Any] = {}
+    adds, removes, transactions, feed, domains = [], [], [], [], []
+    changes_metadata, is_plain = False, True
+    for action in actions_in(raw, f"The log entry of version {version}"):
+        if "commitInfo" in action:
+            info = action["commitInfo"]
+        elif "add" in action:
+            adds.append(action["add"])
+        elif "remove" in action:
+            removes.append(action["remove"])
+        elif "txn" in action:
+            transactions.append(AppTransaction(action["txn"]["appId"], action["txn"]["version"]))
+        elif "metaData" in action or "protocol" in action:
+            changes_metadata = True
+        elif "cdc" in action:
+            feed.append(action["cdc"])
+        elif "domainMetadata" in action:
+            domains.append(action["domainMetadata"])
+            is_plain = is_plain and action["domainMetadata"]["domain"] == ROW_TRACKING
+        elif action:
+            is_plain = False
+    is_plain = is_plain and not changes_metadata
+    parts = tuple(adds), tuple(removes), tuple(transactions)
+    return CommitActions(version, info, *parts, changes_metadata, is_plain, tuple(feed), tuple(domains))

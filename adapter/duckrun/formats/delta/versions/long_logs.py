@@ -1,0 +1,74 @@
+"""Cache of snapshots of tables with many commits since the last checkpoint.
+
+Each reader replays those commits one by one, so a snapshot is reused while it is valid.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import replace
+
+from duckrun.formats.delta.log.checkpoints import last_checkpoint
+from duckrun.formats.delta.log.entries import LOG
+from duckrun.storage.storage import Storage
+from duckrun.values.files import Files
+from duckrun.values.snapshot import Snapshot, TableRef
+
+ListFiles = Callable[[Snapshot], Files]
+
+LONG = 100
+"""Number of commits since the last checkpoint from which on a log is long.
+
+Duckrun's writers create a checkpoint much earlier.
+"""
+
+_KEPT = 16
+
+
+class LongLogs:
+    """Snapshots with a long log, by table and requested version (None: the newest)."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._kept: dict[tuple[TableRef, int | None], Snapshot] = {}
+
+    def find(self, ref: TableRef, version: int | None) -> Snapshot | None:
+        """Return a cached snapshot if it is still valid.
+
+        The log must have its commit, and for the newest version none after it.
+        """
+        # The commit itself is compared, since another table with as many versions may have replaced
+        # it.
+        snapshot = self._kept.get((ref, version))
+        if snapshot is None or _mark(self._storage, ref, snapshot.version) != snapshot.long_log:
+            return None
+        return None if version is None and _commit(self._storage, ref, snapshot.version + 1) is not None else snapshot
+
+    def keep(self, snapshot: Snapshot, requested: int | None, list_files: ListFiles) -> Snapshot:
+        """Return the snapshot; if its log is long, mark it and cache it.
+
+        Args:
+            requested: Version that the caller requested; None: the newest.
+            list_files: Function that lists the files of a cached snapshot.
+        """
+        version, location = snapshot.version, snapshot.ref.location
+        if version < LONG or version - last_checkpoint(self._storage, location) < LONG:
+            return snapshot
+        mark = _mark(self._storage, snapshot.ref, version)
+        if mark is None:
+            return snapshot
+        marked = replace(snapshot, long_log=mark, list_files=list_files)
+        if len(self._kept) >= _KEPT:
+            self._kept.clear()
+        self._kept[snapshot.ref, requested] = marked
+        return marked
+
+
+def _mark(storage: Storage, ref: TableRef, version: int) -> str | None:
+    raw = _commit(storage, ref, version)
+    return None if raw is None else hashlib.sha256(raw).hexdigest()
+
+
+def _commit(storage: Storage, ref: TableRef, version: int) -> bytes | None:
+    return storage.read_at(ref.location, f"{LOG}/{version:020d}.json")

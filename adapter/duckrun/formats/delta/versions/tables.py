@@ -1,0 +1,197 @@
+"""Snapshots, definitions and protocols of the versions of Delta tables."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
+
+from deltalake import DeltaTable
+
+from duckrun.errors import VersionNotReadable
+from duckrun.formats.delta.definition import computed
+from duckrun.formats.delta.definition.definition import DeltaDefinition
+from duckrun.formats.delta.definition.properties import checks_of
+from duckrun.formats.delta.definition.protocol import CLUSTERING, Protocol, unlisted
+from duckrun.formats.delta.files import cautions
+from duckrun.formats.delta.files.bounds import column_figures, file_bounds
+from duckrun.formats.delta.files.logged import LoggedFiles, files_in
+from duckrun.formats.delta.files.scan_sql import scan_sql
+from duckrun.formats.delta.files.vectors import deleted_of
+from duckrun.formats.delta.log.access import LogAccess
+from duckrun.formats.delta.log.adds import deleted_rows
+from duckrun.formats.delta.versions import clustered
+from duckrun.formats.delta.versions.long_logs import LongLogs
+from duckrun.formats.delta.versions.newest import Newest, Opened, known_of, moved
+from duckrun.formats.pruning import Matching, matching
+from duckrun.libraries import pa
+from duckrun.storage.storage import Storage
+from duckrun.values.columns import holds
+from duckrun.values.rows import ReadSpec
+from duckrun.values.snapshot import Snapshot, TableRef, may_be_variant
+
+
+class TableAccess(LogAccess, ABC):
+    """Versions of the Delta tables of one lake.
+
+    Args:
+        storage: The lake's storage.
+        read_only: Leave the logs unchanged, also damaged hints in them.
+    """
+
+    def __init__(self, storage: Storage, *, read_only: bool = False) -> None:
+        super().__init__(storage, read_only=read_only)
+        self.newest = Newest(storage)
+        self._long_logs = LongLogs(storage)
+
+    @abstractmethod
+    def check_landed(self, snapshot: Snapshot | None, version: int | None, commit_id: str) -> None:
+        """Raise CommitConflict if a commit's table was dropped; its entry is removed first."""
+        # A commit calls it, and it commits: it restores the table that the entry landed in.
+
+    def snapshot(
+        self, ref: TableRef, version: int | None = None, timestamp: str | None = None, *, keep: bool = False
+    ) -> Snapshot:
+        """See Format; ``keep`` leaves the log open for a write."""
+        cached = self._long_logs.find(ref, version) if timestamp is None else None
+        if cached is None and timestamp is None:
+            cached = self.newest.find(ref, to_write=keep) if version is None else self.newest.at(ref, version)
+        if cached is not None:
+            return cached
+        table = self.handle(ref, version)
+        if timestamp is not None:
+            table = self._at(ref, table, timestamp)
+        protocol, metadata = table.protocol(), table.metadata()
+        schema = pa.schema(table.schema().to_arrow())
+        properties = dict(metadata.configuration)
+        snapshot = Snapshot(
+            ref=ref,
+            version=table.version(),
+            table_id=str(metadata.id),
+            schema=schema,
+            partition_columns=tuple(metadata.partition_columns),
+            properties=properties,
+            reader_features=frozenset(protocol.reader_features or ()),
+            writer_features=frozenset(protocol.writer_features or ()) | unlisted(schema, properties),
+            checks=checks_of(properties),
+            description=metadata.description,
+            list_files=self._files_of,
+            find_rounded=partial(cautions.rounded, self.handle_of, self.mark),
+            find_legacy=partial(cautions.legacy, self.storage, self.mark),
+            find_figures=partial(column_figures, self.handle_of),
+            find_computed=computed.computing,
+            make_scan_sql=partial(scan_sql, deleted=partial(deleted_of, self)),
+            find_other=partial(self.snapshot, ref),
+            find_matching=self._matching,
+        )
+        listed = {"variantType", "variantType-preview"} & snapshot.writer_features
+        if listed and any(holds(field.type, may_be_variant) for field in schema):
+            known = self._definition(snapshot, table)
+            snapshot = replace(snapshot, variants=known.variants, variants_inside=known.variants_inside)
+        if CLUSTERING in snapshot.writer_features:
+            snapshot = replace(snapshot, cluster_by=self._definition(snapshot, table).cluster_by or ())
+        wanted = version if timestamp is None else table.version()
+        opened_snapshot = self._long_logs.keep(snapshot, wanted, partial(self._files_of, table=table))
+        # A snapshot with a long log lists its files by this very handle, so no write may advance
+        # it.
+        if opened_snapshot.long_log is not None:
+            return opened_snapshot
+        if version is None and timestamp is None:
+            return self.newest.opened(opened_snapshot, table, to_write=keep)
+        return opened_snapshot
+
+    def begin(self, ref: TableRef) -> Snapshot | None:
+        snapshot = self.newest.find(ref, to_write=True)
+        if snapshot is not None:
+            return snapshot
+        return self.snapshot(ref, keep=True) if self.exists(ref) else None
+
+    def handle_of(self, snapshot: Snapshot) -> DeltaTable:
+        """Return a handle of a snapshot's version.
+
+        A write that starts from the snapshot has a handle for itself, which it may advance. Reads
+        share theirs.
+        """
+        opened = snapshot.opened if isinstance(snapshot.opened, Opened) else Opened(None)
+        open_log = partial(self.handle, snapshot.ref, snapshot.version)
+        if opened.reserved is not None:
+            opened.reserved[:] = [
+                moved(opened.reserved[0] if opened.reserved else None, snapshot.version) or open_log()
+            ]
+            return opened.reserved[0]
+        return open_log() if opened.known is None else self.newest.look(snapshot, opened.known, open_log)
+
+    def mark(self, snapshot: Snapshot) -> str | None:
+        """Return the identity of a version's commit; None if the log no longer has it."""
+        known = known_of(snapshot)
+        return known.mark if known else snapshot.long_log or self.fingerprint(snapshot.ref, snapshot.version)
+
+    def _files_of(self, snapshot: Snapshot, table: DeltaTable | None = None) -> LoggedFiles:
+        """Return the data files of a version with their counts of deleted rows; open none."""
+
+        def read() -> LoggedFiles:
+            marked = "deletionVectors" in snapshot.reader_features
+            deleted = deleted_rows(self, snapshot) if marked else {}
+            return files_in(table or self.handle_of(snapshot), snapshot, deleted)
+
+        known = None if table is not None or snapshot.opened is None else snapshot.opened.known
+        return read() if known is None else known.files(read)
+
+    def _matching(self, snapshot: Snapshot, spec: ReadSpec) -> Matching:
+        return matching(snapshot, snapshot.files(), spec, partial(file_bounds, self.handle_of, snapshot))
+
+    def _at(self, ref: TableRef, table: DeltaTable, timestamp: str) -> DeltaTable:
+        try:
+            moment = datetime.fromisoformat(timestamp)
+        except ValueError as error:
+            raise VersionNotReadable(
+                f"Table {ref}: {timestamp!r} is no time. Write it as ISO 8601, e.g. '2026-01-31 12:00:00'."
+            ) from error
+        moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        times = [(each["version"], each.get("inCommitTimestamp") or each["timestamp"]) for each in self.history(ref)]
+        before = [v for v, ms in times if ms <= moment.timestamp() * 1000]
+        if not before:
+            first = datetime.fromtimestamp(min(ms for _, ms in times) / 1000, UTC).isoformat()
+            raise VersionNotReadable(f"Table {ref} has no version at {timestamp}; the oldest in its log is of {first}.")
+        return self.handle(ref, max(before))
+
+    def definition(self, snapshot: Snapshot) -> DeltaDefinition:
+        """Return the columns, partitioning, properties and description of a version."""
+        known = known_of(snapshot)
+        if known is None:
+            return self._definition(snapshot)
+        known.definition = known.definition or self._definition(snapshot)
+        return known.definition
+
+    def _definition(self, snapshot: Snapshot, table: DeltaTable | None = None) -> DeltaDefinition:
+        table = table or self.handle_of(snapshot)
+        metadata = table.metadata()
+        definition_of_log = DeltaDefinition(
+            fields=tuple(json.loads(table.schema().to_json())["fields"]),
+            partition_columns=tuple(metadata.partition_columns),
+            properties=dict(metadata.configuration),
+            description=metadata.description,
+            id=str(metadata.id),
+            name=metadata.name,
+            created_time=metadata.created_time,
+        )
+        return replace(definition_of_log, cluster_by=clustered.clustered_by(self, snapshot, definition_of_log))
+
+    def protocol(self, snapshot: Snapshot) -> Protocol:
+        """Return the protocol of a version."""
+        known = known_of(snapshot)
+        if known is None:
+            return self._protocol(snapshot)
+        known.protocol = known.protocol or self._protocol(snapshot)
+        return known.protocol
+
+    def _protocol(self, snapshot: Snapshot) -> Protocol:
+        actions = self.handle_of(snapshot).protocol()
+        return Protocol(
+            actions.min_reader_version,
+            actions.min_writer_version,
+            frozenset(actions.reader_features or ()),
+            frozenset(actions.writer_features or ()),
+        )
