@@ -4,7 +4,8 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
-PYTHON ?= python3.11
+# The Python of .venv when it is made; without one, the newest of 3.11, 3.12 and 3.13 on this machine (tools/pythons.sh).
+PYTHON ?=
 VENV   := .venv
 BIN    := $(VENV)/bin
 PY     := $(BIN)/python
@@ -30,18 +31,8 @@ help: ## this list
 
 setup: $(STAMP) ## Python packages, Java, Spark's jars of Delta and S3 (done once, and again when the lock changes)
 
-$(STAMP): requirements.lock pyproject.toml tools/setup_java.py tools/fetch_jars.py adapter/duckrun/engines/spark/process/jars.py
-	@command -v $(PYTHON) >/dev/null || { echo "setup: $(PYTHON) is not on PATH. Install Python 3.11 (Debian 12: apt-get install python3.11-venv; macOS: brew install python@3.11), or name yours: make setup PYTHON=/path/to/python3.11" >&2; exit 1; }
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || { echo "setup: requirements.lock is for Python 3.11, and $(PYTHON) is $$($(PYTHON) --version)" >&2; exit 1; }
-	@test -x $(PY) || { echo "setup: $(VENV)"; $(PYTHON) -m venv $(VENV); }
-	@$(PYTHON) tools/setup_java.py $(VENV)/java_home
-	@echo "setup: Python packages (about 1 GB the first time)"
-	@$(PY) -m pip install --quiet --retries 5 --disable-pip-version-check -r requirements.lock
-	@$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
-	@# pip leaves this out where PYTHONDONTWRITEBYTECODE is set, and then every process compiles 2,000 modules anew
-	@$(PY) -m compileall -qq -j 0 $(VENV)/lib || true
-	@$(WITH_JAVA) $(PY) tools/fetch_jars.py
-	@touch $@
+$(STAMP): requirements.lock pyproject.toml tools/setup.sh tools/setup_java.py tools/fetch_jars.py adapter/duckrun/engines/spark/process/jars.py
+	@PYTHON="$(PYTHON)" bash tools/setup.sh
 
 demo: $(STAMP) ## the example: January to November 2013 through Spark, dbt and Python (ENGINE=spark: all by Spark; FORMAT=ducklake; WRITER=delta_rs; NAMES=spark), then what was made
 	@$(WITH_JAVA) $(PY) -m example_project $(EXAMPLE) demo
@@ -91,11 +82,11 @@ docs: $(STAMP) ## docs/ as a site in site/, with search and an API reference; a 
 bench: $(STAMP) ## ours beside what else there is, into docs/benchmarks.md: hours (ARGS="--jobs write --scale 1" narrows)
 	@$(WITH_JAVA) $(PY) -m benchmarks $(ARGS)
 
-# The lock holds names and versions only: no index, no address. Present versions are kept; `make lock LOCK_ARGS=--upgrade`
-# takes new ones.
+# One lock for every supported Python and system, by markers. It holds names and versions only: no index, no address. Present
+# versions are kept; `make lock LOCK_ARGS=--upgrade` takes new ones.
 lock: ## requirements.lock from pyproject.toml
-	@test -x $(BIN)/uv || { $(PYTHON) -m venv $(VENV) && $(PY) -m pip install --quiet uv; }
-	@$(BIN)/uv pip compile --quiet --no-header --no-emit-index-url --no-emit-find-links --python $(PY) --all-extras $(LOCK_ARGS) pyproject.toml -o requirements.lock
+	@test -x $(BIN)/uv || { PYTHON="$(PYTHON)" bash tools/setup.sh environment && $(PY) -m pip install --quiet uv; }
+	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --no-header --no-emit-index-url --no-emit-find-links --all-extras $(LOCK_ARGS) pyproject.toml -o requirements.lock
 
 clean: ## what the example, the tests and the builds left (the environment stays)
 	@rm -rf example_project/.lake example_project/.landing example_project/.dagster example_project/.spark example_project/.ducklake example_project/.spark_ducklake example_project/.delta_rs example_project/.names example_project/report example_project/dbt/target example_project/dbt/logs

@@ -295,7 +295,7 @@ def test_kinds_and_addresses(tmp_path: Path) -> None:
     assert CatalogAddress.parse("postgres:dbname=a").password is None
 
 
-def test_a_catalog_without_its_wheel_names_it(tmp_path: Path) -> None:
+def test_a_catalog_without_its_wheel_names_the_extra(tmp_path: Path) -> None:
     script = """
         import importlib.abc, sys
 
@@ -312,14 +312,15 @@ def test_a_catalog_without_its_wheel_names_it(tmp_path: Path) -> None:
         except duckrun.StorageError as error:
             print(error)
     """
-    for wheel, catalog in {
-        "ducklake": f"sqlite:{tmp_path}/lake/catalog.sqlite",
-        "sqlite_scanner": f"sqlite:{tmp_path}/lake/catalog.sqlite",
-        "postgres_scanner": "postgres:dbname=x",
-    }.items():
+    for wheel, extra, catalog in (
+        ("ducklake", "ducklake", f"sqlite:{tmp_path}/lake/catalog.sqlite"),
+        ("sqlite_scanner", "ducklake", f"sqlite:{tmp_path}/lake/catalog.sqlite"),
+        ("postgres_scanner", "ducklake-postgres", "postgres:dbname=x"),
+    ):
         command = [sys.executable, "-c", textwrap.dedent(script), wheel, str(tmp_path / "lake"), catalog]
         done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=120)
-        assert f"pip install duckdb-extension-{wheel.replace('_', '-')}==" in done.stdout, done.stderr
+        assert f"extension {wheel} is not installed" in done.stdout, done.stderr
+        assert f'pip install "duckrun-dagster[{extra}]"' in done.stdout
     assert not (tmp_path / "lake").exists()
 
 

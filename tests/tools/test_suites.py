@@ -205,3 +205,11 @@ def test_suites_that_are_left_out_need_no_time(project, monkeypatch):
     project("kills/test_one.py", PASSES.format(body="import os; assert os.environ['DUCKRUN_TEST_SHARE'] == '3'"))
     project("cluster/test_two.py", PASSES.format(body="assert False").replace("kills", "cluster"))
     assert suites.main([]) == 0
+
+
+def test_a_change_without_git_or_a_known_base_leaves_out_no_suite(project, monkeypatch, tmp_path, capfd):
+    assert suites.changed_files("main") is None
+    assert "no suite is left out, as the change since CI_BASE=main is unknown: " in capfd.readouterr().err
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert suites.changed_files("main") is None
+    assert "git is not installed" in capfd.readouterr().err

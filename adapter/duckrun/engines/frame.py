@@ -9,7 +9,7 @@ import copy
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from duckrun.display.notebook import ROWS, rows_html
-from duckrun.engines.tabular.pandas_values import pandas_frame
+from duckrun.engines.tabular.pandas_values import pandas_frame, require_pandas
 from duckrun.errors import UnsupportedFeature
 from duckrun.libraries import pa
 from duckrun.run.pins import NOTHING, Reads
@@ -106,7 +106,11 @@ class LazyRows:
         """Return all rows as a pandas DataFrame.
 
         Integers with NULLs are float64, or Int64 where float64 would change a value.
+
+        Raises:
+            InvalidConfig: pandas is not installed. The error names the extra to install.
         """
+        require_pandas("toPandas()")  # before the rows are read
         return pandas_frame(self.toArrow())
 
     def df(self) -> pd.DataFrame:

@@ -19,6 +19,10 @@ setting on again.
 """
 
 
+_EXTRAS = {"ducklake": "ducklake", "sqlite_scanner": "ducklake", "postgres_scanner": "ducklake-postgres"}
+"""Extra of this package that installs an extension; the other extensions are dependencies."""
+
+
 def extension_path(name: str) -> Path:
     """Return the file of an extension in its wheel, for exactly this DuckDB version.
 
@@ -31,7 +35,8 @@ def extension_path(name: str) -> Path:
         spec = None
     version, wheel = f"v{duckdb.__version__}", f"duckdb-extension-{name.replace('_', '-')}"
     if spec is None or spec.origin is None:
-        raise StorageError(f"DuckDB's extension {name} is not installed: pip install {wheel}=={duckdb.__version__}")
+        package = f'"duckrun-dagster[{_EXTRAS[name]}]"' if name in _EXTRAS else f"{wheel}=={duckdb.__version__}"
+        raise StorageError(f"DuckDB's extension {name} is not installed. Install it with: pip install {package}")
     path = Path(spec.origin).parent / "extensions" / version / f"{name}.duckdb_extension"
     if not path.is_file():
         raise StorageError(f"The wheel {wheel} is not of {version}: install {wheel}=={duckdb.__version__}")

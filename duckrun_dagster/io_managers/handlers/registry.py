@@ -24,6 +24,8 @@ _HANDLERS = {
     "deltalake": f"{_HERE}.table_handler:DeltaTableHandler",
     "duckrun": f"{_HERE}.table_handler:DuckrunHandler",
 }
+# Extra of this package that installs a library; the other libraries are dependencies.
+_EXTRAS = {"pandas": "pandas", "pyspark": "spark"}
 _NAMES = {
     "pyarrow": "pyarrow:Table",
     "pyarrow_reader": "pyarrow:RecordBatchReader",
@@ -85,7 +87,9 @@ def named_type(name: str, handlers: Sequence[TypeHandler[Any]], what: str) -> An
     try:
         return resolve_name(_NAMES[name])
     except ImportError as error:
-        raise InvalidConfig(f"{what} {name!r} cannot be imported: {error}.") from error
+        extra = _EXTRAS.get(_NAMES[name].partition(":")[0].partition(".")[0])
+        remedy = f'Install it with: pip install "duckrun-dagster[{extra}]"' if extra else ""
+        raise InvalidConfig(f"{what} {name!r} cannot be imported: {error}", remedy=remedy) from error
 
 
 def type_names(handlers: Sequence[TypeHandler[Any]]) -> list[str]:
