@@ -159,6 +159,7 @@ CHANGES = (
     "create view c as select memory.a.t.id, lower(memory.b.t.y), t.x from memory.a.t join memory.b.t on memory.a.t.id = memory.b.t.id",
     "create view c as select id, x from a.t where exists (select 1 from b.a where memory.t.id > 2)",
     "create view c as select memory.a.t.t.id from a.t where exists (select 1 from b.a where memory.t.id = a.t.id or memory.t.t.id > 13)",
+    "create view c as select t.id, a.t.id::varchar, a.t.id, upper(a.t.x), ID from a.t",
     "create view c as select a.t.id, b.t.y from a.t join b.t on a.t.id = b.t.id where exists (select 1 from main.t where main.t.id = a.t.id)",
 )
 

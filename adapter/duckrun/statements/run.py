@@ -397,10 +397,15 @@ class _Run:
         with self.reading.inside(str(ref)):
             frame = self.reading.frame(statement.query)
         columns = column_types(frame)
+        is_distinct = len({name.lower() for name, _ in columns}) == len(columns)
+        if not is_distinct and self.dialect == "duckdb":
+            # A view of DuckDB has its second column id as id_1, as a derived table has.
+            derived = exp.Subquery(this=statement.query.copy(), alias=exp.TableAlias(this=exp.to_identifier("view")))
+            columns, is_distinct = column_types(self.reading.frame(exp.select("*").from_(derived))), True
         # DuckDB names an expression without an alias by its text. The stored query writes table
         # names differently, so such columns need explicit names.
         by_text = any("." in name or "(" in name for name, _ in columns)
-        if statement.columns or (by_text and len(columns) == len({name.lower() for name, _ in columns})):
+        if statement.columns or (by_text and is_distinct):
             query = rows.renamed(query, statement.columns or [name for name, _ in columns])
         if statement.columns:
             if len(statement.columns) != len(columns):
