@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +27,9 @@ log = logging.getLogger(__name__)
 
 OTHERS_OF_STEP = 8
 """Limit of the other tables that a step registers: one round of Spark's, under a second."""
+
+_WATCHED = 50
+"""Limit of the other assets of a run whose tables a step compares by two listings each."""
 
 _held: dict[Path, tuple[str, BaseFileLock]] = {}
 """Locks of the tables that steps of this process write by name: run id and lock by path."""
@@ -193,21 +196,58 @@ def _report_versions(step: Any, lake: Lake, tables: Mapping[AssetKey, TableRef])
     """Add the versions that a step writes by itself to the metadata of its materializations."""
     # The step's function writes after this call. Dagster reads the metadata after the function
     # returns.
-    before = {key: _version(lake, ref) for key, ref in tables.items()}
     metadata_of = step.get_asset_metadata
+    if isinstance(metadata_of, _Report) and metadata_of.lake.root == lake.root:
+        return
+    selected = step.job_def.asset_layer.selected_asset_keys - tables.keys()
+    configs = {key: _table_of(key, step, lake) for key in sorted(selected)[:_WATCHED]}
+    others = {key: lake.look_up(config.schema, config.table)[0] for key, config in configs.items() if config}
+    step.get_asset_metadata = _Report(step, lake, tables, others, metadata_of)
 
-    def with_versions(asset_key: AssetKey, partition_key: str | None = None) -> Mapping[str, Any] | None:
-        metadata = metadata_of(asset_key, partition_key)
-        if partition_key is not None or asset_key not in tables:
+
+class _Report:
+    """The commits by name since a step began, called by Dagster for the metadata of its outputs."""
+
+    def __init__(
+        self,
+        step: Any,
+        lake: Lake,
+        tables: Mapping[AssetKey, TableRef],
+        others: Mapping[AssetKey, TableRef],
+        metadata_of: Callable[[AssetKey, str | None], Mapping[str, Any] | None],
+    ) -> None:
+        self.lake = lake
+        self._step, self._tables, self._others, self._metadata_of = step, tables, dict(others), metadata_of
+        self._before = {key: _version(lake, ref) for key, ref in {**tables, **others}.items()}
+
+    def __call__(self, asset_key: AssetKey, partition_key: str | None = None) -> Mapping[str, Any] | None:
+        self._warn_of_others()
+        metadata = self._metadata_of(asset_key, partition_key)
+        if partition_key is not None or asset_key not in self._tables:
             return metadata
-        version, first = _version(lake, tables[asset_key]), before[asset_key]
+        version, first = _version(self.lake, self._tables[asset_key]), self._before[asset_key]
         if version is None or version == first:
             return metadata
         versions = range(0 if first is None else first + 1, version + 1)
         span = {"duckrun/versions": f"{versions[0]} to {versions[-1]}"} if len(versions) > 1 else {}
         return {"duckrun/version": version, **span, **(metadata or {})}
 
-    step.get_asset_metadata = with_versions
+    def _warn_of_others(self) -> None:
+        """Warn once of commits by name to the tables of other assets of the run."""
+        while self._others:
+            key, ref = self._others.popitem()
+            version, first = _version(self.lake, ref), self._before[key]
+            if version is None or version == first:
+                continue
+            records = self.lake.format.records_after(ref, -1 if first is None else first)
+            foreign = [record.version for record in records if not record.note]
+            if foreign:
+                self._step.log.warning(
+                    f"Table {ref} of asset {key.to_user_string()}, which this run materializes too, got "
+                    f"version {', '.join(map(str, foreign))} during this step by a writer that Dagster does not "
+                    "see, such as a write by name in Spark. The asset's next write may replace these rows or "
+                    "repeat them. Write the table in its own asset only."
+                )
 
 
 def _version(lake: Lake, ref: TableRef) -> int | None:

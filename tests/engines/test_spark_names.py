@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -209,6 +210,39 @@ def test_an_asset_that_writes_by_name_reports_versions_of_the_table_that_its_io_
     result = dg.materialize([recent, plain], resources={"duckrun": lake, "spark": SparkResource(), "io": manager})
     for event in result.get_asset_materialization_events():
         assert event.materialization.metadata["duckrun/version"].value == 0, event.asset_key
+
+
+@needs_spark
+@pytest.mark.skipif("DUCKRUN_TEST_SPARK_REMOTE" in os.environ, reason="a Connect session finds names when it computes")
+def test_a_write_by_name_into_the_table_of_another_asset_of_the_run_is_warned_of(catalog: Any, tmp_path: Path) -> None:
+    @dg.asset(key_prefix="ns_sales", io_manager_key="io")
+    def orders() -> pa.Table:
+        return pa.table({"id": [1, 2, 3]})
+
+    @dg.asset(key_prefix="ns_sales", deps=[orders], io_manager_key="io")
+    def recent(spark: SparkResource) -> None:
+        session = spark.session()
+        session.range(3).write.format("delta").saveAsTable("ns_sales.recent")
+        spark.session().sql("insert into ns_sales.orders values (9)")
+
+    lake = DuckrunResource(root_path=str(tmp_path), schema="ns_main")
+    resources = {"duckrun": lake, "spark": SparkResource(), "io": DeltaIOManager(duckrun=lake)}
+
+    def warnings(*selection: dg.AssetsDefinition) -> list[str]:
+        with dg.DagsterInstance.ephemeral() as instance:
+            result = dg.materialize(
+                [orders, recent], instance=instance, resources=resources, selection=selection, raise_on_error=False
+            )
+            records = instance.all_logs(result.run_id)
+            return [each.user_message for each in records if "which this run materializes too" in each.user_message]
+
+    (told,) = warnings(orders, recent)
+    assert "Table ns_sales.orders of asset ns_sales/orders" in told and "got version 1 during" in told
+    assert ids(tmp_path, "ns_sales", "orders") == [1, 2, 3, 9]
+    shutil.rmtree(tmp_path / "ns_sales" / "recent")
+    catalog.sql("drop table if exists ns_sales.recent")
+    assert not warnings(recent), "a run that does not materialize the other asset"
+    assert ids(tmp_path, "ns_sales", "orders") == [1, 2, 3, 9, 9]
 
 
 @needs_spark
