@@ -18,7 +18,7 @@ from duckrun.errors import DuckrunError, StorageError
 from duckrun.formats.commits import CommitRecord, NewCommit
 from duckrun.formats.definitions import Alteration, TableDefinition
 from duckrun.formats.delta.commits import checkpoints, convert, delta_rs, folders, instead, replaced, restore, vacuum
-from duckrun.formats.delta.commits.commit import features_of_files, refuse_copies, refuse_unknown_features
+from duckrun.formats.delta.commits.checks import features_of_files, refuse_copies, refuse_unknown_features
 from duckrun.formats.delta.commits.scratch import Scratch, scratch
 from duckrun.formats.delta.definition import column_ids, computed, creation, expressions, mapping, rules, types
 from duckrun.formats.delta.definition.definition import DeltaDefinition

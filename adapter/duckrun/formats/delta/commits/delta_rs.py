@@ -53,11 +53,11 @@ def write(
             options = tables.storage.delta_options()
             write_deltalake(ref.url, rows, mode="error", storage_options=options, **defined, **common)
         elif partition_by is None:
-            write_deltalake(tables.handle_of(snapshot), rows, mode="append", **common)
+            write_deltalake(tables.take_handle(snapshot), rows, mode="append", **common)
         else:
             if redefines:
                 defined |= {"partition_by": list(partition_by), "schema_mode": "overwrite"}
-            write_deltalake(tables.handle_of(snapshot), rows, mode="overwrite", **defined, **common)
+            write_deltalake(tables.take_handle(snapshot), rows, mode="overwrite", **defined, **common)
     return version
 
 
@@ -75,7 +75,7 @@ def merge(
     app: AppTransaction | None,
 ) -> int:
     """See LogTables."""
-    table, txn_id = tables.handle_of(snapshot), new_txn_id()
+    table, txn_id = tables.take_handle(snapshot), new_txn_id()
     # Without max_spill_size, a merge takes eight times the memory for the same time.
     builder = table.merge(
         rows,

@@ -11,7 +11,9 @@ from typing import Any, cast
 
 from duckrun.errors import VersionNotReadable
 from duckrun.formats.commits import CommitRecord, NewCommit
-from duckrun.formats.delta.commits.commit import marked, refuse_wrong, write_commit
+from duckrun.formats.delta.commits.checks import refuse_wrong
+from duckrun.formats.delta.commits.commit import write_commit
+from duckrun.formats.delta.commits.marks import marked
 from duckrun.formats.delta.commits.operations import operation_of
 from duckrun.formats.delta.commits.restore import named
 from duckrun.formats.delta.definition.definition import DeltaDefinition
@@ -64,7 +66,7 @@ def commit(
     if over is None or snapshot is None:
         return write_commit(tables, ref, snapshot, new, note, app)
     operation = operation_of(new, snapshot)
-    refuse_wrong(snapshot, new, operation)
+    refuse_wrong(ref, snapshot, new, operation)
     current, wanted = named(tables, over), named(tables, snapshot)
     gone = {spelled(file) for file in new.removes} | {spelled(mark.file) for mark in new.marks}
     remaining = {key: file for key, file in wanted.items() if key[0] not in gone}

@@ -45,7 +45,7 @@ def clean(logs: LogAccess, snapshot: Snapshot, table: DeltaTable) -> None:
     doomed += [path for path in keys if (match := _CHECKSUM.search(path)) and int(match[1]) < oldest]
     remaining = [path for path in checkpoints if path not in doomed]
     named = (
-        {action["path"] for action in checkpoint_actions(logs.storage, snapshot, remaining, "sidecar")}
+        {action["path"] for action in checkpoint_actions(logs.storage, snapshot.ref, remaining, "sidecar")}
         if _has_sidecars(keys)
         else set()
     )

@@ -37,12 +37,12 @@ def _read(logs: LogAccess, snapshot: Snapshot) -> dict[str, str]:
 
 def _actions(logs: LogAccess, snapshot: Snapshot) -> Iterator[Mapping[str, Any]]:
     """Yield the domain actions, newest first: from commits, then from the newest checkpoint."""
-    checkpoint, paths = newest_checkpoint(logs.storage, snapshot)
+    checkpoint, paths = newest_checkpoint(logs.storage, snapshot.ref, snapshot.version)
     for commit in logs.actions_back(snapshot.ref, snapshot.version):
         if commit.version <= checkpoint:
             break
         yield from reversed(commit.domains)
-    yield from checkpoint_actions(logs.storage, snapshot, paths, DOMAINS)
+    yield from checkpoint_actions(logs.storage, snapshot.ref, paths, DOMAINS)
 
 
 def action_of(domain: str, configuration: Mapping[str, Any] | str, *, removed: bool = False) -> dict[str, Any]:

@@ -109,11 +109,7 @@ class TableAccess(LogAccess, ABC):
         return self.snapshot(ref, keep=True) if self.exists(ref) else None
 
     def handle_of(self, snapshot: Snapshot) -> DeltaTable:
-        """Return a handle of a snapshot's version.
-
-        A write that starts from the snapshot has a handle for itself, which it may advance. Reads
-        share theirs.
-        """
+        """Return a handle of a snapshot's version for reading, which nobody may advance."""
         opened = snapshot.opened if isinstance(snapshot.opened, Opened) else Opened(None)
         open_log = partial(self.handle, snapshot.ref, snapshot.version)
         if opened.reserved is not None:
@@ -122,6 +118,10 @@ class TableAccess(LogAccess, ABC):
             ]
             return opened.reserved[0]
         return open_log() if opened.known is None else self.newest.look(snapshot, opened.known, open_log)
+
+    def take_handle(self, snapshot: Snapshot) -> DeltaTable:
+        """Return a handle of a snapshot's version for a caller that may commit the next version."""
+        return self.handle_of(snapshot)
 
     def mark(self, snapshot: Snapshot) -> str | None:
         """Return the identity of a version's commit; None if the log no longer has it."""

@@ -1,0 +1,71 @@
+"""Deletion vectors that a commit writes for rows to delete.
+
+Source: Delta protocol, Deletion Vectors; Add File and Remove File (a file is removed with its old
+vector and added with its new one).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from duckrun.formats.commits import CommitTaken, NewCommit
+from duckrun.formats.delta.files.vectors import marked_statistics, read_vector, write_vectors
+from duckrun.formats.delta.log.adds import adds_of
+from duckrun.formats.delta.log.entries import append_only
+from duckrun.formats.delta.versions.tables import TableAccess
+from duckrun.values.data_paths import spelled
+from duckrun.values.snapshot import Snapshot
+
+REPEATED = ("path", "partitionValues", "size", "tags", "deletionVector", "baseRowId", "defaultRowCommitVersion")
+"""Fields of an add that its remove repeats."""
+
+
+def marked(
+    tables: TableAccess, snapshot: Snapshot | None, new: NewCommit
+) -> list[tuple[dict[str, Any], dict[str, Any] | None]]:
+    """Return pairs of (old add, new add with deletion vector), one per file with deleted rows.
+
+    The new add is None if every row is deleted.
+
+    Raises:
+        CommitTaken: A file is gone, or a row to delete is deleted already.
+    """
+    if not new.marks:
+        return []
+    assert snapshot is not None, "only a table that is there has rows to mark"
+    refuse_append_only(snapshot, new)
+    live = snapshot.files().named({spelled(mark.file) for mark in new.marks})
+    gone = [spelled(mark.file) for mark in new.marks if spelled(mark.file) not in live]
+    if gone:
+        raise CommitTaken(f"version {snapshot.version} of table {snapshot.ref}, which has {gone[0]} no longer")
+    before = adds_of(tables, snapshot, {spelled(mark.file) for mark in new.marks})
+    actions = [before[spelled(mark.file)] for mark in new.marks]
+    vectors = []
+    for mark, add in zip(new.marks, actions, strict=True):
+        rows = read_vector(tables, snapshot.ref, add.get("deletionVector"))
+        deleted = len(rows)
+        rows.update(mark.rows)
+        if len(rows) < deleted + len(mark.rows):
+            raise CommitTaken(f"version {snapshot.version} of table {snapshot.ref}, where a row to change is deleted")
+        vectors.append(rows)
+    whole = [
+        mark.file.rows is not None and len(v) >= mark.file.rows for mark, v in zip(new.marks, vectors, strict=True)
+    ]
+    written = iter(write_vectors(tables, snapshot.ref, [v for v, none in zip(vectors, whole, strict=True) if not none]))
+    return [
+        (add, None if none else _marked(add, next(written), mark.file.rows))
+        for mark, add, none in zip(new.marks, actions, whole, strict=True)
+    ]
+
+
+def _marked(add: Mapping[str, Any], vector: Mapping[str, Any], rows: int | None) -> dict[str, Any]:
+    """Return the add of a file with a deletion vector."""
+    # Named keys only: a checkpoint may hold statistics in columns of its own.
+    same = {key: add[key] for key in (*REPEATED, "modificationTime", "clusteringProvider") if add.get(key) is not None}
+    return {**same, "deletionVector": dict(vector), "stats": marked_statistics(add.get("stats"), rows)}
+
+
+def refuse_append_only(snapshot: Snapshot, new: NewCommit) -> None:
+    if new.data_change and snapshot.is_append_only:
+        raise append_only(snapshot.ref)
