@@ -15,7 +15,7 @@ from __future__ import annotations
 import gc
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -45,10 +45,17 @@ class _OnDemand(ModuleType):
     """
 
     def __getattr__(self, name: str) -> Any:
-        if self.__name__ in sys.modules:
-            return getattr(import_module(self.__name__), name)
-        with collector_paused():  # a module creates many objects and hardly any garbage
-            return getattr(import_module(self.__name__), name)
+        # The module and its submodules are cached, since import_module() takes microseconds, and a
+        # wide table asks for the type of each of its columns several times.
+        module = self.__dict__.get("_module")
+        if module is None:
+            is_loaded = self.__name__ in sys.modules
+            with nullcontext() if is_loaded else collector_paused():  # imports create hardly any garbage
+                module = self.__dict__["_module"] = import_module(self.__name__)
+        value = getattr(module, name)
+        if isinstance(value, ModuleType):
+            self.__dict__[name] = value
+        return value
 
 
 def on_demand(name: str) -> Any:

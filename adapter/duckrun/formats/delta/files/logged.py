@@ -85,8 +85,10 @@ class LoggedFiles(Files):
         return f"<{len(self)} files of {self._location}>"
 
     def weight(self) -> tuple[int, int]:
-        newer = sum(file.size for file in self._newer.values())
-        return len(self), newer + (pc.sum(self._listed["size_bytes"]).as_py() or 0)
+        newer, listed = sum(file.size for file in self._newer.values()), self._listed["size_bytes"]
+        # pyarrow.compute takes 20 ms to import, which a small query does not need.
+        few = len(listed) <= _FEW
+        return len(self), newer + ((sum(listed.to_pylist()) if few else pc.sum(listed).as_py()) or 0)
 
     def paths(self) -> Iterator[str]:
         yield from (file.path for file in self._newer.values())
@@ -201,7 +203,9 @@ def files_in(table: DeltaTable, snapshot: Snapshot, deleted: Mapping[str, int]) 
     # Column bounds are left out: they may contain years that Python's date lacks.
     adds = listed(table)
     files = adds.select([name for name in _OF_A_FILE if name in adds.column_names])
-    paths = files.column("path").cast(pa.string()) if files.num_rows else pa.chunked_array([], pa.string())
+    paths = files.column("path") if files.num_rows else pa.chunked_array([], pa.string())
+    if paths.type != pa.string():  # a cast imports pyarrow.compute
+        paths = paths.cast(pa.string())
     files = files.set_column(files.column_names.index("path"), "path", paths)
     in_log = {physical(snapshot.stored_schema.field(name)): name for name in snapshot.partition_columns}
     return LoggedFiles(snapshot.ref.location, files, deleted, names={k: v for k, v in in_log.items() if k != v})
