@@ -46,6 +46,21 @@ def test_every_verb_works_and_a_fresh_process_sees_it(bucket: str, s3_options: d
         assert fresh.lake.tables("main") == []
 
 
+def test_a_small_table_is_read_by_its_files_and_every_commit_is_seen(bucket: str, s3_options: dict[str, str]) -> None:
+    with (
+        duckrun.connect(bucket, storage_options=s3_options) as s,
+        duckrun.connect(bucket, storage_options=s3_options) as other,
+    ):
+        other.execute("main.t", WriteSpec("error"), pa.table({"n": [1], "v": ["a"]}))
+        for number in range(2, 5):
+            assert "delta_scan" not in s.engine._scan_sql(s.snapshot("main.t"))  # type: ignore[attr-defined]
+            assert rows_of(s.sql("select n, v from main.t")) == [(n, "a") for n in range(1, number)]
+            other.execute("main.t", WriteSpec("append"), pa.table({"n": [number], "v": ["a"]}))
+        other.sql("drop table main.t")
+        other.execute("main.t", WriteSpec("error"), pa.table({"v": [7], "n": ["b"]}))
+        assert rows_of(s.sql("select n, v from main.t")) == [("b", 7)]
+
+
 def test_a_table_of_features_keeps_what_it_says_of_its_rows(bucket: str, s3_options: dict[str, str]) -> None:
     lives_through(bucket, s3_options)
 

@@ -36,6 +36,17 @@ The instance then replays the log only once. The arguments are a location, a ver
 that tells this version from another of the same number. The result is None if the instance attaches
 no more tables.
 """
+FileColumns = Callable[[Sequence[str]], Mapping[str, Mapping[str, str]]]
+"""Function that reads the footers of Parquet files through a DuckDB instance.
+
+The result has the columns of each file by its path, with DuckDB's type of each column. A file is
+left out if it cannot be read, or if a column is no scalar.
+"""
+
+
+def name_of_files(location: str, version: int) -> str:
+    """Return the alias of a read of a table's files by name, which tells the table and version."""
+    return f"delta files {version} {location}"
 
 
 class Format(Protocol):
@@ -112,6 +123,7 @@ class Format(Protocol):
         file: str | None = None,
         row: str | None = None,
         attach: Attach | None = None,
+        footers: FileColumns | None = None,
         named: bool = False,
         also: Sequence[str] = (),
     ) -> str:
@@ -122,6 +134,8 @@ class Format(Protocol):
             file: Name of an extra column for the file of each row. No table column has this name.
             row: Name of an extra column for the number of each row in its file.
             attach: Attach function of an instance that may read the rows more than once.
+            footers: Function of an instance that reads footers. A table whose few files have
+                exactly its columns is then read without the log.
             named: Put the table and version into the SQL, even if the files can be read without
                 them.
             also: Extra number columns that files may hold, NULL if a file lacks one. Needs ``file``

@@ -18,6 +18,7 @@ from duckrun.display.notebook import is_interactive
 from duckrun.engines.duckdb import alter, optimize, staging, write
 from duckrun.engines.duckdb.advice import advise
 from duckrun.engines.duckdb.arrow import register, register_view, with_nested_structs_whole
+from duckrun.engines.duckdb.footers import columns_in
 from duckrun.engines.duckdb.frame import DuckDBFrame
 from duckrun.engines.duckdb.instance import has_ended, load_extensions, open_connection
 from duckrun.engines.duckdb.places import one_moment
@@ -228,7 +229,10 @@ class DuckDBEngine(Engine):
     def _scan_sql(self, snapshot: Snapshot) -> str:
         advise(snapshot, self.arbiter.limit(), self._scratch.name)
         # The connection is tested at each use, and most tables attach nothing.
-        return snapshot.scan_sql(attach=lambda *table: attached(self.connection, *table))
+        return snapshot.scan_sql(
+            attach=lambda *table: attached(self.connection, *table),
+            footers=lambda files: columns_in(self.connection.cursor(), files),
+        )
 
     def select(self, query: exp.Expr, what: str = "query") -> LazyRows:
         text = text_in(query, "duckdb")

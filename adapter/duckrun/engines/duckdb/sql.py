@@ -41,6 +41,8 @@ _SCAN = re.compile(r"delta_scan\('((?:[^']|'')*)', \(?\"?version\"? (?:=>|:=|=) 
 
 _ATTACHED = re.compile(r'"(delta (\d+) [0-9a-f]{16} ((?:[^"]|"")*))"')
 _MOST_ATTACHED = 64
+_OF_FILES = re.compile(r'"delta files (\d+) ((?:[^"]|"")*)"')
+"""Alias of name_of_files()."""
 _NAME = r'"(?:[^"]|"")*"|\w+'
 _OF_CATALOG = re.compile(rf'"ducklake [\d.s]+ ((?:[^"]|"")*)"\.({_NAME})\.({_NAME}) AT \(VERSION => (\d+)\)')
 
@@ -89,12 +91,14 @@ def _attach(connection: duckdb.DuckDBPyConnection, name: str, location: str, ver
 def scans_in(query: str) -> Reads:
     """Tables that a DuckDB query reads, each at the oldest version that the query names.
 
-    It finds delta_scan(), names of attached(), and names of a DuckLake catalog.
+    It finds delta_scan(), names of attached(), aliases of name_of_files(), and names of a DuckLake
+    catalog.
     """
     named = [
         (unquote(url.replace("''", "'")).removeprefix("file://"), version) for url, version in _SCAN.findall(query)
     ]
     named += [(location.replace('""', '"'), version) for _, version, location in _ATTACHED.findall(query)]
+    named += [(location.replace('""', '"'), version) for version, location in _OF_FILES.findall(query)]
     for root, schema, name, version in _of_catalogs(query):
         named.append(("/".join((root, TABLES, folder_of(schema), folder_of(name))), version))
     reads: dict[str, Read] = {}

@@ -14,6 +14,7 @@ import duckdb
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
+from duckrun.engines.duckdb.footers import columns_in
 from duckrun.engines.duckdb.sql import attached
 from duckrun.errors import DuckrunError, InvalidConfig, TableNotFound, UnsupportedFeature
 from duckrun.lake.lake import INFORMATION, Lake, TableRef, ViewDefinition
@@ -375,9 +376,8 @@ class ViewCatalog:
 
     def _make(self, key: _Key, ref: TableRef) -> None:
         snapshot = self.pins.snapshot(ref)
-        self._create(
-            key, ref, f"SELECT * FROM {snapshot.scan_sql(attach=partial(attached, self._cursor))}", shown=snapshot
-        )
+        source = snapshot.scan_sql(attach=partial(attached, self._cursor), footers=partial(columns_in, self._cursor))
+        self._create(key, ref, f"SELECT * FROM {source}", shown=snapshot)
 
     def _make_view(self, key: _Key, ref: TableRef, definition: ViewDefinition) -> None:
         sql = self._in_this_database(definition, ref.schema)

@@ -36,7 +36,7 @@ from duckrun.formats.ducklake.tenures import Tenures
 from duckrun.formats.ducklake.views import Views
 from duckrun.formats.ducklake.whole import DuckLakeAsWhole
 from duckrun.formats.ducklake.work import Work
-from duckrun.formats.format import Attach
+from duckrun.formats.format import Attach, FileColumns
 from duckrun.formats.pruning import without_bounds
 from duckrun.sql.names import transpile
 from duckrun.sql.quoting import quote_identifier, quote_literal
@@ -207,6 +207,7 @@ class DuckLakeFormat(Commits, Defining):
         file: str | None = None,
         row: str | None = None,
         attach: Attach | None = None,
+        footers: FileColumns | None = None,
         named: bool = False,
         also: Sequence[str] = (),
     ) -> str:

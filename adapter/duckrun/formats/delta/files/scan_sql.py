@@ -6,14 +6,14 @@ This is the only module that knows the defects of delta_scan() and their workaro
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from duckrun.errors import StorageError, UnsupportedFeature
 from duckrun.formats.delta.definition.mapping import MODE, physical
 from duckrun.formats.delta.files.cautions import OURS
-from duckrun.formats.format import Attach
+from duckrun.formats.delta.files.plain_files import TYPE_CHANGES, UNIQUE, is_scalar, plain_files
+from duckrun.formats.format import Attach, FileColumns, name_of_files
 from duckrun.libraries import pa
 from duckrun.sql.by_file import with_values
 from duckrun.sql.char_types import padded
@@ -30,7 +30,6 @@ _NUMBER = "file_row_number"
 _FILENAME = "filename"
 _FEW = 200
 """Maximum number of files of a partitioned table that are read by name."""
-_WIDENED = b"delta.typeChanges"
 _MOST_DELETED = 1_000_000
 """Maximum number of deleted rows in files that are read by name.
 
@@ -38,7 +37,6 @@ The row numbers are part of the SQL text, seven characters each.
 """
 Deleted = Callable[[Snapshot, Sequence[ScanFile]], Mapping[str, Any]]
 """Function that returns the deleted rows of files with deletion vectors, by file path."""
-_SPARKS = re.compile(r"(?:^|/)part-\d{5}-[0-9a-f-]{36}[^/]*\.parquet\Z|" + OURS.pattern)
 
 
 def scan_sql(
@@ -48,6 +46,7 @@ def scan_sql(
     file: str | None = None,
     row: str | None = None,
     attach: Attach | None = None,
+    footers: FileColumns | None = None,
     named: bool = False,
     also: Sequence[str] = (),
     deleted: Deleted | None = None,
@@ -85,6 +84,10 @@ def scan_sql(
             moved = bool(snapshot.partition_columns)
     elif attach is not None and snapshot.long_log and place is None and not numbered:
         source = attach(snapshot.ref.location, snapshot.version, snapshot.long_log)
+    elif footers is not None and place is None and not numbered and (whole := plain_files(snapshot, footers)):
+        # The alias tells what a query reads, as the arguments of delta_scan() do.
+        alias = name_of_files(snapshot.ref.location, snapshot.version)
+        source = f"{_parquet(whole, 'hive_partitioning => false')} AS {quote_identifier(alias)}"
     if source is None:
         options = "" if place is None else f", filename => {quote_literal(place)}"
         options += ", file_row_number => true" if numbered else ""
@@ -127,30 +130,20 @@ def are_plain(snapshot: Snapshot, files: Sequence[ScanFile], *, marked: bool = T
     kinds = [field.type for field in stored]
     # Older writers store zoned timestamps as INT96.
     instants = any(pa.types.is_timestamp(kind) and kind.tz is not None for kind in kinds)
-    writers = OURS if instants else _SPARKS
+    writers = OURS if instants else UNIQUE
     return (
         (
             not is_mapped(schema)
             or snapshot.properties.get(MODE) != "id"
             or all(OURS.search(file.path) for file in files)
         )
-        and all(_is_plain(kind) for kind in kinds)
-        and not any(_WIDENED in (field.metadata or {}) for field in stored)
+        and all(is_scalar(kind) for kind in kinds)
+        and not any(TYPE_CHANGES in (field.metadata or {}) for field in stored)
         and not any("." in name or name.lower() == _NUMBER for name in schema.names)
         and (all(writers.search(file.path) for file in files) or (by_any and not instants))
         and (marked or not any(file.deletion_vector for file in files))
         and sum(file.deleted_rows for file in files) <= _MOST_DELETED
     )
-
-
-def _is_plain(kind: pa.DataType) -> bool:
-    """Return True for a type that DuckDB reads from a Parquet file as from the table."""
-    of = pa.types
-    plain = (
-        of.is_integer, of.is_floating, of.is_decimal, of.is_boolean, of.is_string, of.is_binary, of.is_date,
-        of.is_timestamp, of.is_null,
-    )  # fmt: skip
-    return any(fits(kind) for fits in plain)
 
 
 def _in_parts(snapshot: Snapshot) -> Sequence[ScanFile] | None:
