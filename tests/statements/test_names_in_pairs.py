@@ -57,6 +57,8 @@ QUERIES = (
     "select count(*) from a.g where exists (select 1 from b.t where b.t.id = a.g.id or b.t.id = a.g.b.t.id)",
     "select count(*) from b.t where exists (select 1 from a.g, a.t where b.t.id = 7)",
     "select b.t.id from a.g, b.t",
+    "with u as (select t.id from a.t, b.t) select a.t.id, b.t.y from a.t, b.t",
+    "select a.t.id from a.t, b.t where exists (with t as (select u.id from main.t u where u.id = t.t.id) select b.t.y)",
     "select memory.a.t.id, memory.b.t.id from memory.a.t, memory.b.t",
     "select memory.a.t.id from a.t where not exists (select 1 from b.t where memory.b.t.id = memory.a.t.id)",
     "select memory.main.t.z, a.t.id from memory.main.t join a.t on memory.main.t.id = a.t.id",

@@ -247,8 +247,11 @@ def _unique_aliases(
     if not _may_share(root, pairs) and not _has_qualified(root, replaced.values()):
         return {}
     sight = Sight(root, sources, common)
+    unbound = _columns_of_unused(root, common)
     meant = [
-        (column, replacement) for column in all_in(root, exp.Column) if (replacement := sight.meant(column)) is not None
+        (column, replacement)
+        for column in all_in(root, exp.Column)
+        if id(column) not in unbound and (replacement := sight.meant(column)) is not None
     ]
     qualified = {id(source.node) for column, (source, length) in meant if length > 1}
     aliased = (sight.shared() | qualified) & set(replaced)
@@ -266,6 +269,18 @@ def _unique_aliases(
         if key in aliased and key not in whole:
             edit.qualify(column, length, [spelled.alias(source.alias, column.parts[:length])])
     return {key: "" if key in whole else replaced[key].alias for key in aliased}
+
+
+def _columns_of_unused(root: exp.Expr, common: Mapping[int, exp.CTE]) -> set[int]:
+    """Return the ids of the columns in common table expressions that nothing reads.
+
+    DuckDB does not bind such an expression, so a name in it may be ambiguous.
+    """
+    if not has_any(root, exp.CTE):
+        return set()
+    used = {id(cte) for cte in common.values()}
+    unused = [cte for cte in all_in(root, exp.CTE) if id(cte) not in used]
+    return {id(column) for cte in unused for column in all_in(cte, exp.Column)}
 
 
 def _finds(column: exp.Column, length: int, table: exp.Expr) -> bool:
