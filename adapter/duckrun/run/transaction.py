@@ -1,7 +1,7 @@
 """Transaction: one change of one table, from the snapshot it reads to its one commit.
 
-This module has the rules of every engine and writer: the per-table lock, the fence, exactly-once
-and the bounded retry.
+This module has the rules of every engine and writer: the per-table lock, exactly-once, the bounded
+retry, and the rollback of older attempts. The fence is in ``fence.py``.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 from duckrun.errors import (
     NOTHING_LEFT,
     CommitConflict,
-    SourceOutdated,
     TableNotFound,
     VersionNotReadable,
     note_commit,
@@ -37,6 +37,7 @@ from duckrun.formats.commits import (
 )
 from duckrun.lake.lake import Lake
 from duckrun.run.consumers import warn_of_left_behind
+from duckrun.run.fence import Fence
 from duckrun.run.memory import PeakSampler
 from duckrun.run.pins import NOTHING, Pins, Reads
 from duckrun.run.reruns import NotTakenBack, Rerun, ToTakeBack, is_made_by, newest_of, of_older_attempts, version_before
@@ -98,20 +99,12 @@ class Transaction:
         """An older attempt's append that must stay. Equal rows replay it, others conflict."""
         self.metadata = dict(metadata or {})
         self.pins = pins
-        self.reads = reads
-        self._log = log or WorkLog()
-        self._sees = sees
+        self.fence = Fence(lake, ref, pins, reads, log or WorkLog(), None if sees is None else partial(sees, self))
         self.returning: Returning | None = None
         self.remark = ""
         """Addition to the commit's reason, such as why the preferred writer was not used."""
         self.mode = "unknown"
         self.engine = "unknown"
-        self._versions: dict[int, Snapshot] = {}
-        """Cached versions that this transaction has read."""
-        self._records: dict[int, CommitRecord] = {}
-        """Cached commits that it has read."""
-        self._judged: tuple[Read, int] | None = None
-        """A read, and the version up to which others' commits are known not to affect it."""
         self._ahead: int | None = None
         """Version of a preparatory commit of this transaction."""
         self.written_for: tuple[str, str] | None = None
@@ -166,7 +159,7 @@ class Transaction:
                             snapshot, commit = self._attempted(attempt, snapshot)
                             if snapshot is None or commit.version > snapshot.version:
                                 self.log.committed(self.ref.location, commit.version)
-                                before = self._versions.get(commit.version - 1, snapshot)
+                                before = self.fence.known(commit.version - 1) or snapshot
                                 commit = commit.with_(retracted=self._retracted)
                                 now = self.lake.format.committed(before, self.ref, commit.version)
                     break
@@ -228,7 +221,8 @@ class Transaction:
             earlier = self.lake.format.find_commit(self.ref, self.app, snapshot)
             if earlier is not None:
                 return snapshot, earlier.with_(replayed=True)
-        self._refuse_outdated(snapshot)
+        if not self.is_anew:  # then nobody else has changed a row
+            self.fence.refuse_outdated(snapshot, self.mode)
         taken = self.taken_back
         return snapshot if taken is None or taken.base is None else taken.base, None
 
@@ -290,7 +284,7 @@ class Transaction:
         Raises CommitConflict, ToTakeBack.
         """
         form, read = self.lake.format, self.read()
-        seen = [] if read is None else [each for each in records if self._is_seen(read, each)]
+        seen = [] if read is None else [each for each in records if self.fence.is_seen(read, each)]
         if seen:
             how = "base"  # its rows, too, are computed from the table
         if not records or how == "again":
@@ -501,10 +495,11 @@ class Transaction:
         at, taken = snapshot, self.taken_back
         over = None if taken is None or taken.base is None else taken.newest
         if over is not None:
-            self._versions[over.version], on_top = over, None
+            self.fence.remember(over)
+            on_top = None
         while True:
             if at is not None and over is None:
-                self._versions[at.version] = at
+                self.fence.remember(at)
             try:
                 version = self.lake.format.commit(self.ref, at, new, note, self.app, over=over)
                 self.note_commit(version)
@@ -558,123 +553,26 @@ class Transaction:
 
     # -- the fence
 
-    def commits_after(self, version: int) -> list[CommitRecord]:
-        """Return the commits after a version, oldest first."""
-        past: list[CommitRecord] = []
-        while (record := self._records.get(version + 1 + len(past))) is not None:
-            past.append(record)
-        known = self._versions.get(version + len(past))
-        logs = self.lake.format.logs
-        steps = None if known is None or logs is None else logs.caught_up(known)
-        if steps is None:
-            self._versions.clear()  # another table may have come to the place
-            self._records.clear()
-            return self.lake.format.records_after(self.ref, version)
-        for record, after in steps:
-            self._records[record.version], self._versions[record.version] = record, after
-        return [*past, *(record for record, _ in steps)]
-
-    def version(self, number: int) -> Snapshot:
-        """Return a version of the table, cached if this transaction has read it before."""
-        return self._versions.get(number) or self.lake.format.snapshot(self.ref, number)
-
     @property
     def log(self) -> WorkLog:
         """Reads and commits of the piece of work around this commit."""
-        return self._log if self.pins is None else self.pins.log
+        return self.fence.log
 
     def read(self) -> Read | None:
         """Return the reads of the target behind the rows, by their source and by the run."""
-        if self.reads is None:
-            return None
-        ran = None if self.pins is None else self.pins.log.read(self.ref.location)
-        source = self.reads.newest.get(self.ref.location)
-        return ran if source is None else source.with_(ran)
+        return self.fence.read()
+
+    def version(self, number: int) -> Snapshot:
+        """Return a version of the table, cached if this transaction has read it before."""
+        return self.fence.version(number)
+
+    def commits_after(self, version: int) -> list[CommitRecord]:
+        """Return the commits after a version, oldest first."""
+        return self.fence.commits_after(version)
 
     def outdated_by(self, others: Sequence[CommitRecord]) -> bool:
-        """True if commits of others changed rows that the rows to write were computed from.
-
-        A commit that changes no row (a compaction, a property) does not count.
-        """
-        read = self.read()
-        return read is not None and bool(self._changes(read, others))
-
-    def _changes(self, read: Read, others: Sequence[CommitRecord]) -> list[CommitRecord]:
-        return [
-            other
-            for other in others
-            if other.changes_rows
-            and not self.log.is_own(self.ref.location, other.version)
-            and self._is_seen(read, other)
-        ]
-
-    def _is_seen(self, read: Read, other: CommitRecord) -> bool:
-        if read.predicates is None or self._sees is None:
-            return True
-        return any(self._sees(self, other, predicate) for predicate in sorted(read.predicates))
-
-    def _is_another(self, snapshot: Snapshot, read: Read) -> bool:
-        """True if a snapshot belongs to another table of the same name."""
-        if self.lake.format.transactions is not None:
-            return True
-        if self.log.has_dropped(self.ref.location, read) or read.version > snapshot.version:
-            return False  # the version says it
-        try:  # Spark's CREATE OR REPLACE TABLE may change the id within one log
-            return self.version(read.version).table_id != read.table_id
-        except VersionNotReadable:
-            return True
-
-    def _refuse_outdated(self, snapshot: Snapshot | None) -> None:
-        """Raise SourceOutdated if the table is not what the rows to write were computed from.
-
-        No log is read while the version is the same.
-        """
-        read = self.read()
-        if read is None or (self.taken_back is not None and self.taken_back.anew):  # then nobody else has changed a row
-            return
-        newest = NO_TABLE if snapshot is None else snapshot.version
-        if snapshot is not None and read.table_id not in ("", snapshot.table_id) and self._is_another(snapshot, read):
-            raise self._outdated(read, "another table has its name now")
-        since = NO_TABLE if self.log.has_dropped(self.ref.location, read) else read.version
-        if self._judged is not None and self._judged[0] == read and since < self._judged[1] <= newest:
-            since = self._judged[1]  # no commit is judged twice, however often the race is lost
-        if newest == since:
-            return
-        if newest < since:
-            raise self._outdated(read, "that table is gone" if snapshot is None else f"it is at version {newest} now")
-        commits = self.commits_after(since)
-        others = [other for other in commits if not self.log.is_own(self.ref.location, other.version)]
-        changes = self._changes(read, others)
-        if changes:
-            named = ", ".join(f"{other.version} ({other.operation})" for other in changes[:5])
-            raise self._outdated(read, f"version {named} has changed its rows since")
-        if not self.lake.format.tells_since(self.ref, since, newest, commits):
-            raise self._outdated(read, f"the log no longer says what changed since, up to version {newest}")
-        if (
-            since != NO_TABLE
-            and any(other.changes_metadata for other in others)
-            and self._has_other_columns(read, snapshot)
-        ):
-            raise self._outdated(read, f"it has other columns at version {newest}")
-        if snapshot is not None:
-            self._judged = (read, newest)
-
-    def _has_other_columns(self, read: Read, snapshot: Snapshot | None) -> bool:
-        try:
-            before = self.lake.snapshot(self.ref, read.version)
-        except VersionNotReadable:
-            return True
-        after = self.lake.snapshot(self.ref) if snapshot is None else snapshot
-        return before.schema != after.schema or before.partition_columns != after.partition_columns
-
-    def _outdated(self, read: Read, why: str) -> SourceOutdated:
-        advice = Pins.advice if self.pins is None else self.pins.advice
-        seen = (
-            f"from version {read.version} of that table" if read.version != NO_TABLE else "when there was no such table"
-        )
-        return SourceOutdated(
-            f"{self.mode} on table {self.ref} was computed {seen}, and {why}", remedy=advice, version=read.version
-        )
+        """True if commits of others changed rows that the rows to write were computed from."""
+        return self.fence.outdated_by(others)
 
     def check_fence(self, snapshot: Snapshot | None, spec: Spec) -> None:
         """Check that the table is still at the version that was read.
@@ -686,8 +584,7 @@ class Transaction:
         if snapshot is None and spec.existing:
             raise TableNotFound(f"{self.mode} on table {self.ref}: it was there, and has been dropped or renamed since")
         read_version = spec.read_version
-        anew = self.taken_back is not None and self.taken_back.anew
-        newest = NO_TABLE if snapshot is None or anew else snapshot.version
+        newest = NO_TABLE if snapshot is None or self.is_anew else snapshot.version
         if read_version is not None and newest != (read_version if self._ahead is None else self._ahead):
             then = "when there was no such table" if read_version == NO_TABLE else f"from version {read_version}"
             now = "there is none" if newest == NO_TABLE else f"the table is at version {newest}"

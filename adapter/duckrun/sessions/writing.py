@@ -67,7 +67,7 @@ def _execute(
     for attempt in session.attempts(ref) if isinstance(source, SQL) else (nullcontext(),):
         with attempt:
             rows = session.computed(source, chosen)
-            transaction.reads = None if isinstance(spec, TableSpec) else together(reads, session.reads_of(rows))
+            transaction.fence.reads = None if isinstance(spec, TableSpec) else together(reads, session.reads_of(rows))
             return chosen.execute(spec, rows, transaction, lambda: session.embedded)
     raise AssertionError("the last attempt returns or raises")
 
