@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Self
 from sqlglot import exp
 
 from duckrun.change_set import ChangeSet
-from duckrun.changes.changes import ChangeSpec, with_row_ids
+from duckrun.changes.changes import ChangeSpec
 from duckrun.changes.own import OwnQuery, own_rows
+from duckrun.changes.row_ids import with_row_ids
 from duckrun.clones import clone_spec
 from duckrun.display.history_plot import CHANGE_TYPES, VersionSize, plot
 from duckrun.display.notebook import facts_html

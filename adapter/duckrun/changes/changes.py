@@ -13,6 +13,7 @@ from functools import cached_property, partial
 from itertools import pairwise
 
 from duckrun.changes.rule import Question, added_columns, answer
+from duckrun.changes.stored import stored_schema, widens
 from duckrun.changes.weighing import files_that_came, step_of
 from duckrun.engines.engine import Engine
 from duckrun.engines.frame import LazyRows
@@ -24,7 +25,7 @@ from duckrun.errors import (
     UnsupportedFeature,
     VersionNotReadable,
 )
-from duckrun.formats.format import Format, logs_of, transactions_of
+from duckrun.formats.format import Format, logs_of
 from duckrun.formats.logs import LogTables
 from duckrun.formats.states import StateReader
 from duckrun.libraries import pa
@@ -34,7 +35,6 @@ from duckrun.values.changes import KINDS, Between, ChangeKind, CommitChange, Ide
 from duckrun.values.columns import holds, leaves
 from duckrun.values.expressions import refuse_no_expression
 from duckrun.values.snapshot import Snapshot, TableRef
-from duckrun.values.stored import schema_of_files
 
 
 @dataclass(frozen=True)
@@ -257,17 +257,17 @@ class Changes:
 
     def _refuse_other_types(self) -> None:
         """Raise SchemaMismatch if a column's older type does not widen to its present type."""
-        stored = _in_files(self._form, self.to)
+        stored = stored_schema(self._form, self.to)
         now = {
             old.name: field
             for old, field in zip(stored, self.to.schema, strict=True)
             if field.name in self._read_columns
         }
         for snapshot in self._definitions:
-            then = _in_files(self._form, snapshot)
+            then = stored_schema(self._form, snapshot)
             for field in then:
                 known = now.get(field.name)
-                if known is not None and not _widens(field.type, stored.field(field.name).type):
+                if known is not None and not widens(field.type, stored.field(field.name).type):
                     raise SchemaMismatch(
                         f"changes of table {self._ref}: the column {known.name} was {field.type} at version "
                         f"{snapshot.version} and is {known.type} at version {self.to.version}, so that its values "
@@ -297,14 +297,14 @@ class Changes:
     @cached_property
     def _lacking_restored(self) -> tuple[tuple[Snapshot, list[str]], ...]:
         """Versions of the range that lack columns brought back by RESTORE, with these columns."""
-        stored = _in_files(self._form, self.to)
+        stored = stored_schema(self._form, self.to)
         if self._whole or stored.names == self.to.schema.names and not self._logs.stored_columns(self.to.schema):
             return ()
         names = {path: self.to.schema.names[stored.names.index(path[0])] for path, _ in leaves(stored)}
         now = {path for path, name in names.items() if name in self._read_columns}
         lacking = []
         for snapshot in self._definitions:
-            gone = now - {path for path, _ in leaves(_in_files(self._form, snapshot))}
+            gone = now - {path for path, _ in leaves(stored_schema(self._form, snapshot))}
             if gone and snapshot.version < self._last_restore:
                 lacking.append((snapshot, sorted({names[path] for path in gone})))
         return tuple(lacking)
@@ -536,7 +536,7 @@ class Changes:
         schema = pa.schema([f for f in self.to.schema if f.name in self._read_columns])
         stored = [
             s
-            for s, f in zip(_in_files(self._form, self.to), self.to.schema, strict=True)
+            for s, f in zip(stored_schema(self._form, self.to), self.to.schema, strict=True)
             if f.name in self._read_columns
         ]
         steps: Sequence[Step] = () if self._reader is not None else self.steps
@@ -601,82 +601,9 @@ def _milliseconds(timestamp: str) -> int:
     return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
-def with_row_ids(form: Format, snapshot: Snapshot, engine: Engine) -> LazyRows:
-    """Return the lazy rows of a version, with the columns ``_row_id`` and ``_row_commit_version``.
-
-    Raises:
-        InvalidConfig: The table does not track rows.
-        SchemaMismatch: The table has a column with one of these names.
-    """
-    ref, names = snapshot.ref, snapshot.schema.names
-    in_files = None if form.logs is None else form.logs.row_id_columns(snapshot)
-    if form.logs is not None and in_files is None:
-        raise InvalidConfig(f"Table {ref} does not track rows (delta.enableRowTracking), so that they have no ids.")
-    if twins := [name for name in names if name.lower() in (ROW_ID, ROW_COMMIT)]:
-        raise SchemaMismatch(f"Table {ref} has a column {twins[0]}, the name of one that row_ids adds.")
-    weight, step = (fresh_name(f"__duckrun_{name}", names) for name in ("weight", "step"))
-    read = WeighedRead(
-        ref=ref,
-        schema=snapshot.schema,
-        stored=_in_files(form, snapshot),
-        partition_columns=snapshot.partition_columns,
-        steps=(),
-        weight=weight,
-        step=step,
-        row_id=ROW_ID,
-        row_commit=ROW_COMMIT,
-        variants=snapshot.variants,
-    )
-    if in_files is not None:
-        logs = logs_of(form)
-        steps = [step_of([logs.state_change(None, snapshot)], partial(logs.vector_rows, ref))]
-        read = replace(read, steps=steps, stored_row_id=in_files[0], stored_row_commit=in_files[1])
-    else:
-        reader = transactions_of(form).states
-        states = [reader.whole(snapshot)]
-        sql = reader.sql(snapshot, states, weight=weight, step=step, row_id=ROW_ID, row_commit=ROW_COMMIT)
-        read = replace(read, states=states, sql=sql)
-    columns = ", ".join(quote_identifier(name) for name in (*names, ROW_ID, ROW_COMMIT))
-    return engine.weighed(read, lambda rows: f"SELECT {columns} FROM {rows} AS weighed")
-
-
-ROW_ID, ROW_COMMIT = "_row_id", "_row_commit_version"
 _ANEW = (
     "If it was dropped and created again, begin with from_version -1 and take away what came from the older table (a "
     "full refresh)."
 )
 _FEW = 32
 """Up to this many versions are tried one by one."""
-_INTEGERS = ("int8", "int16", "int32", "int64")
-
-
-def _in_files(form: Format, snapshot: Snapshot) -> pa.Schema:
-    """Return the schema of a version by physical names."""
-    stored = () if form.logs is None else form.logs.stored_columns(snapshot.schema)
-    return schema_of_files(snapshot.schema, stored)
-
-
-def _widens(old: pa.DataType, new: pa.DataType) -> bool:
-    """True if every value of the old type is a value of the new one.
-
-    Source: Delta protocol, Type Widening (Supported Type Changes).
-    """
-    if old == new:
-        return True
-    a, b = str(old), str(new)
-    if a in _INTEGERS:
-        return (
-            b == "double" or pa.types.is_decimal(new) or (b in _INTEGERS and _INTEGERS.index(a) <= _INTEGERS.index(b))
-        )
-    if pa.types.is_decimal(old) and pa.types.is_decimal(new):
-        return bool(new.scale >= old.scale and new.precision - new.scale >= old.precision - old.scale)
-    if a == "float" or pa.types.is_date(old):
-        return b == "double" or (pa.types.is_date(old) and pa.types.is_timestamp(new) and new.tz is None)
-    if pa.types.is_struct(old) and pa.types.is_struct(new):
-        later = {child.name: child.type for child in new}
-        return all(child.name not in later or _widens(child.type, later[child.name]) for child in old)
-    if pa.types.is_list(old) and pa.types.is_list(new):
-        return _widens(old.value_type, new.value_type)
-    if pa.types.is_map(old) and pa.types.is_map(new):
-        return _widens(old.key_type, new.key_type) and _widens(old.item_type, new.item_type)
-    return {a, b} <= {"string", "large_string"} or {a, b} <= {"binary", "large_binary"}

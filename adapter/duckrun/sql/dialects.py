@@ -25,17 +25,8 @@ from duckrun.libraries import collector_paused
 from duckrun.sql.for_duckdb import for_duckdb, keep_patterns
 from duckrun.sql.for_spark import for_spark
 from duckrun.sql.lost import generated, refuse_lost
-from duckrun.sql.written import (
-    dialect_of,
-    give_back,
-    is_piece,
-    mark,
-    read_from,
-    text_of,
-    why_unread,
-    written,
-    written_of_names,
-)
+from duckrun.sql.pieces import dialect_of, is_piece, mark, read_from, why_unread
+from duckrun.sql.written import give_back, text_of, written, written_of_names
 
 _SILENT: ContextVar[bool] = ContextVar("silent", default=False)
 # Our own error names what sqlglot cannot read; sqlglot's warning would repeat it.

@@ -15,8 +15,8 @@ from sqlglot import exp
 
 from duckrun.errors import UnsupportedFeature
 from duckrun.sql.building import call, number
+from duckrun.sql.pieces import dialect_of
 from duckrun.sql.time_formats import duckdb_format, duckdb_format_to_parse
-from duckrun.sql.written import dialect_of
 
 _DATE_UNITS = frozenset(("YEAR", "YYYY", "YY", "QUARTER", "MONTH", "MM", "MON", "WEEK"))
 _UNITS = _DATE_UNITS | {"DAY", "DD", "HOUR", "MINUTE", "SECOND", "MILLISECOND", "MICROSECOND"}

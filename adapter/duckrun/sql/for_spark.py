@@ -17,6 +17,7 @@ from duckrun.sql.building import call, number, untranslated
 from duckrun.sql.dates import mark_days
 from duckrun.sql.generators import generates, lifted, series, series_table, unnest_table
 from duckrun.sql.layers import qualified
+from duckrun.sql.pieces import dialect_of
 from duckrun.sql.texts import end_of_text, levenshtein, like, part_of_text, printf, split_text, unicode
 from duckrun.sql.time_formats import formatted, parsed
 from duckrun.sql.times import (
@@ -30,7 +31,6 @@ from duckrun.sql.times import (
     plus,
     truncated,
 )
-from duckrun.sql.written import dialect_of
 
 
 def for_spark(root: exp.Expr) -> None:

@@ -14,10 +14,11 @@ from sqlglot.tokens import TokenType
 from duckrun.errors import InvalidConfig, UnsupportedFeature
 from duckrun.sql.abridged import abridged
 from duckrun.sql.dialects import text_in, tokens_in, tree_in, tree_of, trees_in
+from duckrun.sql.pieces import all_in, dialect_of, has_any, text_of_piece, tokens_of_piece
+from duckrun.sql.placing import InText, InTree
 from duckrun.sql.quoting import quote_identifier
 from duckrun.sql.result_names import names_behind
 from duckrun.sql.scopes import Names, Sight, Source, common_tables, parts_of_column
-from duckrun.sql.written import InText, InTree, all_in, dialect_of, has_any, text_of_piece, tokens_of_piece
 
 DIALECTS = ("duckdb", "spark")
 NO_NAMES = Names()

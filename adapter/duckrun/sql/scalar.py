@@ -19,7 +19,7 @@ from sqlglot.errors import SqlglotError
 from duckrun.errors import UnsupportedFeature
 from duckrun.sql.dialects import tree_in
 from duckrun.sql.names import transpile
-from duckrun.sql.written import has_any
+from duckrun.sql.pieces import has_any
 
 _ABOUT_SESSION = frozenset([
     "current_setting", "getvariable", "getenv", "version", "current_user", "session_user", "user", "current_role",

@@ -19,8 +19,8 @@ from functools import partial
 from sqlglot import exp
 
 from duckrun.errors import InvalidConfig
+from duckrun.sql.pieces import all_in, has_any
 from duckrun.sql.result_names import generated_name
-from duckrun.sql.written import all_in, has_any
 
 Columns = Callable[[], Sequence[str] | None]
 _BESIDE = ("joins", "laterals", "pivots", "sample")

@@ -20,9 +20,10 @@ from duckrun.run.pins import NOTHING, Reads, together
 from duckrun.run.work_log import Read
 from duckrun.sql.dialects import text_in
 from duckrun.sql.names import parse_query, replace_tables
+from duckrun.sql.pieces import all_in
+from duckrun.sql.placing import may_have_scans, with_scans
 from duckrun.sql.quoting import quote_identifier
 from duckrun.sql.scopes import Names
-from duckrun.sql.written import all_in, may_have_scans, with_scans
 from duckrun.statements import information
 from duckrun.statements.change_queries import change_query, own_query
 from duckrun.statements.engine_lists import list_in, list_rows

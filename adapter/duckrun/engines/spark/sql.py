@@ -17,9 +17,9 @@ from duckrun.errors import InvalidConfig, RowsOutsidePartition
 from duckrun.sql.char_types import padded
 from duckrun.sql.dialects import text_in, tree_in
 from duckrun.sql.names import transpile
+from duckrun.sql.placing import keep_place, put_in_place
 from duckrun.sql.quoting import quote_literal
 from duckrun.sql.raising import raising
-from duckrun.sql.written import keep_place, put_in_place
 from duckrun.values.rows import MergeClause, MergeSpec
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from sqlglot import Token, exp
 from sqlglot.tokens import TokenType
 
-from duckrun.sql.written import read_from, unread
+from duckrun.sql.pieces import read_from, unread
 from duckrun.statements.parse.tokens import StatementText, step_of, word_of
 
 _BEGIN = ("SELECT", "FROM", "WITH", "VALUES", "TABLE", "PIVOT", "UNPIVOT", "(")

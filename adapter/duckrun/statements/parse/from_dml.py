@@ -8,7 +8,7 @@ from __future__ import annotations
 from sqlglot import exp
 
 from duckrun.errors import InvalidConfig, UnsupportedFeature
-from duckrun.sql.written import stand_in
+from duckrun.sql.placing import stand_in
 from duckrun.statements.parse.outline import LATER
 from duckrun.statements.parse.parts import (
     ctes_of,

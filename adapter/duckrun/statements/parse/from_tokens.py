@@ -8,7 +8,7 @@ from typing import Literal
 from sqlglot import exp
 
 from duckrun.errors import InvalidConfig
-from duckrun.sql.written import read_from
+from duckrun.sql.pieces import read_from
 from duckrun.statements.parse import from_alter, from_call, from_macro
 from duckrun.statements.parse.layout import sorted_columns
 from duckrun.statements.parse.parts import query_start, unsupported

@@ -10,7 +10,7 @@ from sqlglot import Token, exp
 from sqlglot.tokens import TokenType
 
 from duckrun.errors import InvalidConfig, UnsupportedFeature
-from duckrun.sql.written import loose, read_from
+from duckrun.sql.pieces import loose, read_from
 from duckrun.statements.parse.tokens import StatementText, step_of, tokens_of, word_of
 from duckrun.statements.reading import parts_of
 

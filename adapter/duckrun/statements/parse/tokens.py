@@ -19,7 +19,7 @@ from duckrun.errors import InvalidConfig
 from duckrun.sql.abridged import abridged
 from duckrun.sql.dialects import statements_in, tokens_in, tree_of
 from duckrun.sql.names import plain_error
-from duckrun.sql.written import unread
+from duckrun.sql.pieces import unread
 
 _HEAD = 8
 _PACKED = ("OPTIMIZE", "VACUUM", "EXPLAIN", "SHOW", "CALL")

@@ -13,9 +13,11 @@ from sqlglot import Token, exp
 
 from duckrun.errors import InvalidConfig
 from duckrun.sql.dialects import text_in
+from duckrun.sql.pieces import all_in, dialect_of, has_any
+from duckrun.sql.placing import InText, InTree
 from duckrun.sql.scalar import aggregates_in, part_over_rows
 from duckrun.sql.scopes import Sight, Source, parts_of_column
-from duckrun.sql.written import InText, InTree, all_in, dialect_of, has_any, written
+from duckrun.sql.written import written
 from duckrun.statements.parse.tokens import StatementText, parted, step_of
 
 TARGET, SOURCE = "target", "source"

@@ -14,7 +14,8 @@ from sqlglot.tokens import TokenType
 
 from duckrun.errors import UnsupportedFeature
 from duckrun.sql.names import transpile
-from duckrun.sql.written import dialect_of, written
+from duckrun.sql.pieces import dialect_of
+from duckrun.sql.written import written
 from duckrun.statements.parse.tokens import StatementText, parted, step_of, tokens_of, word_of
 from duckrun.statements.plan.defaults import DEFAULT
 

@@ -14,7 +14,7 @@ from sqlglot import exp
 from duckrun.errors import InvalidConfig
 from duckrun.sql.alike import is_same_in_all
 from duckrun.sql.dialects import text_in, tree_in
-from duckrun.sql.written import keep_place
+from duckrun.sql.placing import keep_place
 from duckrun.values.rows import TableConstraints
 
 logger = AdapterLogger("Duckrun")

@@ -10,7 +10,7 @@ from sqlglot.errors import SqlglotError
 
 from duckrun.errors import InvalidConfig
 from duckrun.sql.dialects import text_in, tree_in
-from duckrun.sql.written import keep_place
+from duckrun.sql.placing import keep_place
 
 # The two sides of a merge in conditions of dbt and dbt-duckdb.
 _TARGET_ALIASES = ("dbt_internal_dest", "dbt_internal_target", "dbt_incremental_target", "target")

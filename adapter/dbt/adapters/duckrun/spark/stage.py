@@ -29,8 +29,8 @@ from duckrun.errors import DuckrunError, SchemaMismatch
 from duckrun.frame import Frame
 from duckrun.spark import as_utc, name_tables, quote
 from duckrun.sql.names import parse_query
+from duckrun.sql.pieces import loose
 from duckrun.sql.quoting import quote_identifier
-from duckrun.sql.written import loose
 from duckrun.statements.reading import Reading
 from duckrun.values.snapshot import Snapshot, TableRef
 
