@@ -19,7 +19,7 @@ from duckrun.formats.delta.commits.restore import named
 from duckrun.formats.delta.definition.definition import DeltaDefinition
 from duckrun.formats.delta.definition.expressions import never_back
 from duckrun.formats.delta.files.scan_sql import scan_sql
-from duckrun.formats.delta.log.adds import adds_of
+from duckrun.formats.delta.log.adds import adds_in_order
 from duckrun.formats.delta.versions.changes import missing_files
 from duckrun.formats.delta.versions.tables import TableAccess
 from duckrun.values.data_paths import spelled
@@ -71,8 +71,7 @@ def commit(
     gone = {spelled(file) for file in new.removes} | {spelled(mark.file) for mark in new.marks}
     remaining = {key: file for key, file in wanted.items() if key[0] not in gone}
     back = [file for key, file in remaining.items() if key not in current]
-    actions = adds_of(tables, snapshot, {spelled(file) for file in back})
-    returns = [actions[spelled(file)] for file in back]
+    returns = adds_in_order(tables, snapshot, back)
     returns += [after for _, after in marked(tables, snapshot, new) if after is not None]
     # Readers compute the change feed from added and removed files. The attempt's own feed files
     # only describe changes of ``snapshot``.

@@ -11,7 +11,7 @@ from typing import Any
 
 from duckrun.formats.commits import CommitTaken, NewCommit
 from duckrun.formats.delta.files.vectors import marked_statistics, read_vector, write_vectors
-from duckrun.formats.delta.log.adds import adds_of
+from duckrun.formats.delta.log.adds import adds_in_order
 from duckrun.formats.delta.log.entries import append_only
 from duckrun.formats.delta.versions.tables import TableAccess
 from duckrun.values.data_paths import spelled
@@ -39,8 +39,7 @@ def marked(
     gone = [spelled(mark.file) for mark in new.marks if spelled(mark.file) not in live]
     if gone:
         raise CommitTaken(f"version {snapshot.version} of table {snapshot.ref}, which has {gone[0]} no longer")
-    before = adds_of(tables, snapshot, {spelled(mark.file) for mark in new.marks})
-    actions = [before[spelled(mark.file)] for mark in new.marks]
+    actions = adds_in_order(tables, snapshot, [mark.file for mark in new.marks])
     vectors = []
     for mark, add in zip(new.marks, actions, strict=True):
         rows = read_vector(tables, snapshot.ref, add.get("deletionVector"))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from duckrun.errors import UnsupportedFeature
@@ -18,14 +17,13 @@ from duckrun.formats.delta.log.access import LogAccess
 from duckrun.formats.delta.log.adds import adds_of
 from duckrun.formats.delta.log.entries import ROW_TRACKING
 from duckrun.formats.delta.versions.domains import action_of, domains_of
+from duckrun.storage.parallel import at_once
 from duckrun.values.data_files import is_absolute
 from duckrun.values.data_paths import decoded, spelled
 from duckrun.values.rows import ScanFile
 from duckrun.values.snapshot import Snapshot, TableRef
 
 _MARK = "rowIdHighWaterMark"
-_AT_ONCE = 16
-"""Number of files that are opened at the same time."""
 
 
 class Numbering:
@@ -79,8 +77,7 @@ def counted(logs: LogAccess, ref: TableRef, adds: Sequence[dict[str, Any]]) -> l
             )
         return int(footer(opened, ref, file).num_rows)
 
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        counts = dict(zip(files, pool.map(count, files.values()), strict=True))
+    counts = dict(zip(files, at_once(count, files.values()), strict=True))
     return [
         {
             **add,

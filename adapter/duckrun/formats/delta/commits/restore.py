@@ -16,7 +16,7 @@ from duckrun.formats.delta.commits.commit import write_commit
 from duckrun.formats.delta.commits.operations import restore as operation
 from duckrun.formats.delta.definition import expressions, mapping
 from duckrun.formats.delta.definition.definition import DeltaDefinition
-from duckrun.formats.delta.log.adds import adds_of
+from duckrun.formats.delta.log.adds import adds_in_order, adds_of
 from duckrun.formats.delta.versions.tables import TableAccess
 from duckrun.values.data_files import is_absolute, place
 from duckrun.values.data_paths import spelled
@@ -38,12 +38,11 @@ def restore(tables: TableAccess, now: Snapshot, version: int, note: dict[str, An
     removes = [file for key, file in current.items() if key not in wanted]
     missing = [file for key, file in wanted.items() if key not in current]
     _refuse_gone(tables, now, then, missing)
-    added = adds_of(tables, then, {spelled(file) for file in missing})
     spec = RestoreSpec(then.version)
     before = tables.definition(now)
     definition = expressions.never_back(_with_marks(tables.definition(then), before), before)
     new = NewCommit(spec, definition, removes=removes, rows=(None, None, None), writer="staged")
-    returns = [added[spelled(file)] for file in missing]
+    returns = adds_in_order(tables, then, missing)
     return write_commit(tables, now.ref, now, new, note, app, operation=operation(then.version), returns=returns)
 
 

@@ -106,27 +106,24 @@ def created(spec: CreateSpec) -> DeltaDefinition:
         if unknown:
             raise SchemaMismatch(f"{what} names {', '.join(unknown)}; the columns are {', '.join(definition.names)}")
     for name in partition_by:
-        refuse_partition_type(name, types.spelled(next(f["type"] for f in fields if f["name"] == name)))
+        refuse_partition_type(name, types.spelled(definition.column(name)["type"]))
     if len(set(partition_by)) == len(fields):
         raise SchemaMismatch("every column is a partition column; a table needs one that it is not partitioned by")
     definition = _with_properties(definition, spec.table_properties)
-    if spec.sort_by:
-        definition = replace(
-            definition,
-            properties={**definition.properties, SORT_BY: json.dumps(list(spec.sort_by), ensure_ascii=False)},
-        )
-    definition = replace(definition, partition_columns=partition_by, description=spec.description)
+    order = {SORT_BY: json.dumps(list(spec.sort_by), ensure_ascii=False)} if spec.sort_by else {}
+    properties = {**definition.properties, **order}
+    definition = replace(
+        definition, partition_columns=partition_by, description=spec.description, properties=properties
+    )
     for name, condition in spec.checks.items():
         definition = expressions.with_check(definition, AddCheck(name, condition), spec.dialect)
     return column_ids.numbered(_clustered(definition, spec))
 
 
 def _clustered(definition: DeltaDefinition, spec: Layout) -> DeltaDefinition:
-    return (
-        definition
-        if not spec.cluster_by
-        else replace(definition, cluster_by=clustering.chosen(definition, spec.cluster_by))
-    )
+    if not spec.cluster_by:
+        return definition
+    return replace(definition, cluster_by=clustering.chosen(definition, spec.cluster_by))
 
 
 def _with_properties(

@@ -58,10 +58,7 @@ def with_computed(definition: DeltaDefinition, columns: Iterable[ColumnSpec], di
             metadata = {GENERATED: _alike(definition, column.name, expression, column.generated)}
         else:
             assert column.default is not None
-            expression = transpile(column.default, dialect, "spark")
-            if columns_of(expression, "spark"):
-                raise InvalidConfig(f"the default of column {column.name!r} is {column.default}, which names a column")
-            metadata = {DEFAULT: _alike(definition, column.name, expression, column.default)}
+            metadata = _default(definition, column.name, column.default, dialect)
         definition = definition.with_column(
             column.name, metadata={**definition.column(column.name)["metadata"], **metadata}
         )
@@ -79,10 +76,15 @@ def with_default(now: DeltaDefinition, name: str, default: str | None, dialect: 
         raise InvalidConfig(f"column {column['name']!r} is computed, and so has no default")
     if default is None:
         return now.with_column(name, metadata=metadata)
+    return now.with_column(name, metadata={**metadata, **_default(now, column["name"], default, dialect)})
+
+
+def _default(now: DeltaDefinition, name: str, default: str, dialect: str) -> dict[str, Any]:
+    """Return the metadata of a column's default."""
     expression = transpile(default, dialect, "spark")
     if columns_of(expression, "spark"):
-        raise InvalidConfig(f"the default of column {column['name']!r} is {default}, which names a column")
-    return now.with_column(name, metadata={**metadata, DEFAULT: _alike(now, column["name"], expression, default)})
+        raise InvalidConfig(f"the default of column {name!r} is {default}, which names a column")
+    return {DEFAULT: _alike(now, name, expression, default)}
 
 
 def _alike(definition: DeltaDefinition, name: str, expression: str, original: str) -> str:

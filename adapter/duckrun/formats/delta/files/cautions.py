@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from typing import Any
 
@@ -18,6 +17,7 @@ from duckrun.formats.delta.files.dataset import filesystem, footer
 from duckrun.formats.delta.files.logged import OpenVersion, listed
 from duckrun.libraries import pa
 from duckrun.sql.char_types import is_padded
+from duckrun.storage.parallel import at_once
 from duckrun.storage.storage import Storage
 from duckrun.values.columns import holds, leaves
 from duckrun.values.data_files import is_absolute, place
@@ -43,7 +43,7 @@ _known: dict[tuple[str, str, int, str], frozenset[str]] = {}
 _layouts: dict[tuple[str, int], Paths] = {}
 """Layout of each data file, by path and size. Files of one layout share it (``_same``)."""
 _same: dict[Paths, Paths] = {}
-_AT_ONCE, _KEPT = 16, 100_000
+_KEPT = 100_000
 
 
 def rounded(open_version: OpenVersion, mark_of: MarkOf, snapshot: Snapshot) -> frozenset[str]:
@@ -209,8 +209,7 @@ def _layouts_of(storage: Storage, snapshot: Snapshot, files: Sequence[ScanFile])
     missing = [key for key in where if key not in layouts]
     if missing:
         opened = filesystem(storage, snapshot.ref, snapshot.files())
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
-            layouts |= zip(missing, pool.map(lambda key: _layout(opened, where[key], snapshot), missing), strict=True)
+        layouts |= zip(missing, at_once(lambda key: _layout(opened, where[key], snapshot), missing), strict=True)
         if len(_layouts) > _KEPT:
             _layouts.clear()
             _same.clear()

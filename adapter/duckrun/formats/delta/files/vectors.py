@@ -12,7 +12,6 @@ import posixpath
 import uuid
 import zlib
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import unquote
 
@@ -22,7 +21,8 @@ from pyroaring import BitMap64
 
 from duckrun.errors import StorageError, UnsupportedFeature
 from duckrun.formats.delta.log.access import LogAccess
-from duckrun.formats.delta.log.adds import adds_of
+from duckrun.formats.delta.log.adds import adds_in_order
+from duckrun.storage.parallel import at_once
 from duckrun.values.rows import ScanFile
 from duckrun.values.snapshot import Snapshot, TableRef
 
@@ -32,7 +32,6 @@ _B85 = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+
 _Z85 = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 _TO_Z85, _OF_Z85 = bytes.maketrans(_B85, _Z85), bytes.maketrans(_Z85, _B85)
 _OF_A_UUID = 20
-_AT_ONCE = 16
 
 
 def read_vector(logs: LogAccess, ref: TableRef, descriptor: Mapping[str, Any] | None) -> BitMap64:
@@ -66,12 +65,9 @@ def deleted_of(logs: LogAccess, snapshot: Snapshot, files: Sequence[ScanFile]) -
 
     Raises like read_vector().
     """
-    adds = adds_of(logs, snapshot, {file.spelled or file.path for file in files})
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        read = pool.map(
-            lambda file: read_vector(logs, snapshot.ref, adds[file.spelled or file.path].get("deletionVector")), files
-        )
-        return {file.path: rows for file, rows in zip(files, read, strict=True)}
+    adds = adds_in_order(logs, snapshot, files)
+    read = at_once(lambda add: read_vector(logs, snapshot.ref, add.get("deletionVector")), adds)
+    return {file.path: rows for file, rows in zip(files, read, strict=True)}
 
 
 def write_vectors(logs: LogAccess, ref: TableRef, vectors: Sequence[BitMap64]) -> list[dict[str, Any]]:

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from duckrun.errors import UnsupportedFeature
 from duckrun.formats.delta.log.access import LogAccess
 from duckrun.formats.delta.log.checkpoints import actions_with_sidecars, newest_checkpoint, newest_whole
-from duckrun.formats.delta.log.entries import LOG, CommitActions
+from duckrun.formats.delta.log.entries import LOG, CommitActions, entry
 from duckrun.libraries import pa, pc
+from duckrun.values.data_paths import spelled
+from duckrun.values.rows import ScanFile
 from duckrun.values.snapshot import Snapshot
 
 _UNLISTED = 4
@@ -53,6 +55,12 @@ def adds_of(logs: LogAccess, snapshot: Snapshot, wanted: set[str]) -> dict[str, 
             remedy="Run this with engine: spark",
         )
     return adds
+
+
+def adds_in_order(logs: LogAccess, snapshot: Snapshot, files: Sequence[ScanFile]) -> list[dict[str, Any]]:
+    """Return the actions that added some live files, in the order of the files; see adds_of()."""
+    adds = adds_of(logs, snapshot, {spelled(file) for file in files})
+    return [adds[spelled(file)] for file in files]
 
 
 def deleted_rows(logs: LogAccess, snapshot: Snapshot) -> dict[str, int]:
@@ -93,7 +101,7 @@ def removes_since(logs: LogAccess, snapshot: Snapshot, moment: float) -> Iterato
     keys = {key["path"]: key["modified"] * 1000 for key in logs.storage.keys(snapshot.ref.location, LOG)}
     checkpoint, paths = newest_whole(keys, 0, snapshot.version)
     for commit in logs.actions_back(snapshot.ref, snapshot.version):
-        if commit.version <= checkpoint and keys.get(f"{LOG}/{commit.version:020d}.json", 0) < moment - _SKEW:
+        if commit.version <= checkpoint and keys.get(entry(commit.version), 0) < moment - _SKEW:
             break
         yield from (remove for remove in commit.removes if (remove.get("deletionTimestamp") or 0) >= moment)
     columns = ("remove.path", "remove.deletionTimestamp", "remove.deletionVector")

@@ -5,6 +5,7 @@ Reference: https://github.com/delta-io/delta/blob/master/PROTOCOL.md
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 import uuid
@@ -33,6 +34,11 @@ An engine fills the copy, and one commit adopts its files.
 def entry(version: int) -> str:
     """Return the path of a version's log entry, relative to the table."""
     return f"{LOG}/{version:020d}.json"
+
+
+def mark_of(raw: bytes) -> str:
+    """Return the identity of a commit among all with its number: a hash of its log entry."""
+    return hashlib.sha256(raw).hexdigest()
 
 
 def new_txn_id() -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -20,20 +19,19 @@ from duckrun.formats.delta.log.adds import adds_of
 from duckrun.formats.delta.log.entries import CommitActions
 from duckrun.formats.delta.versions.tables import TableAccess
 from duckrun.libraries import np
+from duckrun.storage.parallel import at_once
 from duckrun.values.changes import CommitChange, Counted
 from duckrun.values.data_files import is_absolute, place
-from duckrun.values.data_paths import decoded
+from duckrun.values.data_paths import decoded, spelled
 from duckrun.values.rows import ScanFile
 from duckrun.values.snapshot import Snapshot, TableRef
 
-_AT_ONCE = 16
 FEED_FOLDER = "_change_data"
 
 
 def commits_between(tables: TableAccess, ref: TableRef, after: int, to: int) -> list[CommitChange]:
     """See Format."""
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        commits = list(pool.map(lambda version: tables.actions(ref, version), range(after + 1, to + 1)))
+    commits = at_once(lambda version: tables.actions(ref, version), range(after + 1, to + 1))
     present = [actions for actions in commits if actions is not None]
     if len(present) < len(commits):
         missing = next((v for v in range(to, after, -1) if commits[v - after - 1] is None), after)
@@ -112,10 +110,9 @@ def _token(vector: Mapping[str, Any] | None) -> Hashable | None:
 
 def vector_rows(tables: TableAccess, ref: TableRef, vectors: Iterable[Hashable]) -> dict[Hashable, Any]:
     """See Format."""
-    wanted = list(vectors)
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        read = pool.map(lambda token: read_vector(tables, ref, dict(token)), wanted)
-        return {token: np.fromiter(rows, np.uint64, len(rows)) for token, rows in zip(wanted, read, strict=True)}
+    wanted: list[Any] = list(vectors)
+    read = at_once(lambda token: read_vector(tables, ref, dict(token)), wanted)
+    return {token: np.fromiter(rows, np.uint64, len(rows)) for token, rows in zip(wanted, read, strict=True)}
 
 
 def state_change(tables: TableAccess, before: Snapshot | None, after: Snapshot) -> CommitChange:
@@ -127,10 +124,10 @@ def state_change(tables: TableAccess, before: Snapshot | None, after: Snapshot) 
 def _state(tables: TableAccess, snapshot: Snapshot, count: int) -> Iterable[Counted]:
     files = snapshot.files()
     tracked = "rowTracking" in snapshot.writer_features
-    marked = {file.spelled or file.path for file in files if file.deletion_vector or tracked}
+    marked = {spelled(file) for file in files if file.deletion_vector or tracked}
     adds = adds_of(tables, snapshot, marked)
     for file in files:
-        add = adds.get(file.spelled or file.path, {})
+        add = adds.get(spelled(file), {})
         file = replace(file, partition_values=_by_stored_name(snapshot, file))
         yield Counted(file, count, _token(add.get("deletionVector")), *_tracking(add))
 
@@ -144,8 +141,7 @@ def missing_files(tables: TableAccess, ref: TableRef, files: Sequence[ScanFile])
             location, _, name = place(ref, file).rpartition("/")
         return not tables.storage.has(location, name)
 
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        return [file for file, is_gone in zip(files, pool.map(gone, files), strict=True) if is_gone]
+    return [file for file, is_gone in zip(files, at_once(gone, files), strict=True) if is_gone]
 
 
 def has_feed(snapshot: Snapshot) -> bool:

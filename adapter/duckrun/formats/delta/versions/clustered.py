@@ -13,9 +13,8 @@ from duckrun.formats.delta.definition.definition import DeltaDefinition
 from duckrun.formats.delta.definition.mapping import physical_of
 from duckrun.formats.delta.definition.protocol import CLUSTERING
 from duckrun.formats.delta.log.access import LogAccess
-from duckrun.formats.delta.log.adds import adds_of
+from duckrun.formats.delta.log.adds import adds_in_order
 from duckrun.formats.delta.versions.domains import action_of, domains_of
-from duckrun.values.data_paths import spelled
 from duckrun.values.rows import ScanFile
 from duckrun.values.snapshot import Snapshot
 
@@ -37,8 +36,8 @@ def clustered_by(
 
 def unclustered(logs: LogAccess, snapshot: Snapshot, files: Sequence[ScanFile]) -> Iterator[ScanFile]:
     """See Format."""
-    adds = adds_of(logs, snapshot, {spelled(file) for file in files})
-    return (file for file in files if adds[spelled(file)].get("clusteringProvider") != PROVIDER)
+    adds = adds_in_order(logs, snapshot, files)
+    return (file for file, add in zip(files, adds, strict=True) if add.get("clusteringProvider") != PROVIDER)
 
 
 def _logical(fields: Sequence[Mapping[str, Any]], stored: tuple[str, ...]) -> tuple[str, ...]:

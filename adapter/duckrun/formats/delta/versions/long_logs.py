@@ -5,12 +5,11 @@ Each reader replays those commits one by one, so a snapshot is reused while it i
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import replace
 
 from duckrun.formats.delta.log.checkpoints import last_checkpoint
-from duckrun.formats.delta.log.entries import LOG
+from duckrun.formats.delta.log.entries import entry, mark_of
 from duckrun.storage.storage import Storage
 from duckrun.values.files import Files
 from duckrun.values.snapshot import Snapshot, TableRef
@@ -43,7 +42,7 @@ class LongLogs:
         snapshot = self._kept.get((ref, version))
         if snapshot is None or _mark(self._storage, ref, snapshot.version) != snapshot.long_log:
             return None
-        return None if version is None and _commit(self._storage, ref, snapshot.version + 1) is not None else snapshot
+        return None if version is None and _mark(self._storage, ref, snapshot.version + 1) is not None else snapshot
 
     def keep(self, snapshot: Snapshot, requested: int | None, list_files: ListFiles) -> Snapshot:
         """Return the snapshot; if its log is long, mark it and cache it.
@@ -66,9 +65,5 @@ class LongLogs:
 
 
 def _mark(storage: Storage, ref: TableRef, version: int) -> str | None:
-    raw = _commit(storage, ref, version)
-    return None if raw is None else hashlib.sha256(raw).hexdigest()
-
-
-def _commit(storage: Storage, ref: TableRef, version: int) -> bytes | None:
-    return storage.read_at(ref.location, f"{LOG}/{version:020d}.json")
+    raw = storage.read_at(ref.location, entry(version))
+    return None if raw is None else mark_of(raw)

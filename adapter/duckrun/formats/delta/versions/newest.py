@@ -7,7 +7,6 @@ contain only plain actions; otherwise the log is opened again.
 
 from __future__ import annotations
 
-import hashlib
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +19,7 @@ from deltalake.exceptions import DeltaError
 from duckrun.errors import DuckrunError
 from duckrun.formats.delta.definition.protocol import WRITTEN
 from duckrun.formats.delta.files.logged import LoggedFiles
-from duckrun.formats.delta.log.entries import LOG, CommitActions, entry, parse_commit
+from duckrun.formats.delta.log.entries import LOG, CommitActions, entry, mark_of, parse_commit
 from duckrun.storage.storage import Storage, Written
 from duckrun.values.snapshot import Snapshot, TableRef
 
@@ -186,7 +185,7 @@ class Newest:
 
     def wrote(self, before: Snapshot | None, body: bytes, written: Written) -> None:
         """Remember a commit that was written on a snapshot, to save reading it from the log."""
-        mark = _hash(body) if self._storage.is_local else written.e_tag
+        mark = mark_of(body) if self._storage.is_local else written.e_tag
         if before is not None and isinstance(before.opened, Opened) and mark is not None:
             before.opened.wrote[:] = [(body, mark)]
 
@@ -274,7 +273,7 @@ class Newest:
             body = self._storage.read_at(ref.location, entry(number))
             if body is None:
                 break
-            commits.append((body, mark or _hash(body)))
+            commits.append((body, mark or mark_of(body)))
         return commits if version is None or before + len(commits) == version else None
 
     def _present(self, ref: TableRef, version: int, known: Known) -> Mapping[int, str] | None:
@@ -295,7 +294,7 @@ class Newest:
         if not self._storage.is_local:
             return (self._listed(ref, version) if present is None else present).get(version)
         body = self._storage.read_at(ref.location, entry(version))
-        return None if body is None else _hash(body)
+        return None if body is None else mark_of(body)
 
     def _listed(self, ref: TableRef, version: int) -> dict[int, str]:
         """Return the entity tags of the commits from a version on, by one listing."""
@@ -318,10 +317,6 @@ def moved(handle: DeltaTable | None, version: int) -> DeltaTable | None:
 def _is_plain(snapshot: Snapshot) -> bool:
     features = snapshot.reader_features | snapshot.writer_features
     return not snapshot.long_log and features <= WRITTEN and not any(name in snapshot.properties for name in _NOT_PLAIN)
-
-
-def _hash(body: bytes) -> str:
-    return hashlib.sha256(body).hexdigest()
 
 
 def known_of(snapshot: Snapshot) -> Known | None:

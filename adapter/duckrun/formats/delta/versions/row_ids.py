@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from duckrun.errors import StorageError
 from duckrun.formats.delta.definition.properties import ROW_COMMIT, ROW_ID, ROW_TRACKING, is_on
 from duckrun.formats.delta.log.access import LogAccess
-from duckrun.formats.delta.log.adds import adds_of
-from duckrun.values.data_paths import spelled
+from duckrun.formats.delta.log.adds import adds_in_order
 from duckrun.values.rows import ScanFile
 from duckrun.values.snapshot import Snapshot
 
@@ -35,10 +34,8 @@ def first_ids(logs: LogAccess, snapshot: Snapshot, files: Sequence[ScanFile]) ->
     Raises:
         StorageError: A file has no base row id, which violates the protocol.
     """
-    adds = adds_of(logs, snapshot, {spelled(file) for file in files})
     ids = []
-    for file in files:
-        add = adds[spelled(file)]
+    for file, add in zip(files, adds_in_order(logs, snapshot, files), strict=True):
         if add.get("baseRowId") is None or add.get("defaultRowCommitVersion") is None:
             raise StorageError(
                 f"Table {snapshot.ref} tracks its rows, and its log has no baseRowId of the file {file.path}, "
