@@ -330,7 +330,7 @@ def test_a_commit_that_prepares_the_table_is_named_when_the_write_fails(
     def fail(*args: object, **kwargs: object) -> None:
         raise StorageError("the disk is full", remedy="make room")
 
-    monkeypatch.setattr(type(duck.lake.format.logs), "merge_by_delta_rs", fail)
+    monkeypatch.setattr(type(duck.lake.format.logs.delta_rs), "merge", fail)
     merge = MergeSpec(("id",), schema_mode="append_new_columns", writer="delta_rs")
     source = pa.table({"id": pa.array([1], pa.int32()), "item": ["fig"], "price": [0.5]})
     with pytest.raises(

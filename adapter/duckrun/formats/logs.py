@@ -34,6 +34,59 @@ class ScratchCopy(Protocol):
         """Return the current contents of the copy as files of the owning table."""
 
 
+class DeltaRsWriter(Protocol):
+    """Commits by delta_rs, which writes the data files itself."""
+
+    def write(
+        self,
+        ref: TableRef,
+        snapshot: Snapshot | None,
+        rows: pa.RecordBatchReader,
+        spec: WriteSpec,
+        *,
+        codec: str,
+        note: Mapping[str, Any],
+        app: AppTransaction | None,
+        partition_by: Sequence[str] | None = None,
+        redefines: bool = False,
+    ) -> int:
+        """Write rows into new files by delta_rs, commit them, and return the version.
+
+        Args:
+            partition_by: Partition columns of an overwrite; None appends the rows.
+            redefines: True if the overwrite changes the columns or partitions of the table.
+
+        Raises:
+            CommitTaken: Another commit took the version.
+        """
+
+    def merge(
+        self,
+        ref: TableRef,
+        snapshot: Snapshot,
+        rows: pa.RecordBatchReader,
+        clauses: Sequence[MergeClause],
+        *,
+        on: str,
+        spill: int,
+        codec: str,
+        note: Mapping[str, Any],
+        app: AppTransaction | None,
+    ) -> int:
+        """Merge rows by delta_rs, and return the version.
+
+        Args:
+            clauses: Actions with conditions in SQL of delta_rs. They take the source's columns
+                unchanged.
+            on: Condition of the join, in SQL of delta_rs.
+            spill: Bytes of memory before the merge spills to disk.
+
+        Raises:
+            CommitTaken: Another commit took the version.
+            LacksMemory: The memory is too small.
+        """
+
+
 class LogTables(Protocol):
     """Role of a format whose tables are folders of files, each with its own log.
 
@@ -182,54 +235,9 @@ class LogTables(Protocol):
             StorageError, InvalidConfig: The folder cannot be converted.
         """
 
-    def write_by_delta_rs(
-        self,
-        ref: TableRef,
-        snapshot: Snapshot | None,
-        rows: pa.RecordBatchReader,
-        spec: WriteSpec,
-        *,
-        codec: str,
-        note: Mapping[str, Any],
-        app: AppTransaction | None,
-        partition_by: Sequence[str] | None = None,
-        redefines: bool = False,
-    ) -> int:
-        """Write rows into new files by delta_rs, commit them, and return the version.
-
-        Args:
-            partition_by: Partition columns of an overwrite; None appends the rows.
-            redefines: True if the overwrite changes the columns or partitions of the table.
-
-        Raises:
-            CommitTaken: Another commit took the version.
-        """
-
-    def merge_by_delta_rs(
-        self,
-        ref: TableRef,
-        snapshot: Snapshot,
-        rows: pa.RecordBatchReader,
-        clauses: Sequence[MergeClause],
-        *,
-        on: str,
-        spill: int,
-        codec: str,
-        note: Mapping[str, Any],
-        app: AppTransaction | None,
-    ) -> int:
-        """Merge rows by delta_rs, and return the version.
-
-        Args:
-            clauses: Actions with conditions in SQL of delta_rs. They take the source's columns
-                unchanged.
-            on: Condition of the join, in SQL of delta_rs.
-            spill: Bytes of memory before the merge spills to disk.
-
-        Raises:
-            CommitTaken: Another commit took the version.
-            LacksMemory: The memory is too small.
-        """
+    @property
+    def delta_rs(self) -> DeltaRsWriter:
+        """Writer of commits whose data files delta_rs writes itself."""
 
     def app_version(self, ref: TableRef, app_id: str) -> int | None:
         """Return the newest version that an application id has committed, or None."""

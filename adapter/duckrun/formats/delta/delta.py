@@ -17,8 +17,9 @@ import duckdb
 from duckrun.errors import DuckrunError, StorageError
 from duckrun.formats.commits import CommitRecord, NewCommit
 from duckrun.formats.definitions import Alteration, TableDefinition
-from duckrun.formats.delta.commits import checkpoints, convert, delta_rs, folders, instead, replaced, restore, vacuum
+from duckrun.formats.delta.commits import checkpoints, convert, folders, instead, replaced, restore, vacuum
 from duckrun.formats.delta.commits.checks import features_of_files, refuse_copies, refuse_unknown_features
+from duckrun.formats.delta.commits.delta_rs import DeltaRs
 from duckrun.formats.delta.commits.scratch import Scratch, scratch
 from duckrun.formats.delta.definition import column_ids, computed, creation, expressions, mapping, rules, types
 from duckrun.formats.delta.definition.definition import DeltaDefinition
@@ -40,7 +41,7 @@ from duckrun.storage.locks import table_lock
 from duckrun.values.changes import CommitChange
 from duckrun.values.choices import SchemaMode, WriterName
 from duckrun.values.cursors import Counter
-from duckrun.values.rows import AppTransaction, Commit, MergeClause, ScanFile, WriteSpec, counted_rows
+from duckrun.values.rows import AppTransaction, Commit, ScanFile, WriteSpec, counted_rows
 from duckrun.values.snapshot import DELTA, Snapshot, TableRef
 from duckrun.values.tables import AlterSpec, ConvertSpec, CreateSpec, SetProperties, VacuumSpec
 
@@ -77,6 +78,10 @@ class DeltaFormat(TableAccess):
     @property
     def logs(self) -> Self:
         return self
+
+    @property
+    def delta_rs(self) -> DeltaRs:
+        return DeltaRs(self)
 
     @property
     def lent(self) -> Hashable:
@@ -249,47 +254,6 @@ class DeltaFormat(TableAccess):
         over: Snapshot | None = None,
     ) -> int:
         return instead.commit(self, ref, snapshot, new, note, app, over=over)
-
-    def write_by_delta_rs(
-        self,
-        ref: TableRef,
-        snapshot: Snapshot | None,
-        rows: pa.RecordBatchReader,
-        spec: WriteSpec,
-        *,
-        codec: str,
-        note: Mapping[str, Any],
-        app: AppTransaction | None,
-        partition_by: Sequence[str] | None = None,
-        redefines: bool = False,
-    ) -> int:
-        return delta_rs.write(
-            self,
-            ref,
-            snapshot,
-            rows,
-            spec,
-            codec=codec,
-            note=note,
-            app=app,
-            partition_by=partition_by,
-            redefines=redefines,
-        )
-
-    def merge_by_delta_rs(
-        self,
-        ref: TableRef,
-        snapshot: Snapshot,
-        rows: pa.RecordBatchReader,
-        clauses: Sequence[MergeClause],
-        *,
-        on: str,
-        spill: int,
-        codec: str,
-        note: Mapping[str, Any],
-        app: AppTransaction | None,
-    ) -> int:
-        return delta_rs.merge(self, ref, snapshot, rows, clauses, on=on, spill=spill, codec=codec, note=note, app=app)
 
     def check_landed(self, snapshot: Snapshot | None, version: int | None, commit_id: str) -> None:
         replaced.check_landed(self, snapshot, version, commit_id)

@@ -77,7 +77,7 @@ def write(
         CommitTaken: Another commit took the version.
     """
     gone = None if snapshot is None or partition_by is None else counted_rows(snapshot.files())
-    version = logs_of(transaction.lake.format).write_by_delta_rs(
+    version = logs_of(transaction.lake.format).delta_rs.write(
         transaction.ref,
         snapshot,
         arrow_reader(rows),
@@ -121,7 +121,7 @@ def merge(
     # sometimes waits for memory that nobody frees.
     reader, read = arrow_reader(rows), _Read(int(shares.spill / _OF_ITS_SOURCE))
     try:
-        return logs_of(transaction.lake.format).merge_by_delta_rs(
+        return logs_of(transaction.lake.format).delta_rs.merge(
             transaction.ref,
             snapshot,
             pa.RecordBatchReader.from_batches(reader.schema, read.of(reader)),

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from duckrun.errors import CommitConflict, LostRows, TableNotFound, UnsupportedFeature, VersionNotReadable
 from duckrun.formats.commits import NewCommit
 from duckrun.formats.delta.commits.operations import Operation
+from duckrun.formats.delta.definition.definition import DeltaDefinition
 from duckrun.formats.delta.definition.mapping import stored_columns
 from duckrun.formats.delta.definition.protocol import OF_ROWS, PREVIEWS, WRITTEN
 from duckrun.formats.delta.versions.tables import TableAccess
@@ -28,6 +29,13 @@ def refuse_wrong(
     """Raise LostRows unless the files and rows of a commit add up."""
     _check_files(ref, snapshot, new, operation, returns)
     _check_rows(ref, new, operation)
+
+
+def table_after(snapshot: Snapshot | None, new: NewCommit) -> DeltaDefinition | Snapshot:
+    """Return the columns and properties of the table after a commit."""
+    table = cast(DeltaDefinition, new.definition) or snapshot
+    assert table is not None, "a new table has a definition"
+    return table
 
 
 def features_of_files(snapshot: Snapshot) -> frozenset[str]:
@@ -131,8 +139,7 @@ def refuse_other_names(ref: TableRef, snapshot: Snapshot | None, new: NewCommit,
 
     Readers would see NULL.
     """
-    table = new.definition or snapshot
-    assert table is not None, "a new table has a definition"
+    table = table_after(snapshot, new)
     columns = stored_columns(table.schema)
     for text in {file.schema for file in new.adds if file.schema}:
         if others := other_names(schema_from_text(text), table.schema, columns):

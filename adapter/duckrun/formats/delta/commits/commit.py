@@ -20,6 +20,7 @@ from duckrun.formats.delta.commits.checks import (
     refuse_other_names,
     refuse_unknown_features,
     refuse_wrong,
+    table_after,
 )
 from duckrun.formats.delta.commits.marks import REPEATED, marked, refuse_append_only
 from duckrun.formats.delta.commits.operations import Operation, metrics, operation_of
@@ -63,7 +64,7 @@ def write_commit(
     marks = marked(tables, snapshot, new)
     version = 0 if snapshot is None else snapshot.version + 1
     now = int(time.time() * 1000)
-    stamp = in_commit.stamp(tables, snapshot, now) if is_on(_properties(snapshot, new), IN_COMMIT) else None
+    stamp = in_commit.stamp(tables, snapshot, now) if is_on(table_after(snapshot, new).properties, IN_COMMIT) else None
     info: dict[str, Any] = {} if stamp is None else {"inCommitTimestamp": stamp}
     info |= {"timestamp": now, "isBlindAppend": new.blind and not new.removes, "engineInfo": "duckrun"}
     info["operation"], info["operationParameters"] = operation.name, dict(operation.parameters)
@@ -105,13 +106,6 @@ def write_commit(
     tables.newest.wrote(snapshot, body.encode(), written)
     tables.check_landed(snapshot, version, info["txnId"])
     return version
-
-
-def _properties(snapshot: Snapshot | None, new: NewCommit) -> Mapping[str, str]:
-    """Return the table's properties after the commit."""
-    table = new.definition or snapshot
-    assert table is not None, "a new table has a definition"
-    return table.properties
 
 
 def _features(tables: TableAccess, snapshot: Snapshot | None, protocol: Protocol | None) -> Collection[str]:
@@ -167,8 +161,7 @@ def _table(
 
 def _statistics(snapshot: Snapshot | None, new: NewCommit) -> Statistics:
     """Return the statistics that the table requires of its files after the commit."""
-    table = cast(DeltaDefinition, new.definition) or snapshot
-    assert table is not None, "a new table has a definition"
+    table = table_after(snapshot, new)
     without = {*table.partition_columns, *table.variants}
     columns = [f for f in table.schema if f.name not in without]
     return Statistics(columns, table.properties, stored_columns(table.schema))

@@ -23,105 +23,109 @@ from duckrun.values.rows import AppTransaction, MergeClause, WriteSpec
 from duckrun.values.snapshot import Snapshot, TableRef
 
 
-def write(
-    tables: TableAccess,
-    ref: TableRef,
-    snapshot: Snapshot | None,
-    rows: pa.RecordBatchReader,
-    spec: WriteSpec,
-    *,
-    codec: str,
-    note: Mapping[str, Any],
-    app: AppTransaction | None,
-    partition_by: Sequence[str] | None = None,
-    redefines: bool = False,
-) -> int:
-    """See LogTables."""
-    txn_id, version = new_txn_id(), 0 if snapshot is None else snapshot.version + 1
-    common: dict[str, Any] = {
-        "target_file_size": spec.target_file_size,
-        "writer_properties": _files(rows.schema, snapshot, codec),
-        "commit_properties": commit_properties(app, note, txn_id),
-    }
-    defined: dict[str, Any] = {
-        "configuration": dict(spec.table_properties) or None,
-        "description": spec.description,
-        "partition_by": list(partition_by or ()) or None,
-    }
-    with _landed(tables, ref, snapshot, version, txn_id):
-        if snapshot is None:
-            options = tables.storage.delta_options()
-            write_deltalake(ref.url, rows, mode="error", storage_options=options, **defined, **common)
-        elif partition_by is None:
-            write_deltalake(tables.take_handle(snapshot), rows, mode="append", **common)
-        else:
-            if redefines:
-                defined |= {"partition_by": list(partition_by), "schema_mode": "overwrite"}
-            write_deltalake(tables.take_handle(snapshot), rows, mode="overwrite", **defined, **common)
-    return version
+class DeltaRs:
+    """Writer of such commits; see DeltaRsWriter."""
 
+    def __init__(self, tables: TableAccess) -> None:
+        self._tables = tables
 
-def merge(
-    tables: TableAccess,
-    ref: TableRef,
-    snapshot: Snapshot,
-    rows: pa.RecordBatchReader,
-    clauses: Sequence[MergeClause],
-    *,
-    on: str,
-    spill: int,
-    codec: str,
-    note: Mapping[str, Any],
-    app: AppTransaction | None,
-) -> int:
-    """See LogTables."""
-    table, txn_id = tables.take_handle(snapshot), new_txn_id()
-    # Without max_spill_size, a merge takes eight times the memory for the same time.
-    builder = table.merge(
-        rows,
-        predicate=on,
-        source_alias="source",
-        target_alias="target",
-        max_spill_size=spill,
-        streamed_exec=True,
-        writer_properties=_files(snapshot.schema, snapshot, codec),
-        commit_properties=commit_properties(app, note, txn_id),
-    )
-    for clause in clauses:
-        columns = {quote_identifier(c): f"source.{quote_identifier(c)}" for c in clause.columns or ()}
-        if clause.kind == "matched_delete":
-            builder = builder.when_matched_delete(clause.condition)
-        elif clause.kind == "matched_update":
-            builder = builder.when_matched_update(columns, clause.condition)
-        else:
-            builder = builder.when_not_matched_insert(columns, clause.condition)
-    version = snapshot.version + 1
-    try:
-        with _landed(tables, ref, snapshot, version, txn_id):
-            builder.execute()
-    except DeltaError as error:
-        if DeltalakeRefusal.LACKS_MEMORY.is_of(error):
-            raise LacksMemory(str(error)) from error
-        raise
-    return version
+    def write(
+        self,
+        ref: TableRef,
+        snapshot: Snapshot | None,
+        rows: pa.RecordBatchReader,
+        spec: WriteSpec,
+        *,
+        codec: str,
+        note: Mapping[str, Any],
+        app: AppTransaction | None,
+        partition_by: Sequence[str] | None = None,
+        redefines: bool = False,
+    ) -> int:
+        """See DeltaRsWriter."""
+        txn_id, version = new_txn_id(), 0 if snapshot is None else snapshot.version + 1
+        common: dict[str, Any] = {
+            "target_file_size": spec.target_file_size,
+            "writer_properties": _files(rows.schema, snapshot, codec),
+            "commit_properties": commit_properties(app, note, txn_id),
+        }
+        defined: dict[str, Any] = {
+            "configuration": dict(spec.table_properties) or None,
+            "description": spec.description,
+            "partition_by": list(partition_by or ()) or None,
+        }
+        with self._landed(ref, snapshot, version, txn_id):
+            if snapshot is None:
+                options = self._tables.storage.delta_options()
+                write_deltalake(ref.url, rows, mode="error", storage_options=options, **defined, **common)
+            elif partition_by is None:
+                write_deltalake(self._tables.take_handle(snapshot), rows, mode="append", **common)
+            else:
+                if redefines:
+                    defined |= {"partition_by": list(partition_by), "schema_mode": "overwrite"}
+                write_deltalake(self._tables.take_handle(snapshot), rows, mode="overwrite", **defined, **common)
+        return version
 
-
-@contextmanager
-def _landed(tables: TableAccess, ref: TableRef, snapshot: Snapshot | None, version: int, txn_id: str) -> Iterator[None]:
-    """Translate the errors of a commit in the block, and refuse one to a dropped table."""
-    try:
-        yield
-    except BaseException as error:  # a panic of delta_rs is no Exception, and may follow the commit
-        if not (isinstance(error, DeltaError | OSError) or panicked(error)):
+    def merge(
+        self,
+        ref: TableRef,
+        snapshot: Snapshot,
+        rows: pa.RecordBatchReader,
+        clauses: Sequence[MergeClause],
+        *,
+        on: str,
+        spill: int,
+        codec: str,
+        note: Mapping[str, Any],
+        app: AppTransaction | None,
+    ) -> int:
+        """See DeltaRsWriter."""
+        table, txn_id = self._tables.take_handle(snapshot), new_txn_id()
+        # Without max_spill_size, a merge takes eight times the memory for the same time.
+        builder = table.merge(
+            rows,
+            predicate=on,
+            source_alias="source",
+            target_alias="target",
+            max_spill_size=spill,
+            streamed_exec=True,
+            writer_properties=_files(snapshot.schema, snapshot, codec),
+            commit_properties=commit_properties(app, note, txn_id),
+        )
+        for clause in clauses:
+            columns = {quote_identifier(c): f"source.{quote_identifier(c)}" for c in clause.columns or ()}
+            if clause.kind == "matched_delete":
+                builder = builder.when_matched_delete(clause.condition)
+            elif clause.kind == "matched_update":
+                builder = builder.when_matched_update(columns, clause.condition)
+            else:
+                builder = builder.when_not_matched_insert(columns, clause.condition)
+        version = snapshot.version + 1
+        try:
+            with self._landed(ref, snapshot, version, txn_id):
+                builder.execute()
+        except DeltaError as error:
+            if DeltalakeRefusal.LACKS_MEMORY.is_of(error):
+                raise LacksMemory(str(error)) from error
             raise
-        if not tables.has_landed(ref, version, txn_id, error):
-            if isinstance(error, CommitFailedError):
-                raise refused(ref, error) from error
-            if snapshot is None and isinstance(error, DeltaError) and tables.exists(ref):
-                raise CommitTaken(str(error)) from error
-            tables.check_landed(snapshot, None, txn_id)
-            raise
-    tables.check_landed(snapshot, version, txn_id)
+        return version
+
+    @contextmanager
+    def _landed(self, ref: TableRef, snapshot: Snapshot | None, version: int, txn_id: str) -> Iterator[None]:
+        """Translate the errors of a commit in the block, and refuse one to a dropped table."""
+        try:
+            yield
+        except BaseException as error:  # a panic of delta_rs is no Exception, and may follow the commit
+            if not (isinstance(error, DeltaError | OSError) or panicked(error)):
+                raise
+            if not self._tables.has_landed(ref, version, txn_id, error):
+                if isinstance(error, CommitFailedError):
+                    raise refused(ref, error) from error
+                if snapshot is None and isinstance(error, DeltaError) and self._tables.exists(ref):
+                    raise CommitTaken(str(error)) from error
+                self._tables.check_landed(snapshot, None, txn_id)
+                raise
+        self._tables.check_landed(snapshot, version, txn_id)
 
 
 def _files(schema: pa.Schema, snapshot: Snapshot | None, codec: str) -> WriterProperties:

@@ -11,6 +11,7 @@ from typing import Any
 from duckrun.errors import InvalidConfig, SchemaMismatch
 from duckrun.formats.delta.definition.definition import DeltaDefinition
 from duckrun.formats.delta.definition.statistics import Statistics
+from duckrun.formats.delta.definition.types import DeltaType
 
 _UNORDERED = ("binary", "boolean")
 
@@ -27,10 +28,9 @@ def chosen(definition: DeltaDefinition, columns: Sequence[str]) -> tuple[tuple[s
             f"a table is partitioned ({', '.join(definition.partition_columns)}) or clustered ({', '.join(columns)}), "
             "not both (Delta protocol, Clustered Table)"
         )
-    paths = tuple(_path(definition, name) for name in columns)
+    kinds = [_path_and_type(definition, name) for name in columns]
     counted = set(Statistics(definition.schema, definition.properties).wanted)
-    for path in paths:
-        kind = _type(definition.fields, path)
+    for path, kind in kinds:
         if not isinstance(kind, str) or kind in _UNORDERED:
             raise InvalidConfig(f"rows cannot be clustered by {'.'.join(path)}, whose type has no bounds in the log")
         if path not in counted:
@@ -38,16 +38,18 @@ def chosen(definition: DeltaDefinition, columns: Sequence[str]) -> tuple[tuple[s
                 f"rows cannot be clustered by {'.'.join(path)}, which has no statistics: "
                 "delta.dataSkippingStatsColumns or delta.dataSkippingNumIndexedCols leave it out"
             )
-    if len(paths) > 4:  # the limit of delta-spark
-        raise InvalidConfig(f"rows are clustered by 4 columns at most, and these are {len(paths)}")
-    return paths
+    if len(columns) > 4:  # the limit of delta-spark
+        raise InvalidConfig(f"rows are clustered by 4 columns at most, and these are {len(columns)}")
+    return tuple(path for path, _ in kinds)
 
 
-def _path(definition: DeltaDefinition, name: str) -> tuple[str, ...]:
-    whole = next((f["name"] for f in definition.fields if f["name"].lower() == name.lower()), None)
+def _path_and_type(definition: DeltaDefinition, name: str) -> tuple[tuple[str, ...], DeltaType]:
+    """Return the path of a column in the table's spelling, and its type."""
+    whole = next((f for f in definition.fields if f["name"].lower() == name.lower()), None)
     if whole is not None:
-        return (whole,)
+        return (whole["name"],), whole["type"]
     path: list[str] = []
+    kind: DeltaType = ""
     fields: Sequence[Mapping[str, Any]] = definition.fields
     for part in name.split("."):
         field = next((f for f in fields if f["name"].lower() == part.lower()), None)
@@ -56,9 +58,4 @@ def _path(definition: DeltaDefinition, name: str) -> tuple[str, ...]:
         path.append(field["name"])
         kind = field["type"]
         fields = kind["fields"] if isinstance(kind, dict) and kind["type"] == "struct" else ()
-    return tuple(path)
-
-
-def _type(fields: Sequence[Mapping[str, Any]], path: tuple[str, ...]) -> Any:
-    kind: Any = next(f["type"] for f in fields if f["name"] == path[0])
-    return _type(kind["fields"], path[1:]) if path[1:] else kind
+    return tuple(path), kind

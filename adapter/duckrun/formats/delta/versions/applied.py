@@ -6,7 +6,7 @@ Source: Delta protocol, Transaction Identifiers.
 from __future__ import annotations
 
 from duckrun.formats.delta.log.entries import CommitActions
-from duckrun.formats.delta.versions.newest import known_of
+from duckrun.formats.delta.versions.newest import state_of
 from duckrun.formats.delta.versions.tables import TableAccess
 from duckrun.values.cursors import Counter
 from duckrun.values.rows import AppTransaction, Commit
@@ -72,9 +72,7 @@ def _before(tables: TableAccess, ref: TableRef, commit: CommitActions) -> int:
 
 
 def _newest(tables: TableAccess, snapshot: Snapshot, app_id: str) -> int | None:
-    known = known_of(snapshot)
-    if known is None:
-        return tables.handle_of(snapshot).transaction_version(app_id)
+    known = state_of(snapshot)
     if app_id not in known.apps:
         known.apps = {**known.apps, app_id: tables.handle_of(snapshot).transaction_version(app_id)}
     return known.apps[app_id]

@@ -12,7 +12,7 @@ from typing import Any
 from duckrun.formats.delta.definition.protocol import DOMAINS
 from duckrun.formats.delta.log.access import LogAccess
 from duckrun.formats.delta.log.checkpoints import checkpoint_actions, newest_checkpoint
-from duckrun.formats.delta.versions.newest import known_of
+from duckrun.formats.delta.versions.newest import state_of
 from duckrun.values.snapshot import Snapshot
 
 
@@ -20,9 +20,7 @@ def domains_of(logs: LogAccess, snapshot: Snapshot) -> dict[str, str]:
     """Return the configuration of each domain of a version that was not removed."""
     if DOMAINS not in snapshot.writer_features:
         return {}
-    known = known_of(snapshot)
-    if known is None:
-        return _read(logs, snapshot)
+    known = state_of(snapshot)
     if known.domains is None:
         known.domains = _read(logs, snapshot)
     return dict(known.domains)

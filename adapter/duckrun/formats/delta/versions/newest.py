@@ -319,6 +319,11 @@ def _is_plain(snapshot: Snapshot) -> bool:
     return not snapshot.long_log and features <= WRITTEN and not any(name in snapshot.properties for name in _NOT_PLAIN)
 
 
+def state_of(snapshot: Snapshot) -> Known:
+    """Return the known state of a snapshot, or an empty one that nothing caches."""
+    return known_of(snapshot) or Known("", snapshot.version)
+
+
 def known_of(snapshot: Snapshot) -> Known | None:
     """Return the known state of a snapshot; None if it was opened on its own."""
     return snapshot.opened.known if isinstance(snapshot.opened, Opened) else None

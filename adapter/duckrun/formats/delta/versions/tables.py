@@ -24,7 +24,7 @@ from duckrun.formats.delta.log.access import LogAccess
 from duckrun.formats.delta.log.adds import deleted_rows
 from duckrun.formats.delta.versions import clustered
 from duckrun.formats.delta.versions.long_logs import LongLogs
-from duckrun.formats.delta.versions.newest import Newest, Opened, known_of, moved
+from duckrun.formats.delta.versions.newest import Newest, Opened, known_of, moved, state_of
 from duckrun.formats.pruning import Matching, matching
 from duckrun.libraries import pa
 from duckrun.storage.storage import Storage
@@ -159,9 +159,7 @@ class TableAccess(LogAccess, ABC):
 
     def definition(self, snapshot: Snapshot) -> DeltaDefinition:
         """Return the columns, partitioning, properties and description of a version."""
-        known = known_of(snapshot)
-        if known is None:
-            return self._definition(snapshot)
+        known = state_of(snapshot)
         known.definition = known.definition or self._definition(snapshot)
         return known.definition
 
@@ -181,9 +179,7 @@ class TableAccess(LogAccess, ABC):
 
     def protocol(self, snapshot: Snapshot) -> Protocol:
         """Return the protocol of a version."""
-        known = known_of(snapshot)
-        if known is None:
-            return self._protocol(snapshot)
+        known = state_of(snapshot)
         known.protocol = known.protocol or self._protocol(snapshot)
         return known.protocol
 
