@@ -70,6 +70,8 @@ def write_commit(
     info["operation"], info["operationParameters"] = operation.name, dict(operation.parameters)
     info["operationMetrics"] = metrics(operation.name, new.adds, new.removes, new.rows, returns, new.marks)
     info["txnId"] = new_txn_id()
+    # The commit info goes first: readers look for an in-commit timestamp in the first line alone
+    # (Delta protocol, In-Commit Timestamps).
     actions: list[dict[str, Any]] = [{"commitInfo": {**info, **info_of(note)}}]
     protocol, definition = _table(tables, snapshot, new)
     if protocol is not None:
@@ -91,8 +93,12 @@ def write_commit(
     figures = _statistics(snapshot, new)
     added += [_add(file, now, new.data_change, figures) for file in new.adds]
     added += [{**add, "modificationTime": now, "dataChange": new.data_change} for add in returns]
+    # Only OPTIMIZE marks files as clustered. Files of other writes wait for it (Delta protocol,
+    # Clustered Table).
     if isinstance(new.spec, OptimizeSpec) and snapshot is not None and snapshot.cluster_by:
         added = [{**add, "clusteringProvider": clustered.PROVIDER} for add in added]
+    # Files need base row ids as soon as the table lists the feature, although the property may be
+    # false (Delta protocol, Row Tracking, Writer Requirements).
     if "rowTracking" in _features(tables, snapshot, protocol):
         actions += _numbered(tables, ref, snapshot, new, added, version)
     actions += [{"add": add} for add in added]
@@ -100,6 +106,8 @@ def write_commit(
     body = "\n".join(json.dumps(action, ensure_ascii=False) for action in actions)
     what = f"version {version} of table {ref}"
     refuse_another_table(tables, snapshot)
+    # The file is created only if it does not exist, which decides races (Delta protocol, Delta Log
+    # Entries).
     written = tables.storage.put_new(ref.location, entry(version), body.encode(), what)
     if written is None:
         raise CommitTaken(what)
@@ -132,6 +140,8 @@ def _numbered(
         before = is_on(snapshot.properties, ROW_TRACKING)
         if is_on(new.definition.properties, ROW_TRACKING) and not before:
             gone = [*new.removes, *(mark.file for mark in new.marks)]
+            # The files hold the same rows, so the feed and streams skip these adds (Delta protocol,
+            # Add File and Remove File, dataChange).
             added += [{**add, "dataChange": False} for add in numbering.unnumbered(tables, snapshot, gone)]
     added[:] = [ids.of(add) for add in numbering.counted(tables, ref, added)]
     return ids.action()
@@ -144,6 +154,8 @@ def _table(
     definition = cast(DeltaDefinition, new.definition)
     if snapshot is None:
         assert definition is not None, "a new table has a definition"
+        # Protocol and definition come in one version: a writer that lacks a feature must not commit
+        # in between (Delta protocol, Protocol Evolution).
         return Protocol().supporting(definition.features()).at_least(*definition.versions), definition
     refuse_unknown_features(snapshot)
     if definition is None or definition == tables.definition(snapshot):
@@ -162,6 +174,7 @@ def _table(
 def _statistics(snapshot: Snapshot | None, new: NewCommit) -> Statistics:
     """Return the statistics that the table requires of its files after the commit."""
     table = table_after(snapshot, new)
+    # Files hold no partition columns, and values of VARIANT have no common order.
     without = {*table.partition_columns, *table.variants}
     columns = [f for f in table.schema if f.name not in without]
     return Statistics(columns, table.properties, stored_columns(table.schema))
@@ -206,6 +219,7 @@ def _removed(add: Mapping[str, Any], new: NewCommit, now: int) -> dict[str, Any]
     return {
         "deletionTimestamp": now,
         "dataChange": new.data_change,
+        # Tells readers that the remove has partition values, size and tags.
         "extendedFileMetadata": True,
         **{key: add[key] for key in REPEATED if add.get(key) is not None},
     }

@@ -31,6 +31,8 @@ def stamp(logs: LogAccess, snapshot: Snapshot | None, now: int) -> int:
             "from it",
             before.version if snapshot is None else snapshot.ref, before.version, (last - now) / 1000,
         )  # fmt: skip
+    # Timestamps must grow with each version, whatever the clocks of the writers say (Delta
+    # protocol, In-Commit Timestamps, Writer Requirements).
     return max(now, last + 1)
 
 

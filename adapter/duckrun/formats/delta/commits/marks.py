@@ -44,6 +44,8 @@ def marked(
     for mark, add in zip(new.marks, actions, strict=True):
         rows = read_vector(tables, snapshot.ref, add.get("deletionVector"))
         deleted = len(rows)
+        # The new vector replaces the old one, so it holds the rows of both (Delta protocol,
+        # Deletion Vectors).
         rows.update(mark.rows)
         if len(rows) < deleted + len(mark.rows):
             raise CommitTaken(f"version {snapshot.version} of table {snapshot.ref}, where a row to change is deleted")

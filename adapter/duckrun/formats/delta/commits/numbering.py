@@ -36,9 +36,13 @@ class Numbering:
 
     def of(self, add: Mapping[str, Any]) -> dict[str, Any]:
         """Return the add of a file with a base row id, if it has none yet."""
+        # A file that comes back, or gets another vector, keeps its ids (Delta protocol, Row
+        # Tracking, Row IDs).
         if add.get("baseRowId") is not None:
             self._mark = max(self._mark, int(add["baseRowId"]) + _rows_of(add) - 1)
             return {"defaultRowCommitVersion": self._version, **add}
+        # New ids lie above all that were ever given. The mark moves in the same commit, so no other
+        # commit gives them (Delta protocol, Row Tracking, Writer Requirements).
         first = self._mark + 1
         self._mark += _rows_of(add)
         return {**add, "baseRowId": first, "defaultRowCommitVersion": self._version}
@@ -49,6 +53,7 @@ class Numbering:
 
 
 def _rows_of(add: Mapping[str, Any]) -> int:
+    # Rows that a vector deletes keep their positions and ids, and numRecords counts them, too.
     return int(json.loads(add["stats"])["numRecords"])
 
 

@@ -48,6 +48,7 @@ def restore(tables: TableAccess, now: Snapshot, version: int, note: dict[str, An
 
 def _with_marks(then: DeltaDefinition, now: DeltaDefinition) -> DeltaDefinition:
     """Return a definition whose highest column id does not go back."""
+    # An id is never given to a second column: files of other versions still have it.
     numbers = [int(each.properties[mapping.MAX_ID]) for each in (then, now) if mapping.MAX_ID in each.properties]
     if not then.is_mapped or not numbers:
         return then

@@ -41,6 +41,7 @@ def turned_on(before: DeltaDefinition, mode: str) -> DeltaDefinition:
             f"{MODE} cannot become id on a table that exists: its files have no numbers of columns (Delta protocol, "
             "Column Mapping). Use name, or make the table with it"
         )
+    # The present files know the columns by these names.
     return assigned(replace(before, properties={**before.properties, MODE: mode}), named=lambda name: name)
 
 
@@ -52,6 +53,8 @@ def assigned(now: DeltaDefinition, named: Callable[[str], str] | None = None) ->
     if not is_mapped(now.properties):
         return now
     new_name = named or (lambda name: f"col-{uuid.uuid4()}")
+    # The property remembers ids of dropped columns, too: none is given again (Delta protocol,
+    # Column Mapping, Writer Requirements).
     highest = max([int(now.properties.get(MAX_ID, 0)), *_numbers(now.fields)])
 
     def of_field(field: dict[str, Any]) -> dict[str, Any]:
@@ -123,5 +126,7 @@ def _with_row_id_columns(now: DeltaDefinition) -> DeltaDefinition:
     """Return a definition with names for the columns of row ids, if the table tracks its rows."""
     if not is_on(now.properties, ROW_TRACKING) or (ROW_ID in now.properties and ROW_COMMIT in now.properties):
         return now
+    # A column of the table may have any plain name, and these must differ from all of them (Delta
+    # protocol, Row Tracking, Writer Requirements).
     names = {ROW_ID: f"_row-id-col-{uuid.uuid4()}", ROW_COMMIT: f"_row-commit-version-col-{uuid.uuid4()}"}
     return replace(now, properties={**names, **now.properties})

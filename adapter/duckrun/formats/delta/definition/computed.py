@@ -36,6 +36,8 @@ def _computed(name: str, metadata: Mapping[bytes, bytes]) -> ComputedColumn | No
         return ComputedColumn(name, generated=text[GENERATED])
     if START in text:
         mark = text.get(MARK)
+        # GENERATED ALWAYS unless the column allows explicit values. Without a mark, no number has
+        # been given yet (Delta protocol, Identity Columns).
         always = text.get(EXPLICIT, "false").lower() != "true"
         by = NumberedBy(int(text[START]), int(text.get(STEP, 1)), None if mark is None else int(mark), always)
         return ComputedColumn(name, numbered=by)

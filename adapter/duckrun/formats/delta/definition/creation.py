@@ -107,6 +107,7 @@ def created(spec: CreateSpec) -> DeltaDefinition:
             raise SchemaMismatch(f"{what} names {', '.join(unknown)}; the columns are {', '.join(definition.names)}")
     for name in partition_by:
         refuse_partition_type(name, types.spelled(definition.column(name)["type"]))
+    # Data files do not hold partition columns, and a Parquet file has at least one column.
     if len(set(partition_by)) == len(fields):
         raise SchemaMismatch("every column is a partition column; a table needs one that it is not partitioned by")
     definition = _with_properties(definition, spec.table_properties)
@@ -136,6 +137,8 @@ def _with_properties(
             set properties that Duckrun never sets.
     """
     requested = with_canonical_names(requested)
+    # A value that the table has already needs no check: Spark may set properties that are refused
+    # here.
     new = {name: value for name, value in requested.items() if present.get(name) != str(value)}
     features, versions, rest = asked_of({name: str(value) for name, value in new.items()})
     properties = {name: property_value(name, new[name]) for name in rest}

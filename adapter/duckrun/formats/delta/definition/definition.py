@@ -107,6 +107,7 @@ class DeltaDefinition(OfColumns):
         if self.checks:
             needed.add("checkConstraints")
         if any(not f["nullable"] or types.is_required(f["type"]) for f in self.fields):
+            # NOT NULL is an invariant (Delta protocol, Column Invariants).
             needed.add("invariants")
         for kind, feature in (("timestamp_ntz", "timestampNtz"), ("variant", "variantType")):
             if any(types.holds(f["type"], kind) for f in self.fields):
@@ -123,6 +124,7 @@ class DeltaDefinition(OfColumns):
         description = self.description if self.description is not None or not keep else other.description
         return replace(
             self,
+            # Streams and pins take another id for another table.
             id=other.id,
             name=other.name,
             created_time=other.created_time,

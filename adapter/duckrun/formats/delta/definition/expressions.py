@@ -125,12 +125,15 @@ def carried(now: DeltaDefinition, before: DeltaDefinition) -> DeltaDefinition:
 def with_marks(now: DeltaDefinition, marks: Mapping[str, int]) -> DeltaDefinition:
     """Return a definition whose identity columns have assigned numbers up to these."""
     for name, mark in marks.items():
+        # The mark is in the column, so a commit that gives numbers also changes the table metadata
+        # (Delta protocol, Identity Columns).
         now = now.with_column(name, metadata={**now.column(name)["metadata"], MARK: mark})
     return now
 
 
 def never_back(then: DeltaDefinition, now: DeltaDefinition) -> DeltaDefinition:
     """Return an older definition whose identity columns continue from the newest numbers."""
+    # No number is given twice, although a RESTORE takes its row away.
     marks = {f["name"].lower(): f["metadata"][MARK] for f in now.fields if MARK in f["metadata"]}
     continued = {
         f["name"]: marks[f["name"].lower()]

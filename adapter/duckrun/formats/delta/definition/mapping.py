@@ -48,6 +48,8 @@ def _parts(kind: pa.DataType) -> tuple[str, tuple[StoredColumn, ...]]:
 
 
 def _inner(name: str, kind: pa.DataType) -> StoredColumn:
+    # Only columns and fields of structs have physical names, not elements, keys and values (Delta
+    # protocol, Column Mapping).
     inner, parts = _parts(kind)
     return StoredColumn(name, name, None, parts, inner)
 

@@ -128,6 +128,8 @@ class Protocol:
 
     def present(self) -> set[str]:
         """Return the active writer features, including those that a legacy version implies."""
+        # From version 7 on, only listed features count (Delta protocol, Table Features for new and
+        # Existing Tables).
         if self.writer >= 7:
             return set(self.writer_features)
         return {name for version, names in _LEGACY.items() if version <= self.writer for name in names}
@@ -142,6 +144,8 @@ class Protocol:
         if not missing:
             return self
         level = {name: version for version, names in _LEGACY.items() for name in names}
+        # A legacy version stands for all features up to it, so the table gains those, too (Delta
+        # protocol, Table Features).
         if self.writer < 7 and missing <= set(level) - _LISTED:
             return replace(self, writer=max(level[name] for name in missing))
         writer_features = present | missing

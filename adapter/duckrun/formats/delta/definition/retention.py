@@ -37,6 +37,7 @@ def milliseconds(interval: str) -> Fraction:
     while at < len(text):
         part = _PART.match(text, at)
         unit = None if part is None else _MILLISECONDS.get(part[3].lower())
+        # Only seconds have a fraction in Spark's intervals.
         if part is None or unit is None or ("." in part[2] and part[3].lower() != "second"):
             raise ValueError(f"{interval!r} is no interval of weeks, days, hours, minutes and seconds")
         total += Fraction(part[2].rstrip(".") or 0) * unit * (-1 if part[1] == "-" else 1)

@@ -167,6 +167,8 @@ def _bounds(kind: pa.DataType, low: str, high: str) -> tuple[Any, Any] | None:
     if pa.types.is_timestamp(kind):
         return _milliseconds(low, high, zone="" if kind.tz is None else "Z")
     if pa.types.is_string(kind):
+        # delta-spark cuts strings at the same length. A cut upper bound must still be above the
+        # string.
         return low[:_STRING_PREFIX], _raised(high)
     return None
 

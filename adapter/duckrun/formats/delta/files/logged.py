@@ -217,6 +217,8 @@ def scan_file(add: Mapping[str, Any], names: Mapping[str, str] = MappingProxyTyp
     Args:
         names: Physical to logical names of partition columns.
     """
+    # The count of deleted rows is in the descriptor, so no vector is read (Delta protocol, Deletion
+    # Vector Descriptor Schema, cardinality).
     vector = add.get("deletionVector")
     return ScanFile(
         path=decoded(add["path"]),

@@ -41,6 +41,8 @@ def adds_of(logs: LogAccess, snapshot: Snapshot, wanted: set[str]) -> dict[str, 
     oldest = snapshot.version + 1
     for commit in _since_checkpoint(logs, snapshot):
         oldest = commit.version
+        # The newest action of a path wins, and these come newest first (Delta protocol, Action
+        # Reconciliation).
         for add in commit.adds:
             if add["path"] in wanted:
                 adds.setdefault(add["path"], add)

@@ -33,6 +33,8 @@ def newest_whole(paths: Iterable[str], least: int, most: int) -> tuple[int, list
         if match and max(least, 0) <= int(match[1]) <= most:
             versions.setdefault(int(match[1]), []).append(match)
     for version in sorted(versions, reverse=True):
+        # A checkpoint in parts counts once all of its parts exist: its writer may have died (Delta
+        # protocol, Checkpoint Naming Scheme).
         single = [match for match in versions[version] if match[2] is None]
         by_count: dict[str, list[re.Match[str]]] = {}
         for match in versions[version]:

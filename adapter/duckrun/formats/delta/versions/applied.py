@@ -50,6 +50,7 @@ def counter(tables: TableAccess, ref: TableRef, consumer: str, newest: Snapshot 
         actions = tables.actions(ref, version)
         if actions is None or str(actions.info.get("operation", "")).upper() == "CLONE":  # rows of another table
             return Counter(highest=highest, known=False)
+        # The newest commit with the id tells its number: each one replaces the number before.
         for each in actions.transactions:
             if each.app_id == consumer:
                 return Counter(each.version, highest)

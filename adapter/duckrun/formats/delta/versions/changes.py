@@ -54,7 +54,10 @@ def _change(tables: TableAccess, ref: TableRef, actions: CommitActions) -> Commi
         operation=record.operation,
         files=tuple(_counted(a, 1, known) for a in actions.adds)
         + tuple(_counted(r, -1, known) for r in actions.removes),
+        # Readers of a commit with such files read nothing else of it (Delta protocol, Reader
+        # Requirements for AddCDCFile).
         feed=tuple(_file(cdc, known) for cdc in actions.feed),
+        # OPTIMIZE and the like: the same rows in other files (dataChange false).
         moves=bool(files) and not any(action.get("dataChange", True) for action in files),
         redefines=actions.changes_metadata,
     )

@@ -29,6 +29,7 @@ def clustered_by(
     if CLUSTERING not in snapshot.writer_features:
         return None
     configuration = domains_of(logs, snapshot).get(_DOMAIN)
+    # The table may list the feature and have no clustering columns yet.
     if configuration is None:
         return None
     return tuple(_logical(definition.fields, tuple(path)) for path in json.loads(configuration)[_COLUMNS])
@@ -50,6 +51,8 @@ def _logical(fields: Sequence[Mapping[str, Any]], stored: tuple[str, ...]) -> tu
 
 def action(definition: DeltaDefinition) -> dict[str, Any]:
     """Return the action that records the clustering columns."""
+    # Physical names, which no renaming changes (Delta protocol, Clustered Table). delta-spark
+    # repeats the name of the domain.
     stored = [_stored(definition.fields, path) for path in definition.cluster_by or ()]
     return action_of(_DOMAIN, {_COLUMNS: stored, "domainName": _DOMAIN})
 

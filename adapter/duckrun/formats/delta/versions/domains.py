@@ -29,6 +29,8 @@ def domains_of(logs: LogAccess, snapshot: Snapshot) -> dict[str, str]:
 def _read(logs: LogAccess, snapshot: Snapshot) -> dict[str, str]:
     configurations: dict[str, str | None] = {}
     for action in _actions(logs, snapshot):
+        # The newest action of a domain wins, and a removed one stays removed (Delta protocol,
+        # Domain Metadata).
         configurations.setdefault(action["domain"], None if action.get("removed") else action["configuration"])
     return {domain: text for domain, text in configurations.items() if text is not None}
 

@@ -150,6 +150,8 @@ class TableAccess(LogAccess, ABC):
                 f"Table {ref}: {timestamp!r} is no time. Write it as ISO 8601, e.g. '2026-01-31 12:00:00'."
             ) from error
         moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        # The time of a file changes when the log is copied, the time in it does not (Delta
+        # protocol, In-Commit Timestamps, Recommendations for Readers).
         times = [(each["version"], each.get("inCommitTimestamp") or each["timestamp"]) for each in self.history(ref)]
         before = [v for v, ms in times if ms <= moment.timestamp() * 1000]
         if not before:
