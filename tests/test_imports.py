@@ -176,6 +176,17 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
         pytest.fail(f"modules import each other in a circle: {' <- '.join(error.args[1])}")
 
 
+def test_each_import_against_the_direction_is_still_there() -> None:
+    graph = import_graph()
+    gone = [
+        f"{module} -> {upper}"
+        for upper, lower in UPWARD.items()
+        for module in lower
+        if upper not in graph.get(module, set())
+    ]
+    assert gone == [], "take them out of UPWARD"
+
+
 def test_the_adapter_adds_few_modules_to_those_of_dbt_duckdb() -> None:
     code = """
 import dbt.cli.main, dbt.adapters.duckdb
