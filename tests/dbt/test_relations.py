@@ -8,8 +8,10 @@ from typing import Any
 
 import duckdb
 import pytest
+import sqlglot
 
 import duckrun
+from duckrun.statements.parse import tokens
 
 SHOP = {
     "seeds/raw_orders.csv": "id,customer,amount,day\n1,ann,10.5,2024-01-01\n2,bob,20.25,2024-01-02\n3,ann,5,2024-01-03\n",
@@ -405,3 +407,33 @@ def test_an_unknown_delta_property_is_refused_by_name(make_project):
     assert "delta.bogus" in project.dbt("run").message("t")
     assert project.rows("main.t") == [(1,)]
     assert len(list((project.lake / "main" / "t").rglob("*.json"))) == 1
+
+
+def test_the_query_of_a_model_is_split_into_tokens_once(make_project, monkeypatch, tmp_path):
+    log = tmp_path / "split.log"
+    log.touch()
+
+    def logged(tokenize: Callable[..., Any]) -> Callable[..., Any]:
+        def call(sql: str, *args: Any, **options: Any) -> Any:
+            with log.open("a") as lines:
+                lines.write(json.dumps(sql) + "\n")
+            return tokenize(sql, *args, **options)
+
+        return call
+
+    monkeypatch.setattr(tokens, "tokens_in", logged(tokens.tokens_in))
+    monkeypatch.setattr(sqlglot, "tokenize", logged(sqlglot.tokenize))
+    table = "{{ config(materialized='table') }} "
+    project = make_project(
+        {
+            "models/base.sql": f"{table} select 1 as id",
+            "models/long.sql": f"{table} select id, 'marked' as v from {{{{ ref('base') }}}}",
+            "models/other.sql": f"{table} select id, 'marked; too' as v from {{{{ ref('base') }}}}",
+        }
+    )
+    project.run("run")
+    texts = log.read_text().splitlines()
+    assert sum("'marked'" in text for text in texts) == 1
+    assert sum("'marked; too'" in text for text in texts) > 1, "a semicolon may begin a statement on a lake"
+    assert project.rows("main.long") == [(1, "marked")]
+    assert project.rows("main.other") == [(1, "marked; too")]

@@ -12,6 +12,7 @@ from dbt.adapters.duckdb.connections import DuckDBConnectionManager
 from dbt.adapters.duckdb.environments.local import DuckDBCursorWrapper
 from dbt.adapters.duckrun import spark
 from dbt.adapters.duckrun.model.choices import COMMANDS
+from dbt.adapters.duckrun.model.node import staged
 from dbt.adapters.duckrun.on_demand import environment, information, response, statements, together
 from dbt.adapters.events.logging import AdapterLogger
 from dbt.flags import get_flags
@@ -115,14 +116,20 @@ class DuckrunConnectionManager(DuckDBConnectionManager):
                     sql = "select 0 as Count"
                 return self._logged(sql, bindings, abridge_sql_log, *args, **kwargs)
             cursor = self.raw_cursor()
+            query = staged()
             if env.together is not None:
                 statements.refuse_ends(sql)
-                sql = together.temporary_staging(sql)
+                query, sql = None, together.temporary_staging(sql)
             else:
-                sql = information.listed(env, cursor, sql)
-            parts = statements.parts_of(env, cursor, sql) if bindings is None else []
+                listed = information.listed(env, cursor, sql)
+                # A ";" may end the staging and begin a statement on a lake.
+                query = None if query is None or listed != sql or ";" in query else query
+                sql = listed
+            # A model may have thousands of tokens, and the names of its query are needed again
+            # afterwards. So the query is split into tokens, and not the statement around it.
+            parts = statements.parts_of(env, cursor, sql) if bindings is None and query is None else []
             if not parts:
-                env.ensure_for(sql)
+                env.ensure_for(sql if query is None else query)
             for part, rows in statements.carry_out_all(env, cursor, parts):
                 logger.debug(f"{part.target or 'DuckDB'}: {redacted(part.text)}")
                 sql = f"select {rows or 0} as {quote_identifier('Count')}"  # DuckDB's result of such a statement

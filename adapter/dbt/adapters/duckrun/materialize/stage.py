@@ -10,7 +10,7 @@ import duckdb
 from dbt.adapters.base import BaseRelation
 from dbt.adapters.duckrun.environment import LakeEnvironment
 from dbt.adapters.duckrun.materialize.changed import Asked
-from dbt.adapters.duckrun.model.node import Node
+from dbt.adapters.duckrun.model.node import Node, staging
 from dbt_common.exceptions import DbtRuntimeError
 
 from duckrun.changes.cursors import Step
@@ -111,7 +111,8 @@ class DuckDBStage:
         Returns the kind.
         """
         try:
-            self.execute(f"create or replace temporary view {_temporary(name)} as (\n{sql}\n)")
+            with staging(sql):
+                self.execute(f"create or replace temporary view {_temporary(name)} as (\n{sql}\n)")
             return "view"
         except DbtRuntimeError as error:
             if DuckDBRefusal.EMPTY_SELECT.is_of(error):
@@ -124,7 +125,8 @@ class DuckDBStage:
                 ) from error
             # PIVOT without a list of values: DuckDB must read the rows to know the columns, so it
             # refuses a view.
-            self.execute(f"create or replace temporary table {_temporary(name)} as (\n{sql}\n)")
+            with staging(sql):
+                self.execute(f"create or replace temporary table {_temporary(name)} as (\n{sql}\n)")
             return "table"
 
     def _as_utc(self, name: str, sql: str, kind: str) -> str:

@@ -80,6 +80,24 @@ def current() -> Node | None:
     return _current.get()
 
 
+_staged: ContextVar[str | None] = ContextVar("duckrun_staged", default=None)
+
+
+def staged() -> str | None:
+    """Return the query whose temporary view or table this thread creates; None otherwise."""
+    return _staged.get()
+
+
+@contextmanager
+def staging(query: str) -> Iterator[None]:
+    """Announce that the statement of a block creates a temporary view or table of a query."""
+    token = _staged.set(query)
+    try:
+        yield
+    finally:
+        _staged.reset(token)
+
+
 # The text that dbt's own macros append to query the columns of a SELECT.
 _NO_ROWS = re.compile(r"\bwhere\s+false\s+limit\s+0\s*;?\s*$", re.IGNORECASE)
 
