@@ -24,7 +24,7 @@ EXAMPLE = $(if $(ENGINE),--engine $(ENGINE)) $(if $(FORMAT),--format $(FORMAT)) 
 # What pytest leaves to test-ci.
 LONG := kills or conformance or differential or turns or changes or cluster or ui or slow or matrix or answers or lives
 
-.PHONY: help setup demo demo-next ui images test test-ci test-all conformance soak lint format types docs bench lock clean
+.PHONY: help setup demo demo-next ui images test test-ci test-all smoke coverage conformance soak release lint format types docs bench lock clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1|\2/' | awk -F'|' '{printf "  %-12s%s\n", $$1, $$2}'
@@ -55,6 +55,18 @@ test-ci: $(STAMP) ## the long suites, each within its budget (SUITES="kills ui" 
 test-all: $(STAMP) ## every case of every suite, also those that a run draws only a part of: hours
 	@DUCKRUN_TEST_ALL=1 $(WITH_JAVA) $(PY) -m pytest -n $(WORKERS) --dist loadgroup --durations=10 -m "not ($(LONG))" $(ARGS)
 	@DUCKRUN_TEST_ALL=1 $(WITH_JAVA) $(PY) tools/suites.py $(SUITES)
+
+smoke: $(STAMP) ## a few tests in a new environment (OTHER=python3.13 is its Python, VERSIONS=lowest or newest those of the dependencies)
+	@$(WITH_JAVA) $(PY) tools/smoke.py $(if $(OTHER),--python $(OTHER)) $(if $(VERSIONS),--versions $(VERSIONS)) $(ARGS)
+
+# The floor is what the tests of the embedded engine cover alone; code in processes that a test starts is not counted.
+coverage: $(STAMP) ## make test with the lines that it covers, in htmlcov/; fails below the floor
+	@DUCKRUN_TEST_SEED=$(SEED) $(WITH_JAVA) $(PY) -m pytest -n $(WORKERS) --dist loadgroup -m "not ($(LONG))" --cov --cov-report=term --cov-report=html $(ARGS)
+
+release: $(STAMP) ## the release of TAG up to the upload: its changelog, packages in dist/, and the wheel in a clean environment
+	@$(PY) tools/release.py check $(TAG)
+	@$(PY) tools/release.py build
+	@.ci/run wheel-smoke
 
 conformance: $(STAMP) ## dbt's own suite for adapters (ENGINE=spark), and its table in docs/conformance.md
 	@$(WITH_JAVA) $(PY) tools/conformance.py $(or $(ENGINE),duckdb) $(ARGS)
@@ -90,5 +102,5 @@ lock: ## requirements.lock from pyproject.toml
 
 clean: ## what the example, the tests and the builds left (the environment stays)
 	@rm -rf example_project/.lake example_project/.landing example_project/.dagster example_project/.spark example_project/.ducklake example_project/.spark_ducklake example_project/.delta_rs example_project/.names example_project/report example_project/dbt/target example_project/dbt/logs
-	@rm -rf dist build site .benchmarks spark-warehouse metastore_db derby.log .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	@rm -rf dist build site htmlcov .coverage .benchmarks spark-warehouse metastore_db derby.log .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	@find . -path ./$(VENV) -prune -o -name __pycache__ -type d -exec rm -rf {} +

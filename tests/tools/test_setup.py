@@ -221,6 +221,38 @@ def test_pip_without_a_network_is_told_in_one_sentence_and_tried_again_in_place(
     assert (machine.venv / ".setup-done").exists()
 
 
+# ------------------------------------------------------------------ the second Python of .ci/run
+def second_python(machine: Machine) -> subprocess.CompletedProcess[str]:
+    """What the step `pythons` does, with a `make` that tells how it was called."""
+    (machine.tree / ".ci").mkdir()
+    shutil.copy(ROOT / ".ci" / "run", machine.tree / ".ci")
+    for name in ("grep", "head", "mktemp"):
+        (machine.bin / name).symlink_to(shutil.which(name))
+    make = machine.bin / "make"
+    make.write_text('#!/bin/bash\necho "make $*"\n')
+    make.chmod(0o755)
+    places = {"PATH": str(machine.bin), "HOME": str(machine.home), "PYTHON_PLACES": str(machine.home / "no-place")}
+    command = ["bash", ".ci/run", "--function", "pythons"]
+    return subprocess.run(command, cwd=machine.tree, env=places, capture_output=True, text=True)
+
+
+def test_ci_runs_the_smoke_selection_in_the_newest_other_python(machine):
+    oldest, newest = machine.python("3.11"), machine.python("3.13")
+    machine.python("3.12")
+    machine.run("setup.sh", PYTHON=str(oldest))
+    done = second_python(machine)
+    assert (done.returncode, done.stdout) == (0, f"make smoke OTHER={newest}\n"), done
+
+
+def test_ci_says_why_it_leaves_out_another_python(machine):
+    machine.python("3.11")
+    machine.run("setup.sh")
+    done = second_python(machine)
+    assert done.returncode == 0, done
+    assert done.stdout == "pythons: left out, as this machine has no supported Python but 3.11\n"
+
+
+# ------------------------------------------------------------------ other machines
 def test_without_make_the_script_alone_sets_up():
     recipe = re.search(r"^\$\(STAMP\):.*\n\t(.*)\n", (ROOT / "Makefile").read_text(), re.MULTILINE)[1]
     assert recipe == '@PYTHON="$(PYTHON)" bash tools/setup.sh'
