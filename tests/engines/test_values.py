@@ -139,7 +139,7 @@ def test_both_engines_agree_on_every_value(duck: Session, spark: Any, kind: str,
             check(duck, name, table(kind, layout), of_spark=writer is other)
             plain_spark = spark.read.format("delta").load(duck.lake.parse(name).location)
             assert rows(plain_spark.toArrow()) == rows(table(kind, layout))
-            local = other.engine._from_arrow(table(kind, layout).select(["v"]))  # type: ignore[attr-defined]
+            local = other.engine.access.from_arrow(table(kind, layout).select(["v"]))  # type: ignore[attr-defined]
             assert plain_spark.join(local, "v", "left_semi").count() == table(kind, layout).num_rows
             changer.execute(name, MergeSpec(("v",)), table(kind, layout, 1))
             check(duck, name, table(kind, layout, 1), of_spark=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields
 from typing import Any
@@ -330,9 +330,17 @@ class Lake:
 
     # -- schemas without checks (schemas.py checks first)
 
-    make_schema = schema_folders.make
-    remove_schema = schema_folders.remove
-    others_in = schema_folders.others
+    def make_schema(self, schema: str) -> None:
+        """Create a schema without tables; an existing one is no error."""
+        schema_folders.make(self.storage, self.folder(schema))
+
+    def others_in(self, schema: str, tables: Set[str]) -> Iterator[str]:
+        """Yield the contents of a schema's folder that are no table, view or internal file."""
+        return schema_folders.others(self.storage, self.folder(schema), tables)
+
+    def remove_schema(self, schema: str) -> None:
+        """Remove the rest of a schema without tables and views."""
+        schema_folders.remove(self.storage, self.folder(schema))
 
     # -- definition files
 

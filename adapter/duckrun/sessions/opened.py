@@ -159,7 +159,8 @@ class Opened:
         if name not in self._engines:
             refuse_unknown_engine(name)
             if name == "spark":
-                from duckrun.engines.spark.engine import SparkEngine, spark_session
+                from duckrun.engines.spark.engine import SparkEngine
+                from duckrun.engines.spark.process.session import spark_session
 
                 spark_engine = SparkEngine(self.lake, self._spark or spark_session(storage=self.lake.storage))
                 spark_engine.driver = lambda: self.embedded

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from duckrun.engines.data_files import file_size
+from duckrun.engines.spark.access import SparkAccess
 from duckrun.engines.spark.commit import SparkCommit
-from duckrun.engines.spark.create import clause
 from duckrun.engines.spark.errors import errors_about
 from duckrun.engines.spark.scratch import altered_rows
-from duckrun.engines.spark.sql import properties_list, quote, text_literal, to_spark
+from duckrun.engines.spark.sql import cluster_clause, properties_list, quote, text_literal, to_spark
 from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature
 from duckrun.formats.definitions import Alteration, TableDefinition
 from duckrun.formats.format import Format, logs_of
@@ -26,17 +25,14 @@ from duckrun.values.rows import Commit
 from duckrun.values.snapshot import Snapshot
 from duckrun.values.tables import AlterSpec, Change, ColumnSpec, CreateSpec, OptimizeSpec, PurgeSpec, TableSpec
 
-if TYPE_CHECKING:
-    from duckrun.engines.spark.engine import SparkEngine
-
 _TRACKING = "delta.enablerowtracking"
 _OWN = "Spark's own statement, since only Spark knows all features of this table"
 
 
-def count_breaking(engine: SparkEngine, snapshot: Snapshot, alteration: Alteration, condition: str) -> int:
+def count_breaking(access: SparkAccess, snapshot: Snapshot, alteration: Alteration, condition: str) -> int:
     """Count the altered rows that violate a condition in Spark SQL."""
     with errors_about(f"alter on table {snapshot.ref}", analysis=InvalidConfig):
-        rows = altered_rows(engine, snapshot, alteration)
+        rows = altered_rows(access, snapshot, alteration)
         return rows.where(f"NOT coalesce(({condition}), false)").count()
 
 
@@ -44,7 +40,7 @@ def count_breaking(engine: SparkEngine, snapshot: Snapshot, alteration: Alterati
 
 
 def optimize(
-    engine: SparkEngine, spec: OptimizeSpec | PurgeSpec, snapshot: Snapshot, transaction: Transaction
+    access: SparkAccess, spec: OptimizeSpec | PurgeSpec, snapshot: Snapshot, transaction: Transaction
 ) -> Commit:
     """Run OPTIMIZE, with ZORDER BY if requested, or REORG … APPLY (PURGE).
 
@@ -56,7 +52,7 @@ def optimize(
     where = "" if spec.predicate is None else f" WHERE {to_spark(spec.predicate, spec.dialect)}"
     if isinstance(spec, PurgeSpec):
         return _statement(
-            engine,
+            access,
             spec,
             snapshot,
             transaction,
@@ -72,7 +68,7 @@ def optimize(
         {} if size is None else {f"spark.databricks.delta.optimize.{n}FileSize": str(size) for n in ("min", "max")}
     )
     return _statement(
-        engine,
+        access,
         spec,
         snapshot,
         transaction,
@@ -83,7 +79,7 @@ def optimize(
 
 
 def _statement(
-    engine: SparkEngine,
+    access: SparkAccess,
     spec: TableSpec,
     snapshot: Snapshot | None,
     transaction: Transaction,
@@ -92,13 +88,13 @@ def _statement(
     settings: Mapping[str, str] | None = None,
 ) -> Commit:
     """Run a statement about the table, whose name ``text`` receives, and verify its commit."""
-    commit = SparkCommit(engine, spec, transaction, snapshot)
+    commit = SparkCommit(access, spec, transaction, snapshot)
     commit.reason = reason
 
     def run() -> Commit | None:
         with (
             errors_about(f"{spec.mode} on table {transaction.ref}", analysis=InvalidConfig),
-            engine.settings(settings or {}),
+            access.settings(settings or {}),
         ):
             return commit.statement(text(commit.target))
 
@@ -109,7 +105,7 @@ def _statement(
 
 
 def instead(
-    engine: SparkEngine, spec: TableSpec, snapshot: Snapshot | None, transaction: Transaction
+    access: SparkAccess, spec: TableSpec, snapshot: Snapshot | None, transaction: Transaction
 ) -> Callable[[], Commit] | None:
     """Return Spark's own statement, if a commit of this library would break the table's features.
 
@@ -123,7 +119,7 @@ def instead(
         computed = any(column.computed for column in spec.columns)
         if special or computed or spec.cluster_by or (snapshot is not None and logs.only_spark(snapshot)):
             text = _create(form, spec, special, replaces=snapshot is not None)
-            return lambda: _statement(engine, spec, snapshot, _without_app(transaction), text, _OWN)
+            return lambda: _statement(access, spec, snapshot, _without_app(transaction), text, _OWN)
     if isinstance(spec, AlterSpec) and snapshot is not None:
         needs_spark = any(
             isinstance(c, tables.ClusterBy)
@@ -132,7 +128,7 @@ def instead(
             for c in spec.changes
         )
         if needs_spark or logs.only_spark(snapshot):
-            return lambda: _alter(engine, spec, snapshot, _without_app(transaction))
+            return lambda: _alter(access, spec, snapshot, _without_app(transaction))
     return None
 
 
@@ -155,7 +151,7 @@ def _create(form: Format, spec: CreateSpec, special: Mapping[str, str], *, repla
     if definition.partition_columns:
         parts.append(f"PARTITIONED BY ({', '.join(map(quote, definition.partition_columns))})")
     if spec.cluster_by:
-        parts.append(clause(definition.names, spec.cluster_by))
+        parts.append(cluster_clause(definition.names, spec.cluster_by))
     if definition.description is not None:
         parts.append(f"COMMENT {text_literal(definition.description)}")
     if definition.properties or special:
@@ -187,7 +183,7 @@ def _computed(column: ColumnSpec, dialect: str) -> str:
     return f" GENERATED {how} AS IDENTITY (START WITH {column.identity.start} INCREMENT BY {column.identity.step})"
 
 
-def _alter(engine: SparkEngine, spec: AlterSpec, snapshot: Snapshot, transaction: Transaction) -> Commit:
+def _alter(access: SparkAccess, spec: AlterSpec, snapshot: Snapshot, transaction: Transaction) -> Commit:
     if len(spec.changes) != 1:
         raise UnsupportedFeature(
             f"table {transaction.ref} has features that only Spark knows, and there each change is a commit of its "
@@ -212,7 +208,7 @@ def _alter(engine: SparkEngine, spec: AlterSpec, snapshot: Snapshot, transaction
     if isinstance(change, tables.SetProperties):
         _refuse_uncounted(change, snapshot)
     change_text = _change(logs_of(transaction.lake.format), change, spec.dialect, snapshot.schema.names)
-    return _statement(engine, spec, snapshot, transaction, lambda table: f"ALTER TABLE {table} {change_text}", _OWN)
+    return _statement(access, spec, snapshot, transaction, lambda table: f"ALTER TABLE {table} {change_text}", _OWN)
 
 
 def _refuse_limits(alteration: Alteration, name: str, snapshot: Snapshot) -> None:
@@ -267,7 +263,7 @@ def _change(logs: LogTables, change: Change, dialect: str, columns: Sequence[str
         case tables.InStruct(path, inner):
             return _change(logs, inner, dialect, columns, path)
         case tables.ClusterBy(names):
-            return clause(columns, names)
+            return cluster_clause(columns, names)
         case tables.AddColumn(column):
             if not column.nullable:
                 raise SchemaMismatch(f"column {column.name!r} is to be NOT NULL, and the rows of the table have none")

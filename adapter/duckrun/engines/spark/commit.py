@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from duckrun.engines.data_files import file_properties
+from duckrun.engines.spark.access import SparkAccess
 from duckrun.engines.spark.errors import errors_about
 from duckrun.engines.spark.sql import quote, table_at
 from duckrun.errors import CommitConflict, CommitUnknown, InvalidConfig, StorageError, redacted
@@ -22,7 +23,6 @@ from duckrun.values.tables import TableSpec
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from duckrun.engines.spark.engine import SparkEngine
     from duckrun.values.snapshot import Snapshot
 
 log = logging.getLogger(__name__)
@@ -45,16 +45,16 @@ class SparkCommit:
     reason = "Spark writes its own frames and runs its own statements"
 
     def __init__(
-        self, engine: SparkEngine, spec: RowSpec | TableSpec, transaction: Transaction, snapshot: Snapshot | None
+        self, access: SparkAccess, spec: RowSpec | TableSpec, transaction: Transaction, snapshot: Snapshot | None
     ) -> None:
-        self.engine = engine
-        self.spark = engine.spark
+        self.access = access
+        self.spark = access.spark
         self.mode = spec.mode
         self.fence: int | None = spec.read_version
         self.transaction = transaction
         self.snapshot = snapshot
         self.ref = transaction.ref
-        self.location = engine.location_of(transaction.ref.location)
+        self.location = access.location_of(transaction.ref.location)
         self.target = table_at(self.location)
         self.token = uuid.uuid4().hex
         present = {} if snapshot is None else snapshot.properties
@@ -74,7 +74,7 @@ class SparkCommit:
     def statement(self, text: str) -> Commit | None:
         """Run a statement with the settings of this commit."""
         log.debug("%s on %s: %s", self.mode, self.ref, redacted(text))
-        with self.engine.settings(self.statement_settings() | self.asking_all(text)):
+        with self.access.settings(self.statement_settings() | self.asking_all(text)):
             self.spark.sql(text)
         return None
 

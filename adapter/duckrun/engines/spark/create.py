@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from duckrun.engines.spark.access import SparkAccess
 from duckrun.engines.spark.process.conditions import condition_of
-from duckrun.engines.spark.sql import properties_list, quote, table_at, text_literal
+from duckrun.engines.spark.sql import cluster_clause, cluster_columns, properties_list, quote, table_at, text_literal
+from duckrun.engines.spark.table_write import SparkWrite
 from duckrun.engines.spark.types import check_new_table
-from duckrun.errors import SchemaMismatch, UnsupportedFeature
+from duckrun.errors import UnsupportedFeature
 from duckrun.values.layout import Layout
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from duckrun.engines.spark.engine import SparkEngine
-    from duckrun.engines.spark.write import Attempt
     from duckrun.values.rows import WriteSpec
     from duckrun.values.snapshot import Snapshot
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _OF_ONE_TABLE = ("delta.columnMapping.maxColumnId", "delta.rowTracking.materialized")
 
 
-def new_table(attempt: Attempt, rows: DataFrame, layout: Layout, description: str | None) -> None:
+def new_table(attempt: SparkWrite, rows: DataFrame, layout: Layout, description: str | None) -> None:
     """Create a table that does not exist yet."""
     try:
         _make(attempt, rows, layout, description, replaces=False)
@@ -42,7 +42,13 @@ def new_table(attempt: Attempt, rows: DataFrame, layout: Layout, description: st
 
 
 def in_place_of(
-    attempt: Attempt, frame: DataFrame, spec: WriteSpec, snapshot: Snapshot, cluster_by: Sequence[str], *, stays: bool
+    attempt: SparkWrite,
+    frame: DataFrame,
+    spec: WriteSpec,
+    snapshot: Snapshot,
+    cluster_by: Sequence[str],
+    *,
+    stays: bool,
 ) -> None:
     """Replace a table that has clustering or other features of Spark's own statements.
 
@@ -65,7 +71,7 @@ def in_place_of(
     if spec.partition_by is None and not spec.redefine and not cluster_by:
         partition_by = snapshot.partition_columns
     partition_by = check_new_table(frame.schema, partition_by)
-    _columns(frame.columns, cluster_by)
+    cluster_columns(frame.columns, cluster_by)
     if stays and not partition_by and not spec.redefine and _same_columns(frame, attempt.target_schema()):
         # A plain overwrite ends the clustering. One with a predicate, here for all rows, keeps the
         # definition.
@@ -88,7 +94,7 @@ def in_place_of(
 
 
 def rows_alone(
-    attempt: Attempt, frame: DataFrame, partition_by: Sequence[str], snapshot: Snapshot, *, stays: bool
+    attempt: SparkWrite, frame: DataFrame, partition_by: Sequence[str], snapshot: Snapshot, *, stays: bool
 ) -> dict[str, str]:
     """Return the options of an overwrite that replaces all rows and keeps the definition.
 
@@ -122,27 +128,15 @@ def clustering_after(spec: WriteSpec, clustered: Sequence[str]) -> Sequence[str]
     return clustered
 
 
-def clustered_by(engine: SparkEngine, snapshot: Snapshot) -> tuple[str, ...]:
+def clustered_by(access: SparkAccess, snapshot: Snapshot) -> tuple[str, ...]:
     """Return the clustering columns of a table."""
     if "clustering" not in snapshot.writer_features:
         return ()
-    detail: Any = engine.spark.sql(f"DESCRIBE DETAIL {table_at(engine.location_of(snapshot.ref.location))}")
+    detail: Any = access.spark.sql(f"DESCRIBE DETAIL {table_at(access.location_of(snapshot.ref.location))}")
     return tuple(name.replace("`", "") for name in detail.select("clusteringColumns").collect()[0][0] or ())
 
 
-def clause(columns: Sequence[str], cluster_by: Sequence[str]) -> str:
-    """Return ``CLUSTER BY`` for columns of a table, or for fields within them (``a.b``).
-
-    Raises:
-        SchemaMismatch: A column is missing.
-
-    >>> clause(["id", "place", "x.y"], ["ID", "place.city", "x.y"])
-    'CLUSTER BY (`id`, `place`.`city`, `x.y`)'
-    """
-    return f"CLUSTER BY ({', '.join(_columns(columns, cluster_by))})" if cluster_by else "CLUSTER BY NONE"
-
-
-def _make(attempt: Attempt, rows: DataFrame, layout: Layout, description: str | None, *, replaces: bool) -> None:
+def _make(attempt: SparkWrite, rows: DataFrame, layout: Layout, description: str | None, *, replaces: bool) -> None:
     """Create or replace a table in one commit, with its note and application id."""
     from pyspark.sql import functions as F
 
@@ -150,15 +144,15 @@ def _make(attempt: Attempt, rows: DataFrame, layout: Layout, description: str | 
     # properties with a reserved name, such as ``owner``, so everything else uses the writer.
     if layout.cluster_by:
         what = "CREATE OR REPLACE TABLE" if replaces else "CREATE TABLE"
-        clauses = ["USING delta", clause(rows.columns, layout.cluster_by)]
+        clauses = ["USING delta", cluster_clause(rows.columns, layout.cluster_by)]
         if description is not None:
             clauses.append(f"COMMENT {text_literal(description)}")
         if layout.table_properties:
             clauses.append(f"TBLPROPERTIES ({properties_list(layout.table_properties)})")
-        with attempt.engine.view(rows) as view:
+        with attempt.access.view(rows) as view:
             attempt.statement(f"{what} {attempt.target} {' '.join(clauses)} AS SELECT * FROM {view}")
         return
-    with attempt.engine.settings(attempt.statement_settings()):
+    with attempt.access.settings(attempt.statement_settings()):
         writer = rows.writeTo(attempt.target).using("delta")
         for key, value in layout.table_properties.items():
             writer = writer.tableProperty(key, value)
@@ -170,17 +164,6 @@ def _make(attempt: Attempt, rows: DataFrame, layout: Layout, description: str | 
             writer.createOrReplace()
         else:
             writer.create()
-
-
-def _columns(columns: Sequence[str], cluster_by: Sequence[str]) -> list[str]:
-    present = {column.lower(): column for column in columns}
-    paths = [(name,) if name.lower() in present else tuple(name.split(".")) for name in cluster_by]
-    missing = [".".join(parts) for parts in paths if parts[0].lower() not in present]
-    if missing:
-        raise SchemaMismatch(
-            f"the clustering column {', '.join(missing)} is missing in the columns, which are {', '.join(columns)}"
-        )
-    return [quote(present[first.lower()], *fields) for first, *fields in paths]
 
 
 def _same_columns(frame: DataFrame, target: Any) -> bool:

@@ -6,7 +6,6 @@ workers write a Spark DataFrame; the driver never collects it.
 
 from __future__ import annotations
 
-import threading
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -19,13 +18,14 @@ from sqlglot import exp
 from duckrun.engines.engine import Engine
 from duckrun.engines.frame import LazyRows
 from duckrun.engines.spark import alter
+from duckrun.engines.spark.access import SparkAccess
 from duckrun.engines.spark.ducklake import reading, writing
-from duckrun.engines.spark.ducklake.changes import answered
+from duckrun.engines.spark.ducklake.changes import ComputedFrame
 from duckrun.engines.spark.errors import errors_about
 from duckrun.engines.spark.foreign_servers import refuse_what_it_would_get_wrong
 from duckrun.engines.spark.frame import SparkFrame, arrow_schema
 from duckrun.engines.spark.process.checks import check_workers_see
-from duckrun.engines.spark.process.session import apply_storage, spark_session
+from duckrun.engines.spark.process.session import apply_storage
 from duckrun.engines.spark.scratch import scratch
 from duckrun.engines.spark.sql import quote, to_spark
 from duckrun.engines.spark.structs import shaped, type_text
@@ -48,7 +48,7 @@ from duckrun.values.any_case import AnyCase
 from duckrun.values.choices import EngineName
 from duckrun.values.lake_format import DUCKLAKE
 from duckrun.values.rows import Commit, DeleteSpec, ReadSpec, RowSpec, StagedFile, UpdateSpec
-from duckrun.values.tables import MaintenanceResult, TableSpec
+from duckrun.values.tables import MaintenanceResult, OptimizeSpec, PurgeSpec, TableSpec
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -74,11 +74,6 @@ def unbounded(frame: DataFrame, rounded: Collection[str]) -> DataFrame:
     return frame.selectExpr(*(unseen(name) if name in rounded else quote(name) for name in frame.columns))
 
 
-# The settings of the process's one session hold the application id of an SQL statement. So only
-# one statement that sets them runs at a time.
-_settings_lock = threading.RLock()
-
-
 class SparkEngine(Engine):
     """Scans and writes the tables of a lake on one Spark session.
 
@@ -100,9 +95,7 @@ class SparkEngine(Engine):
 
     def __init__(self, lake: Lake, spark: SparkSession | None = None) -> None:
         self.lake = lake
-        self._spark = spark
-        if spark is not None:  # a session started here already has them
-            apply_storage(spark, lake.storage)
+        self.access = SparkAccess(lake.storage, spark)
         self._reached: list[Storage] = [lake.storage]
         self.temp_names = AnyCase()
         self._inlined: list[str] = []
@@ -117,15 +110,13 @@ class SparkEngine(Engine):
     @property
     def spark(self) -> SparkSession:
         """Spark session with this lake's credentials."""
-        if self._spark is None:
-            self._spark = spark_session(storage=self.lake.storage)
-        return self._spark
+        return self.access.spark
 
     def read_files(self, format: str, path: str, options: Mapping[str, Any]) -> LazyRows:
         """Return the lazy rows of Parquet or CSV files: a file, a folder or a pattern."""
         what = f"read of {path}"
         with errors_about(what, analysis=StorageError, writes=False):
-            frame = self.spark.read.format(format).options(**options).load(self.location_of(path))
+            frame = self.spark.read.format(format).options(**options).load(self.access.location_of(path))
             frame.schema  # noqa: B018
         return self._frame(frame, what)
 
@@ -163,13 +154,13 @@ class SparkEngine(Engine):
         if snapshot.ref.format == DUCKLAKE:
             named = spec.columns if spec.predicate is None else None
             return self._select(self._of_ducklake(snapshot, columns=named), spec, str(snapshot.ref))
-        frame = unbounded(self.read_at(snapshot.ref.location, snapshot.version), snapshot.rounded())
+        frame = unbounded(self.access.read_at(snapshot.ref.location, snapshot.version), snapshot.rounded())
         return self._select(frame, spec, str(snapshot.ref))
 
     def _of_ducklake(self, snapshot: Snapshot, **some: Any) -> DataFrame:
         """Return the rows of a DuckLake table, or some of them."""
         with errors_about(about_tables("read", [str(snapshot.ref)]), analysis=InvalidConfig, writes=False):
-            return reading.rows_of(self, snapshot, **some)
+            return reading.rows_of(self.access, snapshot, **some)
 
     def open(self, scan: Scan) -> LazyRows:
         """Return the lazy rows of a scan's files, without their deleted rows."""
@@ -179,7 +170,7 @@ class SparkEngine(Engine):
             return self._select(frame, scan.read, str(scan.ref))
         from pyspark.sql import functions as F
 
-        frame = self.read_at(scan.ref.location, scan.version)
+        frame = self.access.read_at(scan.ref.location, scan.version)
         names = [file.path for file in scan.files]
         # Spark returns a file's encoded URI. Compare the decoded part after the table's folder.
         uri = F.expr("url_decode(replace(_metadata.file_path, '+', '%2B'))")
@@ -197,14 +188,22 @@ class SparkEngine(Engine):
     def weighed(self, read: WeighedRead, query: Callable[[str], str]) -> LazyRows:
         """Return the lazy rows of a query over rows with multiplicities."""
         if read.sql is not None:  # DuckLake: DuckDB reads the rows
-            return LazyRows(answered(self, read, query, self._until_closed), self.name)
+            if self.driver is None:
+                raise UnsupportedFeature(
+                    f"Table {read.ref} is a DuckLake table: DuckDB computes on the driver what changed in it, which a "
+                    "session does: ask by session.table(…).changes()."
+                )
+            # Nothing may be written to a read-only lake, and the workers may see no other folder.
+            until = None if self.lake.read_only else self._until_closed
+            rows = self.driver().weighed(read, query)
+            return LazyRows(ComputedFrame(self.access, self.temp_names, read, rows, until), self.name)
         name = f"__duckrun_weighed_{uuid.uuid4().hex}"
         text = (
             transpile(query(name), "duckdb", "spark").replace("{", "{{").replace("}", "}}").replace(name, "{weighed}")
         )
         what = f"changes of table {read.ref}"
         with errors_about(what, analysis=InvalidConfig, writes=False):
-            frame = self.spark.sql(text, weighed=weighed_rows(self, read))
+            frame = self.spark.sql(text, weighed=weighed_rows(self.access, read))
             frame.schema  # noqa: B018
         return self._frame(frame, what)
 
@@ -226,7 +225,7 @@ class SparkEngine(Engine):
             view = self._view_of(self._of_ducklake(snapshot))
             return with_columns(exp.to_table(view), {f.name: pa.types.is_date(f.type) for f in snapshot.schema})
         table = exp.Table(
-            this=exp.to_identifier(self.location_of(snapshot.ref.location), quoted=True),
+            this=exp.to_identifier(self.access.location_of(snapshot.ref.location), quoted=True),
             db=exp.to_identifier("delta"),
             version=exp.Version(this="VERSION", kind="AS OF", expression=exp.Literal.number(snapshot.version)),
         )
@@ -262,7 +261,7 @@ class SparkEngine(Engine):
 
     def local(self, rows: pa.Table) -> LazyRows:
         """Return rows of this process as rows of the engine."""
-        return self._frame(self._from_arrow(rows), "query")
+        return self._frame(self.access.from_arrow(rows), "query")
 
     def cast(self, value: exp.Expr, kind: str, rows: LazyRows, column: int) -> exp.Expr:
         if "struct<" in kind.lower():
@@ -279,7 +278,7 @@ class SparkEngine(Engine):
         if snapshot.ref.format == DUCKLAKE:
             schema = self._of_ducklake(snapshot).schema
         else:
-            schema = self.read_at(snapshot.ref.location, snapshot.version).schema
+            schema = self.access.read_at(snapshot.ref.location, snapshot.version).schema
         return {field.name: type_text(field.dataType) for field in schema.fields}
 
     def register(self, name: str, value: Any, reads: Reads = NOTHING) -> None:
@@ -391,12 +390,12 @@ class SparkEngine(Engine):
         if frame is None and not isinstance(spec, DeleteSpec | UpdateSpec):
             raise InvalidConfig(f"{spec.mode} on table {transaction.ref} was given no rows.")
         if not has_logs:
-            return writing.execute(self, spec, frame, transaction, driver or self.driver)
+            return writing.execute(self.access, spec, frame, transaction, driver or self.driver)
 
         def attempt(snapshot: Snapshot | None) -> Commit:
             if snapshot is not None:
                 _refuse_foreign_expressions(snapshot)
-            return Attempt(self, spec, frame, transaction, snapshot).run()
+            return Attempt(self.access, spec, frame, transaction, snapshot).run()
 
         return transaction.run(
             attempt, mode=spec.mode, engine=self.name, rerun=partial(rerun_of, spec), takes_back="all"
@@ -404,9 +403,16 @@ class SparkEngine(Engine):
 
     # -- a table as a whole (see engines/tables.py)
 
-    instead = alter.instead
-    count_breaking = alter.count_breaking
-    optimize = alter.optimize
+    def instead(
+        self, spec: TableSpec, snapshot: Snapshot | None, transaction: Transaction
+    ) -> Callable[[], Commit] | None:
+        return alter.instead(self.access, spec, snapshot, transaction)
+
+    def count_breaking(self, snapshot: Snapshot, alteration: Alteration, condition: str) -> int:
+        return alter.count_breaking(self.access, snapshot, alteration, condition)
+
+    def optimize(self, spec: OptimizeSpec | PurgeSpec, snapshot: Snapshot, transaction: Transaction) -> Commit:
+        return alter.optimize(self.access, spec, snapshot, transaction)
 
     @contextmanager
     def rewritten(
@@ -416,17 +422,11 @@ class SparkEngine(Engine):
         logs_of(transaction.lake.format).refuse_copies(snapshot)
         with (
             errors_about(f"alter on table {snapshot.ref}", analysis=SchemaMismatch),
-            scratch(self, transaction.lake, snapshot, alteration) as copy,
+            scratch(self.access, transaction.lake, snapshot, alteration) as copy,
         ):
             yield copy.files()
 
     # -- helpers
-
-    def location_of(self, location: str) -> str:
-        return self.lake.storage.spark_location(location)
-
-    def read_at(self, location: str, version: int) -> DataFrame:
-        return self.spark.read.format("delta").option("versionAsOf", version).load(self.location_of(location))
 
     def _select(self, frame: DataFrame, spec: ReadSpec, table: str) -> LazyRows:
         what = about_tables("read", [table])
@@ -450,43 +450,8 @@ class SparkEngine(Engine):
         if is_of_spark(value):
             return value.native if isinstance(value, LazyRows) else value
         if isinstance(value, LazyRows):
-            return self._from_arrow(value.toArrow())
-        return self._from_arrow(arrow_table(value))
-
-    def _from_arrow(self, table: pa.Table) -> DataFrame:
-        from pyspark.sql.pandas.types import from_arrow_schema
-
-        table = storable_table(table)
-        # Without a schema Spark would read a timestamp without time zone in the session's zone.
-        schema = from_arrow_schema(table.schema, prefer_timestamp_ntz=True)
-        return self.spark.createDataFrame(table, schema)
-
-    def ansi(self) -> bool:
-        """True if a cast that does not fit raises."""
-        return str(self.spark.conf.get("spark.sql.ansi.enabled", "true")).lower() == "true"
-
-    @contextmanager
-    def view(self, frame: DataFrame) -> Iterator[str]:
-        """Yield the name of a temporary view of a frame while a statement runs."""
-        name = f"__duckrun_{uuid.uuid4().hex}"
-        frame.createOrReplaceTempView(name)
-        try:
-            yield quote(name)
-        finally:
-            self.spark.catalog.dropTempView(name)
-
-    @contextmanager
-    def settings(self, values: Mapping[str, str]) -> Iterator[None]:
-        """Set session settings while one statement runs, under the session's one lock."""
-        with _settings_lock:
-            before = {key: self.spark.conf.get(key, None) for key in values}
-            try:
-                for key, value in values.items():
-                    self.spark.conf.set(key, value)
-                yield
-            finally:
-                for key, old in before.items():
-                    self.spark.conf.unset(key) if old is None else self.spark.conf.set(key, old)
+            return self.access.from_arrow(value.toArrow())
+        return self.access.from_arrow(arrow_table(value))
 
 
 def _refuse_foreign_expressions(snapshot: Snapshot) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from duckrun.engines.spark.sql import (
     quote,
     rows_inserted_by,
 )
+from duckrun.engines.spark.table_write import SparkWrite
 from duckrun.engines.spark.types import casts_to, fit_all, with_casts
 from duckrun.errors import DuplicateSourceKeys, SchemaMismatch, repeated_keys
 from duckrun.sql.quoting import fresh_name
@@ -27,11 +28,15 @@ from duckrun.values.rows import Commit, DeleteInsertSpec, MergeSpec
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from duckrun.engines.spark.write import Attempt
+
+Create = Callable[["DataFrame", MergeSpec | DeleteInsertSpec], Commit | None]
 
 
-def merge(job: Attempt, spec: MergeSpec) -> Commit | None:
+def merge(job: SparkWrite, spec: MergeSpec, create: Create) -> Commit | None:
     """Run Spark's MERGE after checks of its keys and expressions.
+
+    Args:
+        create: Creates the table from rows, if it does not exist yet.
 
     Raises:
         DuplicateSourceKeys: A key repeats in the source.
@@ -47,7 +52,7 @@ def merge(job: Attempt, spec: MergeSpec) -> Commit | None:
         frame = job.checked(with_casts(frame, casts), job.snapshot.partition_columns)
     _check_keys(job, frame, spec.keys, spec.compared)
     if job.is_new:
-        return _merge_into_nothing(job, frame, spec)
+        return _merge_into_nothing(job, frame, spec, create)
     _check_duplicates(job, frame, spec.keys)
     whole = [c for c in spec.clauses if not c.kind.endswith("delete") and c.columns is None and c.set is None]
     there = {name.lower() for name in (*job.target_schema().names, *copies.values())}
@@ -72,7 +77,7 @@ def merge(job: Attempt, spec: MergeSpec) -> Commit | None:
             raise SchemaMismatch(f"missing in the data: {', '.join(missing)}")
     frame, apart = _swapped(frame, copies)
     apart |= {c: apart[name] for c in job.target_schema().names for name in copies if c.lower() == name.lower()}
-    with job.engine.view(frame) as source:
+    with job.access.view(frame) as source:
         job.analyse(merge_dry_run(spec, job.target, source, [c for c in columns if c in frame.columns], apart))
         spec = _shaped(job, spec, source)
         return job.change(
@@ -80,7 +85,7 @@ def merge(job: Attempt, spec: MergeSpec) -> Commit | None:
         )
 
 
-def _shaped(job: Attempt, spec: MergeSpec, source: str) -> MergeSpec:
+def _shaped(job: SparkWrite, spec: MergeSpec, source: str) -> MergeSpec:
     """Match the structs that the clauses set to the table's columns, by field name."""
     nested = {f.name.lower() for f in job.target_schema().fields if "struct<" in f.dataType.simpleString()}
     if not any(name.lower() in nested for clause in spec.clauses for name in clause.set or ()):
@@ -125,9 +130,9 @@ def _swapped(frame: DataFrame, copies: Mapping[str, str]) -> tuple[DataFrame, di
     return frame.select(*[F.col(quote(n)).alias(renamed.get(n, n)) for n in frame.columns]), cast
 
 
-def _merge_into_nothing(job: Attempt, frame: DataFrame, spec: MergeSpec) -> Commit | None:
+def _merge_into_nothing(job: SparkWrite, frame: DataFrame, spec: MergeSpec, create: Create) -> Commit | None:
     _check_duplicates(job, frame, spec.keys)
-    with job.engine.view(frame) as source:
+    with job.access.view(frame) as source:
         columns = [name for name in frame.columns if name not in spec.compared]
         parts: list[Any] = rows_inserted_by(spec, columns, job.spark.sql, source)
         rows = frame.limit(0) if not parts else parts[0]
@@ -135,10 +140,10 @@ def _merge_into_nothing(job: Attempt, frame: DataFrame, spec: MergeSpec) -> Comm
             rows = rows.unionByName(part, allowMissingColumns=True)
         if spec.within is not None:
             job.refuse_outside(rows, spec.within)
-        return job.create(rows, spec)
+        return create(rows, spec)
 
 
-def _compared_schema(job: Attempt, spec: MergeSpec) -> Any:
+def _compared_schema(job: SparkWrite, spec: MergeSpec) -> Any:
     """Return the table's schema, with the types of expressions that keys are compared with.
 
     Raises SchemaMismatch for a key that cannot be cast to such a type.
@@ -152,16 +157,16 @@ def _compared_schema(job: Attempt, spec: MergeSpec) -> Any:
     fields = job.spark.sql(query).schema.fields
     kinds = [StructField(key, field.dataType) for key, field in zip(compared, fields, strict=True)]
     key_schema = job.rows().select(*[quote(key) for key in compared]).schema
-    fit_all(key_schema, StructType(kinds), "fail", checked=job.engine.ansi(), cast=compared)
+    fit_all(key_schema, StructType(kinds), "fail", checked=job.access.ansi(), cast=compared)
     return StructType([*schema.fields, *kinds])
 
 
-def _check_keys(job: Attempt, frame: DataFrame, keys: Sequence[str], compared: Collection[str] = ()) -> None:
+def _check_keys(job: SparkWrite, frame: DataFrame, keys: Sequence[str], compared: Collection[str] = ()) -> None:
     table = None if job.is_new else job.target_schema().names
     refuse_missing_keys(job.ref, keys, frame.columns, table, compared)
 
 
-def _check_duplicates(job: Attempt, frame: DataFrame, keys: Sequence[str]) -> None:
+def _check_duplicates(job: SparkWrite, frame: DataFrame, keys: Sequence[str]) -> None:
     from pyspark.sql import functions as F
 
     columns = [F.col(quote(key)) for key in keys]
@@ -179,7 +184,7 @@ def _check_duplicates(job: Attempt, frame: DataFrame, keys: Sequence[str]) -> No
     )
 
 
-def delete_insert(job: Attempt, spec: DeleteInsertSpec) -> Commit | None:
+def delete_insert(job: SparkWrite, spec: DeleteInsertSpec, create: Create) -> Commit | None:
     """Delete by key and insert, as one MERGE.
 
     Raises:
@@ -191,7 +196,7 @@ def delete_insert(job: Attempt, spec: DeleteInsertSpec) -> Commit | None:
     frame = job.rows()
     _check_keys(job, frame, spec.keys)
     if job.snapshot is None or job.is_new:
-        return job.create(frame, spec)
+        return create(frame, spec)
     frame = with_casts(frame, casts_to(frame, job.target_schema(), frame.columns))
     fitted, new = job.fitted(job.checked(frame, job.snapshot.partition_columns), spec.schema_mode)
     mark = fresh_name("__duckrun_row", [*fitted.columns, *job.target_schema().names])
@@ -199,7 +204,7 @@ def delete_insert(job: Attempt, spec: DeleteInsertSpec) -> Commit | None:
     marked = fitted.withColumn(mark, F.lit("I")).unionByName(keys, allowMissingColumns=True)
     bounds = [limit for limit in (spec.predicate, spec.within) if limit is not None]
     limits = "".join(f" AND ({of_target(limit, spec.dialect)})" for limit in bounds)
-    with job.engine.view(marked) as source:
+    with job.access.view(marked) as source:
         on = f"{key_equality(spec.keys)}{limits}"
         job.analyse(f"SELECT 1 FROM {job.target} AS target JOIN {source} AS source ON {on}")
         names = fitted.columns

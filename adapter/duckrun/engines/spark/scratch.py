@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from duckrun.engines.spark.access import SparkAccess
 from duckrun.engines.spark.foreign_servers import other_implementation
 from duckrun.engines.spark.sql import quote
 from duckrun.engines.spark.structs import by_name
@@ -26,19 +27,17 @@ from duckrun.values.snapshot import Snapshot, TableRef
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from duckrun.engines.spark.engine import SparkEngine
-
 
 @contextmanager
-def scratch(engine: SparkEngine, lake: Lake, snapshot: Snapshot, alteration: Alteration) -> Iterator[ScratchCopy]:
+def scratch(access: SparkAccess, lake: Lake, snapshot: Snapshot, alteration: Alteration) -> Iterator[ScratchCopy]:
     """Yield a copy with all rows in their new form; remove it if the block raises."""
-    with filled(engine, lake, snapshot.ref, alteration.after, altered_rows(engine, snapshot, alteration)) as copy:
+    with filled(access, lake, snapshot.ref, alteration.after, altered_rows(access, snapshot, alteration)) as copy:
         yield copy
 
 
 @contextmanager
 def filled(
-    engine: SparkEngine,
+    access: SparkAccess,
     lake: Lake,
     owner: TableRef,
     definition: TableDefinition,
@@ -60,17 +59,17 @@ def filled(
             writer = writer.option("compression", codec)
         if gather:
             writer = writer.option("optimizeWrite", "true")
-        writer.save(engine.location_of(copy.ref.location))
+        writer.save(access.location_of(copy.ref.location))
         yield copy
 
 
-def altered_rows(engine: SparkEngine, snapshot: Snapshot, alteration: Alteration) -> DataFrame:
+def altered_rows(access: SparkAccess, snapshot: Snapshot, alteration: Alteration) -> DataFrame:
     """Return all rows of a snapshot in their new form."""
     from pyspark.sql import functions as F
     from pyspark.sql.types import StructType
 
     schema = StructType.fromJson(json.loads(alteration.after.schema_json))
-    frame = engine.read_at(snapshot.ref.location, snapshot.version)
+    frame = access.read_at(snapshot.ref.location, snapshot.version)
     columns = []
     for new, old in alteration.columns.items():
         kind = schema[new].dataType

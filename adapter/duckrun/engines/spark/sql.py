@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from duckrun.errors import InvalidConfig, RowsOutsidePartition
+from duckrun.errors import InvalidConfig, RowsOutsidePartition, SchemaMismatch
 from duckrun.sql.char_types import padded
 from duckrun.sql.dialects import text_in, tree_in
 from duckrun.sql.names import transpile
@@ -302,3 +302,27 @@ def rows_inserted_by(
         results.append(run(f"SELECT {select} FROM {source} AS source WHERE ({condition}) AND NOT ({earlier})"))
         earlier = f"{earlier} OR coalesce(({condition}), false)"
     return results
+
+
+def cluster_clause(columns: Sequence[str], cluster_by: Sequence[str]) -> str:
+    """Return ``CLUSTER BY`` for columns of a table, or for fields within them (``a.b``).
+
+    Raises:
+        SchemaMismatch: A column is missing.
+
+    >>> cluster_clause(["id", "place", "x.y"], ["ID", "place.city", "x.y"])
+    'CLUSTER BY (`id`, `place`.`city`, `x.y`)'
+    """
+    return f"CLUSTER BY ({', '.join(cluster_columns(columns, cluster_by))})" if cluster_by else "CLUSTER BY NONE"
+
+
+def cluster_columns(columns: Sequence[str], cluster_by: Sequence[str]) -> list[str]:
+    """Return the quoted clustering columns; raise SchemaMismatch if one is missing."""
+    present = {column.lower(): column for column in columns}
+    paths = [(name,) if name.lower() in present else tuple(name.split(".")) for name in cluster_by]
+    missing = [".".join(parts) for parts in paths if parts[0].lower() not in present]
+    if missing:
+        raise SchemaMismatch(
+            f"the clustering column {', '.join(missing)} is missing in the columns, which are {', '.join(columns)}"
+        )
+    return [quote(present[first.lower()], *fields) for first, *fields in paths]

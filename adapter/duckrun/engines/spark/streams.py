@@ -127,9 +127,9 @@ def stream_table(
     with errors_about(f"stream from {origin} into table {into}", analysis=InvalidConfig):
         rows = engine.spark.readStream.format("delta").options(**source_options)
         query = (
-            rows.load(engine.location_of(origin.location))
+            rows.load(engine.access.location_of(origin.location))
             .writeStream.foreachBatch(writer)
-            .option("checkpointLocation", engine.location_of(f"{lake.root}/{folder}"))
+            .option("checkpointLocation", engine.access.location_of(f"{lake.root}/{folder}"))
             .queryName(f"{origin} into {into}")
             .trigger(availableNow=True)
             .start()

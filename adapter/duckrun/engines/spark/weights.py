@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from duckrun.engines.spark.access import SparkAccess
 from duckrun.engines.spark.sql import quote
 from duckrun.engines.spark.structs import type_text
 from duckrun.engines.weights import CHANGE_TYPE, Dialect, WeighedQuery
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-    from duckrun.engines.spark.engine import SparkEngine
 
 _PATTERN = re.compile(r"([*?{}\[\]\\])")
 _SPARK = Dialect(
@@ -28,12 +28,12 @@ _SPARK = Dialect(
 )
 
 
-def weighed_rows(engine: SparkEngine, read: WeighedRead) -> DataFrame:
+def weighed_rows(access: SparkAccess, read: WeighedRead) -> DataFrame:
     """Return the rows of a WeighedRead."""
     from pyspark.sql import functions as F
 
     def location(file: ScanFile) -> str:
-        return re.sub(r"^file:/+", "/", engine.location_of(place(read.ref, file)))
+        return re.sub(r"^file:/+", "/", access.location_of(place(read.ref, file)))
 
     types = {field.name: type_text(field.dataType) for field in _types(read, read.schema)}
     query = WeighedQuery(read, _SPARK, location, types)
@@ -55,14 +55,14 @@ def weighed_rows(engine: SparkEngine, read: WeighedRead) -> DataFrame:
         # Spark returns the encoded URI of a file.
         uri = "regexp_replace(url_decode(replace(_metadata.file_path, '+', '%2B')), '^file:/+', '/')"
         numbered = (f"{uri} AS {quote(query.file)}", f"_metadata.row_index AS {quote(query.row)}")
-        source = named(engine.spark.read.schema(schema).parquet(*places).selectExpr("*", *numbered))
-        listed = named(F.broadcast(engine.local(part.listed).native))
-        rows = None if part.rows is None else named(engine.local(part.rows).native)
+        source = named(access.spark.read.schema(schema).parquet(*places).selectExpr("*", *numbered))
+        listed = named(F.broadcast(access.from_arrow(part.listed)))
+        rows = None if part.rows is None else named(access.from_arrow(part.rows))
         selects.append(query.select(part, source, listed, rows, value, schema.names))
     text = (" UNION ALL ".join(selects) or query.nothing()).replace("{", "{{").replace("}", "}}")
     for name in frames:
         text = re.sub(rf"\b{name}\b", f"{{{name}}}", text)
-    return engine.spark.sql(text, **frames)
+    return access.spark.sql(text, **frames)
 
 
 def _file_schema(read: WeighedRead, *, is_feed: bool) -> StructType:

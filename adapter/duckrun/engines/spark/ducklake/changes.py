@@ -6,12 +6,12 @@ Only DuckLake knows which rows of a file count at a snapshot, so nothing else co
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from duckrun.engines.spark.access import SparkAccess
 from duckrun.engines.spark.frame import SparkFrame
 from duckrun.engines.spark.process.checks import check_workers_see
 from duckrun.engines.spark.types import storable_arrow
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from duckrun.engines.frame import LazyRows
-    from duckrun.engines.spark.engine import SparkEngine
+    from duckrun.run.pins import Reads
+    from duckrun.values.any_case import AnyCase
     from duckrun.values.changes import WeighedRead
 
 _WIDER = {
@@ -47,51 +48,41 @@ class ComputedFrame(SparkFrame):
     DuckDB computes it when its rows are needed, into a file.
 
     Args:
-        until: Closes the file's folder.
+        named: Temporary names of the session, with what their rows were read from.
+        until: Closes the file's folder. None sends the rows through the driver.
+
+    Raises:
+        UnsupportedFeature: Spark lacks the type of a column.
     """
 
-    def __init__(self, engine: SparkEngine, read: WeighedRead, rows: LazyRows, until: ExitStack) -> None:
-        self._engine, self._read, self._until = engine, read, until
+    def __init__(
+        self, access: SparkAccess, named: AnyCase[Reads], read: WeighedRead, rows: LazyRows, until: ExitStack | None
+    ) -> None:
+        self._access, self._named, self._until = access, named, until
         self._rows = _as_spark_reads(rows, str(read.ref))
-        self._named = engine.temp_names
         self._what = f"changes of table {read.ref}"
 
     @cached_property
     def native(self) -> DataFrame:  # type: ignore[override]
         from pyspark.sql.pandas.types import from_arrow_schema
 
-        engine = self._engine
-        # Nothing may be written to a read-only lake, and the workers may see no other folder.
-        if engine.lake.read_only:
-            return engine.local(self._rows.toArrow()).native
-        check_workers_see(engine.spark, engine.lake.storage)
-        folder = self._until.enter_context(scratch(engine.lake.storage))
+        access, storage = self._access, self._access.storage
+        if self._until is None:
+            return access.from_arrow(self._rows.toArrow())
+        check_workers_see(access.spark, storage)
+        folder = self._until.enter_context(scratch(storage))
         file = f"{folder}/changes.parquet"
-        if engine.lake.storage.is_local:
+        if storage.is_local:
             Path(folder).mkdir(parents=True, exist_ok=True)
         self._rows.source.write_parquet(file)  # type: ignore[attr-defined]
         schema = from_arrow_schema(self.schema(), prefer_timestamp_ntz=True)
         with self._errors():
-            return engine.spark.read.schema(schema).parquet(engine.location_of(file))
+            return access.spark.read.schema(schema).parquet(access.location_of(file))
 
     def schema(self) -> pa.Schema:
         import pyarrow as pa
 
         return pa.schema([pa.field(f.name, storable_arrow(f.name, f.type)) for f in self._rows.schema])
-
-
-def answered(engine: SparkEngine, read: WeighedRead, query: Callable[[str], str], until: ExitStack) -> ComputedFrame:
-    """Return the result of a query over rows of a DuckLake table with their multiplicities.
-
-    Raises:
-        UnsupportedFeature: Spark lacks the type of a column, or this process has no DuckDB engine.
-    """
-    if engine.driver is None:
-        raise UnsupportedFeature(
-            f"Table {read.ref} is a DuckLake table: DuckDB computes on the driver what changed in it, which a session "
-            "does: ask by session.table(…).changes()."
-        )
-    return ComputedFrame(engine, read, engine.driver().weighed(read, query), until)
 
 
 def _as_spark_reads(rows: LazyRows, table: str) -> LazyRows:

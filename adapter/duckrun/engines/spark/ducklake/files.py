@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from duckrun.engines.data_files import file_size
+from duckrun.engines.spark.access import SparkAccess
 from duckrun.engines.spark.errors import errors_about
 from duckrun.errors import DuckrunError, SchemaMismatch
 from duckrun.values.layout import codec_of
@@ -20,7 +21,6 @@ from duckrun.values.layout import codec_of
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from duckrun.engines.spark.engine import SparkEngine
     from duckrun.storage.storage import Storage
 
 _SETTINGS = {
@@ -63,7 +63,7 @@ class Written:
 
 @contextmanager
 def written(
-    engine: SparkEngine,
+    access: SparkAccess,
     storage: Storage,
     frame: DataFrame,
     parent: str,
@@ -88,13 +88,13 @@ def written(
         options["compression"] = codec
     gathering = {} if size is None else {key: value.format(size=size) for key, value in _GATHERING.items()}
     try:
-        with errors_about(what, analysis=SchemaMismatch), engine.settings({**_SETTINGS, **gathering}):
+        with errors_about(what, analysis=SchemaMismatch), access.settings({**_SETTINGS, **gathering}):
             writer = frame.write.mode("error").options(**options)
             if partition_by:
                 writer = writer.partitionBy(*partition_by)
-            writer.parquet(engine.location_of(folder))
+            writer.parquet(access.location_of(folder))
             if size is not None:
-                _cut(engine, storage, folder, size, options)
+                _cut(access, storage, folder, size, options)
         paths = _paths(storage, folder)
         yield Written(folder, paths)
     except BaseException:
@@ -103,7 +103,7 @@ def written(
         raise
 
 
-def _cut(engine: SparkEngine, storage: Storage, folder: str, size: int, options: Mapping[str, str]) -> None:
+def _cut(access: SparkAccess, storage: Storage, folder: str, size: int, options: Mapping[str, str]) -> None:
     """Split the files of a folder that are much larger than requested."""
     # Only written files tell how many rows fit into a file.
     large: dict[str, list[tuple[str, int]]] = defaultdict(list)
@@ -112,11 +112,11 @@ def _cut(engine: SparkEngine, storage: Storage, folder: str, size: int, options:
         if _is_data(path) and length > _TOO_LARGE * size:
             large[path.rpartition("/")[0]].append((path, length))
     for subfolder, files in large.items():
-        rows = engine.spark.read.parquet(*(exactly(engine.location_of(f"{folder}/{path}")) for path, _ in files))
+        rows = access.spark.read.parquet(*(exactly(access.location_of(f"{folder}/{path}")) for path, _ in files))
         count = rows.count()
         each_has = max(1, count * size // sum(length for _, length in files))
         if each_has < count:
-            written_to = engine.location_of(f"{folder}/{subfolder}" if subfolder else folder)
+            written_to = access.location_of(f"{folder}/{subfolder}" if subfolder else folder)
             rows.write.mode("append").options(**options, maxRecordsPerFile=each_has).parquet(written_to)
             storage.remove_files(folder, [path for path, _ in files])
 

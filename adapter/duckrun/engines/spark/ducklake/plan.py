@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 import duckdb
 
 from duckrun.engines import decisions
+from duckrun.engines.spark.access import SparkAccess
 from duckrun.engines.spark.errors import NO_FOLDER, RAISED
 from duckrun.engines.spark.frame import arrow_schema
 from duckrun.engines.spark.sql import quote
@@ -36,7 +37,6 @@ from duckrun.values.snapshot import Snapshot
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from duckrun.engines.spark.engine import SparkEngine
 
 _WRITTEN = {
     *("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "FLOAT", "DOUBLE", "VARCHAR", "BLOB", "BOOLEAN", "DATE", "TIMESTAMP"),
@@ -73,7 +73,7 @@ class Plan:
         )
 
 
-def plan(engine: SparkEngine, form: Format, spec: WriteSpec, frame: DataFrame, snapshot: Snapshot | None) -> Plan:
+def plan(access: SparkAccess, form: Format, spec: WriteSpec, frame: DataFrame, snapshot: Snapshot | None) -> Plan:
     """Return the plan of a write of whole rows.
 
     Raises:
@@ -107,7 +107,7 @@ def plan(engine: SparkEngine, form: Format, spec: WriteSpec, frame: DataFrame, s
     why = _why_not(form, snapshot, definition)
     if why is not None:
         return Plan(snapshot, definition, changed, frame, (), why)
-    fit = _fitted(frame, definition, spec.schema_mode, checked=engine.ansi())
+    fit = _fitted(frame, definition, spec.schema_mode, checked=access.ansi())
     fit, folders = _in_folders(fit, definition.partition_by)
     return Plan(snapshot, definition, changed, fit, folders)
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from duckrun.engines.spark.access import SparkAccess
 from duckrun.engines.spark.ducklake.files import NO_VALUES, exactly
 from duckrun.engines.spark.ducklake.kinds import FIELD_ID, as_shown, is_read, kind_in_file, placeholder, refuse
 from duckrun.engines.spark.foreign_servers import other_implementation
@@ -31,7 +32,6 @@ from duckrun.values.lake_files import (
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-    from duckrun.engines.spark.engine import SparkEngine
     from duckrun.values.snapshot import Snapshot
 
 BY_FIELD_ID = "spark.sql.parquet.fieldId.read.enabled"
@@ -42,7 +42,7 @@ _FILE, _ROW, _SNAPSHOT = "__duckrun_file", "__duckrun_row", "__duckrun_snapshot"
 
 
 def rows_of(
-    engine: SparkEngine,
+    access: SparkAccess,
     snapshot: Snapshot,
     *,
     columns: Collection[str] | None = None,
@@ -58,7 +58,7 @@ def rows_of(
         UnsupportedFeature: The lake is encrypted, Spark lacks the type of a column, or the Connect
             server is not Apache Spark.
     """
-    other = other_implementation(engine.spark)
+    other = other_implementation(access.spark)
     if other is not None:
         raise UnsupportedFeature(
             f"Table {snapshot.ref} is a DuckLake table, and the Spark Connect server is not Apache Spark (its version "
@@ -73,15 +73,15 @@ def rows_of(
             refuse(column, str(snapshot.ref))
         if is_read(column):
             taken.append(column)
-    engine.spark.conf.set(BY_FIELD_ID, "true")
-    return _Rows(engine, read, taken, paths).frame()
+    access.spark.conf.set(BY_FIELD_ID, "true")
+    return _Rows(access, read, taken, paths).frame()
 
 
 class _Rows:
     def __init__(
-        self, engine: SparkEngine, read: LakeFiles, columns: Sequence[LakeColumn], paths: Collection[str] | None
+        self, access: SparkAccess, read: LakeFiles, columns: Sequence[LakeColumn], paths: Collection[str] | None
     ) -> None:
-        self.engine, self.read, self.columns = engine, read, columns
+        self.access, self.read, self.columns = access, read, columns
         self.files = [file for file in read.files if paths is None or file.path in paths]
         self.inlined = read.inlined if paths is None or IN_CATALOG in paths else None
 
@@ -99,7 +99,7 @@ class _Rows:
             frames.append(self._in_catalog(self.inlined))
         if not frames:
             fields = [StructField(column.name, kind_in_file(column, shown=True)) for column in self.columns]
-            return self.engine.spark.createDataFrame([], StructType(fields))
+            return self.access.spark.createDataFrame([], StructType(fields))
         return _all(frames)
 
     # -- files
@@ -140,8 +140,8 @@ class _Rows:
         return rows.select(*values)
 
     def _parquet(self, schema: Any, paths: Sequence[str]) -> DataFrame:
-        places = [exactly(self.engine.location_of(path)) for path in paths]
-        return self.engine.spark.read.schema(schema).parquet(*places)
+        places = [exactly(self.access.location_of(path)) for path in paths]
+        return self.access.spark.read.schema(schema).parquet(*places)
 
     # -- rows that are gone
 
@@ -183,18 +183,18 @@ class _Rows:
         return _all(frames)
 
     def _local(self, columns: dict[str, Any]) -> DataFrame:
-        return self.engine.spark.createDataFrame(pa.table(columns))
+        return self.access.spark.createDataFrame(pa.table(columns))
 
     def _key(self, path: str) -> str:
         """Return a file's path in the form of ``path_of_row()``."""
-        return _SCHEME.sub("/", self.engine.location_of(path))
+        return _SCHEME.sub("/", self.access.location_of(path))
 
     # -- rows in the catalog
 
     def _in_catalog(self, rows: pa.Table) -> DataFrame:
         from pyspark.sql import functions as F
 
-        frame = self.engine._from_arrow(rows.select([column.name for column in self.columns]))
+        frame = self.access.from_arrow(rows.select([column.name for column in self.columns]))
         return frame.select(
             *[
                 F.col(quote(column.name)).cast(kind_in_file(column, shown=True)).alias(column.name)

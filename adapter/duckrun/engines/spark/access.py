@@ -1,0 +1,90 @@
+"""Spark session of a lake, with the few calls that reads and writes share.
+
+Functions of the Spark engine take this value instead of the engine.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from duckrun.engines.spark.process.session import apply_storage, spark_session
+from duckrun.engines.spark.sql import quote
+from duckrun.engines.spark.types import storable_table
+from duckrun.libraries import pa
+from duckrun.storage.storage import Storage
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+# The settings of the process's one session hold the application id of an SQL statement. So only
+# one statement that sets them runs at a time.
+_settings_lock = threading.RLock()
+
+
+class SparkAccess:
+    """Spark session with the credentials of one lake.
+
+    Args:
+        spark: A classic or Connect session. None is the shared session of this process, started on
+            first use.
+    """
+
+    def __init__(self, storage: Storage, spark: SparkSession | None = None) -> None:
+        self.storage = storage
+        if spark is not None:  # a session started here already has the credentials
+            apply_storage(spark, storage)
+            self.spark = spark
+
+    @cached_property
+    def spark(self) -> SparkSession:
+        """Spark session with this lake's credentials."""
+        return spark_session(storage=self.storage)
+
+    def location_of(self, location: str) -> str:
+        """Return a location as Spark addresses it."""
+        return self.storage.spark_location(location)
+
+    def read_at(self, location: str, version: int) -> DataFrame:
+        """Return the rows of a Delta table at a version."""
+        return self.spark.read.format("delta").option("versionAsOf", version).load(self.location_of(location))
+
+    def from_arrow(self, table: pa.Table) -> DataFrame:
+        """Return rows of this process as a DataFrame."""
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        table = storable_table(table)
+        # Without a schema Spark would read a timestamp without time zone in the session's zone.
+        schema = from_arrow_schema(table.schema, prefer_timestamp_ntz=True)
+        return self.spark.createDataFrame(table, schema)
+
+    def ansi(self) -> bool:
+        """True if a cast that does not fit raises."""
+        return str(self.spark.conf.get("spark.sql.ansi.enabled", "true")).lower() == "true"
+
+    @contextmanager
+    def view(self, frame: DataFrame) -> Iterator[str]:
+        """Yield the name of a temporary view of a frame while a statement runs."""
+        name = f"__duckrun_{uuid.uuid4().hex}"
+        frame.createOrReplaceTempView(name)
+        try:
+            yield quote(name)
+        finally:
+            self.spark.catalog.dropTempView(name)
+
+    @contextmanager
+    def settings(self, values: Mapping[str, str]) -> Iterator[None]:
+        """Set session settings while one statement runs, under the session's one lock."""
+        with _settings_lock:
+            before = {key: self.spark.conf.get(key, None) for key in values}
+            try:
+                for key, value in values.items():
+                    self.spark.conf.set(key, value)
+                yield
+            finally:
+                for key, old in before.items():
+                    self.spark.conf.unset(key) if old is None else self.spark.conf.set(key, old)

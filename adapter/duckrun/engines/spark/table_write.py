@@ -1,0 +1,310 @@
+"""Rows of a write to a Delta table in the table's form, and the Spark calls that write them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from duckrun.engines.data_files import file_properties, file_size
+from duckrun.engines.spark import alter
+from duckrun.engines.spark.access import SparkAccess
+from duckrun.engines.spark.commit import SparkCommit
+from duckrun.engines.spark.errors import RAISED
+from duckrun.engines.spark.outside import refuse_outside
+from duckrun.engines.spark.scratch import arranged
+from duckrun.engines.spark.sql import quote
+from duckrun.engines.spark.structs import shaped, with_types
+from duckrun.engines.spark.types import cast_to, fit_all
+from duckrun.formats.commits import NewCommit, TakenBack
+from duckrun.formats.format import logs_of
+from duckrun.run.transaction import Transaction
+from duckrun.sql.char_types import is_padded
+from duckrun.values.choices import SchemaMode
+from duckrun.values.columns import outside_years
+from duckrun.values.layout import Layout, codec_of
+from duckrun.values.partition_values import NO_PARTITION_VALUES, no_partition_value, refuse_partition_type
+from duckrun.values.rows import Commit, DeleteInsertSpec, MergeSpec, RowSpec, WriteSpec
+from duckrun.values.tables import sort_order
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructField
+
+    from duckrun.values.snapshot import Snapshot
+
+_YEARS = {
+    "date": ("DATE'0001-01-01'", "DATE'9999-12-31'"),
+    "timestamp": ("TIMESTAMP'0001-01-01 00:00:00Z'", "TIMESTAMP'9999-12-31 23:59:59.999999Z'"),
+    "timestamp_ntz": ("TIMESTAMP_NTZ'0001-01-01 00:00:00'", "TIMESTAMP_NTZ'9999-12-31 23:59:59.999999'"),
+}
+"""First and last value of a type that every reader supports, in Spark SQL."""
+_VECTORS = [f"spark.databricks.delta.{what}.deletionVectors.persistent" for what in ("merge", "update", "delete")]
+"""Settings that make statements write deletion vectors, in tables that enable them.
+
+A partial overwrite follows the one of DELETE. Source: DeltaSQLConf of delta-spark 4.4.
+"""
+_GATHERS = "spark.databricks.delta.merge.repartitionBeforeWrite.enabled"
+_PADDING = "spark.sql.readSideCharPadding"
+FILE_SIZE = "spark.databricks.delta.optimizeWrite.binSize"
+
+
+class SparkWrite(SparkCommit):
+    """One attempt at a write: its rows as the table stores them, and its statements."""
+
+    def __init__(
+        self,
+        access: SparkAccess,
+        spec: RowSpec,
+        frame: DataFrame | None,
+        transaction: Transaction,
+        snapshot: Snapshot | None,
+    ) -> None:
+        super().__init__(access, spec, transaction, snapshot)
+        self.spec = spec
+        if isinstance(spec, Layout) and (snapshot is None or spec.mode == "overwrite"):
+            present = {} if snapshot is None or (isinstance(spec, WriteSpec) and spec.redefine) else snapshot.properties
+            self.properties = file_properties(spec, {**present, **spec.table_properties})
+        self.frame = frame
+        self.form = transaction.lake.format
+        self.logs = logs_of(self.form)
+        self._grown: dict[str, Any] = {}
+
+    @property
+    def taken(self) -> TakenBack | None:
+        """Commits of an older attempt that this commit rolls back."""
+        return self.transaction.taken_back
+
+    @property
+    def is_new(self) -> bool:
+        """True if the write creates the table.
+
+        There is none, or an older attempt of the same work created the present one.
+        """
+        return self.snapshot is None or (self.taken is not None and self.taken.anew)
+
+    # -- the rows
+
+    def rows(self) -> DataFrame:
+        """Return the rows to write."""
+        assert self.frame is not None
+        return self.frame
+
+    @property
+    def grows(self) -> bool:
+        """True if structs of the table get new fields."""
+        return bool(self._grown)
+
+    def target_schema(self) -> Any:
+        """Return the table's Spark schema, with the fields that its structs get."""
+        assert self.snapshot is not None
+        schema = self.access.read_at(self.ref.location, self.snapshot.version).schema
+        return with_types(schema, self._grown) if self._grown else schema
+
+    def with_defaults(self, frame: DataFrame) -> DataFrame:
+        """Return the rows with the default columns that they lack."""
+        from pyspark.sql import functions as F
+
+        assert self.snapshot is not None
+        present, schema = {name.lower() for name in frame.columns}, self.target_schema()
+        defaults = {
+            name: F.expr(column.default).cast(schema[name].dataType)
+            for name, column in self.snapshot.computed().items()
+            if column.default is not None and name.lower() not in present
+        }
+        if not defaults:
+            return frame
+        frame, spelled = frame.withColumns(defaults), {name.lower(): name for name in (*frame.columns, *defaults)}
+        ordered = [spelled[name.lower()] for name in schema.names if name.lower() in spelled]
+        return frame.select(*[quote(name) for name in dict.fromkeys((*ordered, *frame.columns))])
+
+    def fit(
+        self, frame: DataFrame, schema_mode: SchemaMode, *, merges: bool = False
+    ) -> tuple[dict[str, str | None], list[str]]:
+        """Match the rows to the table's columns (see ``fit_all``).
+
+        Args:
+            merges: The rows may also lack columns with a default, beside those that Delta computes.
+        """
+        assert self.snapshot is not None
+        computed = set(self.snapshot.computed()) if merges else self.form.computed_columns(self.snapshot)
+        optional = sorted(computed) if schema_mode == "fail" else None
+        return fit_all(frame.schema, self.target_schema(), schema_mode, checked=self.access.ansi(), optional=optional)
+
+    def fitted(self, frame: DataFrame, schema_mode: SchemaMode) -> tuple[DataFrame, list[str]]:
+        """Return the rows in the table's columns and types, and their new columns."""
+        from pyspark.sql import functions as F
+
+        assert self.snapshot is not None
+        frame = self.with_defaults(frame)
+        schema, source, computed = self.target_schema(), frame.schema, self.form.computed_columns(self.snapshot)
+        filled, new = self.fit(frame, schema_mode)
+        columns = [
+            (
+                F.lit(None).cast(schema[name].dataType)
+                if column is None
+                else cast_to(name, column, source[column].dataType, schema[name].dataType)
+            ).alias(name)
+            for name, column in filled.items()
+            if column is not None or name not in computed
+        ]
+        return frame.select(*columns, *[F.col(quote(name)) for name in new]), new
+
+    def refuse_outside(self, frame: DataFrame, written: str) -> None:
+        """Raise RowsOutsidePartition if a row, as stored, violates a predicate."""
+        refuse_outside(self.spec, self.ref, self._as_stored(frame), written)
+
+    def _as_stored(self, frame: DataFrame) -> DataFrame:
+        """Return the rows in the table's types; values that do not fit become NULL."""
+        if self.snapshot is None:
+            return frame
+        from pyspark.sql import functions as F
+
+        kinds = {field.name.lower(): field.dataType for field in self.target_schema()}
+        present = {field.name: field.dataType for field in frame.schema}
+        others = {
+            name: kinds[name.lower()] for name in present if kinds.get(name.lower(), present[name]) != present[name]
+        }
+        casts = {name: F.col(quote(name)).try_cast(kind) for name, kind in others.items()}
+        return frame.withColumns(casts) if casts else frame  # Connect refuses an empty mapping
+
+    def save(
+        self,
+        frame: DataFrame,
+        mode: str,
+        options: Mapping[str, str],
+        partition_by: Sequence[str],
+        spec: WriteSpec | MergeSpec | DeleteInsertSpec,
+    ) -> Commit | None:
+        """Write the rows with Spark's DataFrame writer; the commit is looked up afterwards."""
+        app, size = self.transaction.app, file_size(self.properties)
+        if mode == "overwrite":
+            self._ask_for_marks()
+        frame = self.arranged(self.checked(frame, partition_by), partition_by, spec.sort_by, gather=size is not None)
+        writer = frame.write.format("delta").mode(mode).option("userMetadata", self.note())
+        for key, value in options.items():
+            writer = writer.option(key, value)
+        if partition_by:
+            writer = writer.partitionBy(*partition_by)
+        if codec := codec_of(self.properties):
+            writer = writer.option("compression", codec)
+        if size is not None:
+            writer = writer.option("optimizeWrite", "true")
+        if app is not None:
+            writer = writer.option("txnAppId", app.app_id).option("txnVersion", str(app.version))
+        # Options take precedence over settings. So a write with its own application id cannot use
+        # that of a concurrent statement. Any other write waits for the lock of the settings, and so
+        # does a partial overwrite, which may write deletion vectors.
+        if app is not None and size is None and "replaceWhere" not in options:
+            writer.save(self.location)
+        else:
+            settings = self._marking() | (self.asking_all(options["replaceWhere"]) if "replaceWhere" in options else {})
+            with self.access.settings(settings | ({} if size is None else {FILE_SIZE: f"{size}b"})):
+                writer.save(self.location)
+        return None  # the commit is looked up
+
+    def checked(self, frame: DataFrame, partition_by: Sequence[str]) -> DataFrame:
+        """Return rows that raise for values which not every reader can read.
+
+        These are dates outside the common range, and partition values that are read back as NULL.
+
+        Raises:
+            SchemaMismatch: A partition column has a type that cannot partition.
+        """
+        from pyspark.sql import functions as F
+
+        parts = {column.lower() for column in partition_by}
+        columns, is_checked = [], False
+        for field in frame.schema.fields:
+            name, kind, here = field.name, field.dataType.typeName(), F.col(quote(field.name))
+            wrong, message = None, outside_years(name)
+            if kind in _YEARS:
+                first, last = (F.expr(text) for text in _YEARS[kind])
+                wrong = (here < first) | (here > last)
+            if name.lower() in parts:
+                refuse_partition_type(name, field.dataType.simpleString())
+                if kind == "string":
+                    wrong, message = here.isin(*NO_PARTITION_VALUES), no_partition_value(name)
+            if wrong is not None:
+                failing = F.raise_error(F.lit(f"{RAISED}{message}")).cast(field.dataType)
+                # withMetadata() would parse a dot or a backtick in the name as syntax
+                here = F.when(wrong, failing).otherwise(here).alias(name, metadata=field.metadata or {})
+                is_checked = True
+            columns.append(here)
+        return frame.select(*columns) if is_checked else frame
+
+    def arranged(
+        self, frame: DataFrame, partition_by: Sequence[str], sort_by: Sequence[str], *, gather: bool = False
+    ) -> DataFrame:
+        """Return rows sorted within each file, by the write's order or else the table's."""
+        if not sort_by and self.snapshot is not None:
+            sort_by = [c for c in sort_order(self.snapshot.properties) if c in frame.columns]
+        return arranged(frame, partition_by, sort_by, gather=gather)
+
+    # -- statements
+
+    def change(self, text: str) -> Commit | None:
+        """Run a statement that deletes or updates rows."""
+        self._ask_for_marks()
+        return self.statement(text)
+
+    def statement_settings(self) -> dict[str, str]:
+        # Delta 4.4 loses a column that Spark pads in a MERGE:
+        # DELTA_MERGE_RESOLVED_ATTRIBUTE_MISSING_FROM_INPUT.
+        """Return the session settings of a statement, with workarounds for Delta's MERGE."""
+        merges = isinstance(self.spec, MergeSpec | DeleteInsertSpec)
+        padded = merges and self.snapshot is not None and any(map(is_padded, self.snapshot.schema))
+        # Its MERGE repartitions by partition columns without quoting their names.
+        odd = merges and self.snapshot is not None and any({*"`."} & {*c} for c in self.snapshot.partition_columns)
+        return (
+            super().statement_settings()
+            | self._marking()
+            | ({_PADDING: "false"} if padded else {})
+            | ({_GATHERS: "false"} if odd else {})
+        )
+
+    def chars(self, keys: Sequence[str]) -> dict[str, Any]:
+        """Return the fields of those keys that are CHAR(n)."""
+        assert self.snapshot is not None
+        fields = {field.name.lower(): field for field in self.snapshot.schema}
+        key_fields = {key: fields.get(key.lower()) for key in keys}
+        return {key: field for key, field in key_fields.items() if field is not None and is_padded(field)}
+
+    def _marking(self) -> dict[str, str]:
+        """Return the settings for the spec's merge mode; empty to use the session's."""
+        mode = self.spec.merge_mode
+        return {} if mode == "auto" else dict.fromkeys(_VECTORS, str(mode == "deletion_vectors").lower())
+
+    def _ask_for_marks(self) -> None:
+        """Enable deletion vectors on the table, if the spec needs them.
+
+        It is a separate commit, since Spark's statements set no property.
+        """
+        snapshot = self.snapshot
+        change = (
+            None
+            if snapshot is None or self.spec.merge_mode != "deletion_vectors"
+            else self.logs.marking_change(snapshot)
+        )
+        if snapshot is None or change is None:
+            return
+        before = Transaction(self.transaction.lake, self.ref)
+        before.mode, before.engine = change.mode, "spark"
+        by_spark = alter.instead(self.access, change, snapshot, before)
+        reason = "merge_mode deletion_vectors is asked for"
+        if by_spark is not None:
+            commit = by_spark()
+        else:
+            commit = before.commit(
+                snapshot, NewCommit(change, self.form.altered(snapshot, change).after, reason=reason)
+            )
+        self.snapshot = self.transaction.lake.snapshot(self.ref, commit.version)
+        self.reason = f"{self.reason}; version {commit.version} turned deletion vectors on for it"
+
+    def shaped(self, values: Mapping[str, str], kinds: Sequence[StructField]) -> dict[str, str]:
+        """Match structs of a statement's values to the columns by field name."""
+        # Spark would match their fields by position.
+        columns = {field.name.lower(): field.dataType for field in self.target_schema().fields}
+        return {
+            name: shaped(name, value, kind.dataType, columns.get(name.lower(), kind.dataType)) or value
+            for (name, value), kind in zip(values.items(), kinds, strict=True)
+        }
