@@ -75,18 +75,6 @@ UPWARD: dict[str, set[str]] = {
     # Parts of an engine, a catalog or a format take the object that they are parts of.
     "duckrun.engines.duckdb.engine": {"duckrun.engines.duckdb.frame"},
     "duckrun.engines.spark.process.session": {"duckrun.engines.spark.process.connect"},
-    "duckrun.formats.ducklake.catalog": {"duckrun.formats.ducklake.locks", "duckrun.formats.ducklake.trouble"},
-    "duckrun.formats.ducklake.commits": {"duckrun.formats.ducklake.ahead"},
-    "duckrun.formats.ducklake.ducklake": {
-        "duckrun.formats.ducklake.changes",
-        "duckrun.formats.ducklake.instead",
-        "duckrun.formats.ducklake.macros",
-        "duckrun.formats.ducklake.maintenance",
-        "duckrun.formats.ducklake.restore",
-        "duckrun.formats.ducklake.state_reader",
-        "duckrun.formats.ducklake.views",
-        "duckrun.formats.ducklake.whole",
-    },
     "dbt.adapters.duckrun.environment": {
         "dbt.adapters.duckrun.materialize.changed",
         "dbt.adapters.duckrun.together",

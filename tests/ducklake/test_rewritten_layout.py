@@ -39,7 +39,7 @@ with duckrun.connect(sys.argv[1], format="ducklake") as session:
     form = session.lake.format
     table = session.table("t").snapshot()
     try:
-        with form.transaction(session.engine.cursor(), table) as work:
+        with form.transactions.transaction(session.engine.cursor(), table) as work:
             work.execute(f"ALTER TABLE {work.table(table.ref)} SET PARTITIONED BY (p)")
             work.execute(f"ALTER TABLE {work.table(table.ref)} RESET PARTITIONED BY")
             work.execute(f"INSERT INTO {work.table(table.ref)} VALUES (2, 'b')")

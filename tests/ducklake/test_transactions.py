@@ -280,7 +280,7 @@ def test_a_commit_after_a_statement_that_failed_publishes_nothing(lake: Session)
     """The transaction itself, below the session: DuckDB's COMMIT would succeed."""
     form, before = lake.lake.format, newest(lake)
     ref = lake.ref("t")
-    with lake.embedded.on_one_cursor() as cursor, form.transaction(cursor, form.snapshot(ref)) as work:
+    with lake.embedded.on_one_cursor() as cursor, form.transactions.transaction(cursor, form.snapshot(ref)) as work:
         work.execute(f"INSERT INTO {work.table(ref)} VALUES (2)")
         with pytest.raises(duckdb.BinderException):
             work.execute(f"INSERT INTO {work.table(ref)} VALUES (1, 2, 3)")

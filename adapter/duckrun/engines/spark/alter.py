@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from duckrun.engines.data_files import file_size
 from duckrun.engines.spark.access import SparkAccess
@@ -50,15 +51,9 @@ def optimize(
         InvalidConfig: A column to order by is missing.
     """
     where = "" if spec.predicate is None else f" WHERE {to_spark(spec.predicate, spec.dialect)}"
+    run = partial(_statement, access, spec, snapshot, transaction)
     if isinstance(spec, PurgeSpec):
-        return _statement(
-            access,
-            spec,
-            snapshot,
-            transaction,
-            lambda table: f"REORG TABLE {table}{where} APPLY (PURGE)",
-            "Spark's REORG",
-        )
+        return run(lambda table: f"REORG TABLE {table}{where} APPLY (PURGE)", "Spark's REORG")
     order = f" ZORDER BY ({', '.join(map(quote, spec.z_order_by))})" if spec.z_order_by else ""
     unknown = [c for c in spec.z_order_by if c not in snapshot.schema.names]
     if unknown:
@@ -67,15 +62,7 @@ def optimize(
     settings = (
         {} if size is None else {f"spark.databricks.delta.optimize.{n}FileSize": str(size) for n in ("min", "max")}
     )
-    return _statement(
-        access,
-        spec,
-        snapshot,
-        transaction,
-        lambda table: f"OPTIMIZE {table}{where}{order}",
-        "Spark's OPTIMIZE",
-        settings,
-    )
+    return run(lambda table: f"OPTIMIZE {table}{where}{order}", "Spark's OPTIMIZE", settings)
 
 
 def _statement(

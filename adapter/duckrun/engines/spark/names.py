@@ -8,13 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from duckrun.engines.spark.process.databases import (
-    LAKE_PROPERTY,
-    DatabaseStatements,
-    guard,
-    local_path,
-    refuse_twins,
-)
+from duckrun.engines.spark.process.databases import LAKE_PROPERTY, DatabaseStatements, guard, local_path, refuse_twins
 from duckrun.engines.spark.process.session import DELTA_CATALOG, apply_storage, first_line, is_own
 from duckrun.engines.spark.sql import quote, text_literal
 from duckrun.errors import DuckrunError, InvalidConfig, UnsupportedFeature

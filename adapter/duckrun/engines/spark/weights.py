@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from duckrun.engines.spark.access import SparkAccess
+from duckrun.engines.spark.ducklake.files import exactly
 from duckrun.engines.spark.sql import quote
 from duckrun.engines.spark.structs import type_text
 from duckrun.engines.weights import CHANGE_TYPE, Dialect, WeighedQuery
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
-_PATTERN = re.compile(r"([*?{}\[\]\\])")
 _SPARK = Dialect(
     quote,
     each=lambda items, item, value: f"transform({items}, {item} -> {value})",
@@ -51,7 +51,7 @@ def weighed_rows(access: SparkAccess, read: WeighedRead) -> DataFrame:
     selects = []
     for part in query.parts():
         schema = _file_schema(read, is_feed=part.is_feed)
-        places = sorted({_PATTERN.sub(r"\\\1", location(file)) for file in part.files})
+        places = sorted({exactly(location(file)) for file in part.files})
         # Spark returns the encoded URI of a file.
         uri = "regexp_replace(url_decode(replace(_metadata.file_path, '+', '%2B')), '^file:/+', '/')"
         numbered = (f"{uri} AS {quote(query.file)}", f"_metadata.row_index AS {quote(query.row)}")

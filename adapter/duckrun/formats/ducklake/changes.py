@@ -14,18 +14,17 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import duckdb
 
+from duckrun.formats.ducklake.catalog import Catalog
 from duckrun.formats.ducklake.columns import Columns
+from duckrun.formats.ducklake.folders import table_folder
 from duckrun.formats.ducklake.state import TableState, touches
 from duckrun.formats.ducklake.stored import ROWS
 from duckrun.values.changes import Between, FileRows, StateRows
 from duckrun.values.snapshot import Snapshot
-
-if TYPE_CHECKING:
-    from duckrun.formats.ducklake.ducklake import DuckLakeFormat
 
 _DELETED_IN_THE_CATALOG = ("inlined_delete",)
 _WRITTEN_ANEW = ("rewrite_delete",)
@@ -59,25 +58,25 @@ class _Wanted:
 
 
 def state_rows(
-    form: DuckLakeFormat, steps: Sequence[Between], to: Snapshot, columns: Sequence[str]
+    catalog: Catalog, seen: int | None, steps: Sequence[Between], to: Snapshot, columns: Sequence[str]
 ) -> tuple[StateRows, ...]:
     """Plan the reads whose signed rows add up to the difference of each step.
 
     Args:
+        seen: The lake's newest snapshot.
         to: Snapshot that defines the names and types of the columns.
     """
     if not steps:
         return ()
     state: TableState = to.format_state
-    seen = form.states.newest()
     first = min(-1 if step.before is None else step.before for step in steps)
     last = max(step.after for step in steps)
-    changes = _said(form, state, first, last)
-    pieces = [piece for step in steps for piece in _pieces(form, step, state, changes)]
+    changes = _said(catalog, state, first, last)
+    pieces = [piece for step in steps for piece in _pieces(step, state, changes)]
     unclear = [_may_hide(piece, changes) for piece in pieces]
     plan = _Plan(pieces, unclear)
-    wanted = [each for file in _files(form, state, first, last) for each in plan.of(file)]
-    tree = Columns.of(form.catalog, state)
+    wanted = [each for file in _files(catalog, state, first, last) for each in plan.of(file)]
+    tree = Columns.of(catalog, state)
     plans = []
     if plan.deleted:
         low, high = min(each.since or 0 for each in plan.deleted), max(each.until or 0 for each in plan.deleted)
@@ -88,33 +87,27 @@ def state_rows(
     return tuple(plans)
 
 
-def _said(form: DuckLakeFormat, state: TableState, after: int, to: int) -> dict[int, str | None]:
+def _said(catalog: Catalog, state: TableState, after: int, to: int) -> dict[int, str | None]:
     """Map snapshots of a range to their changes, if they have inlined deletes or rewrote files.
 
     Expired snapshots map to None.
     """
-    meta, within = form.catalog.meta, f"snapshot_id > {after} AND snapshot_id <= {to}"
+    meta, within = catalog.meta, f"snapshot_id > {after} AND snapshot_id <= {to}"
     marks = "|".join((*_DELETED_IN_THE_CATALOG, *_WRITTEN_ANEW))
-    changes = form.catalog.ask(
+    changes = catalog.ask(
         f"SELECT snapshot_id, changes_made FROM {meta('ducklake_snapshot_changes')} WHERE {within} "
         f"AND regexp_matches(changes_made, '(^|,)({marks}):{state.id}(,|$)')"
     )
     changes_of: dict[int, str | None] = dict(changes)
-    count, newest = form.catalog.ask(
-        f"SELECT count(*), max(snapshot_id) FROM {meta('ducklake_snapshot')} WHERE {within}"
-    )[0]
+    count, newest = catalog.ask(f"SELECT count(*), max(snapshot_id) FROM {meta('ducklake_snapshot')} WHERE {within}")[0]
     # Snapshot numbers have no gaps, except expired ones.
     if count < to - max(after, -1):
-        there = {
-            row[0] for row in form.catalog.ask(f"SELECT snapshot_id FROM {meta('ducklake_snapshot')} WHERE {within}")
-        }
+        there = {row[0] for row in catalog.ask(f"SELECT snapshot_id FROM {meta('ducklake_snapshot')} WHERE {within}")}
         changes_of |= {v: None for v in range(max(after + 1, state.begun), to + 1) if v not in there}
     return changes_of
 
 
-def _pieces(
-    form: DuckLakeFormat, step: Between, state: TableState, changes: Mapping[int, str | None]
-) -> Iterator[Between]:
+def _pieces(step: Between, state: TableState, changes: Mapping[int, str | None]) -> Iterator[Between]:
     """Split a step around snapshots that only moved rows to other files, which need no read."""
     before = step.before
     for version in sorted(changes):
@@ -149,66 +142,43 @@ def _may_hide(step: Between, changes: Mapping[int, str | None]) -> bool:
     )
 
 
-def _files(form: DuckLakeFormat, state: TableState, after: int, to: int) -> Iterator[_File]:
+def _files(catalog: Catalog, state: TableState, after: int, to: int) -> Iterator[_File]:
     """Files and inlined rows that may differ between snapshots of a range."""
-    meta, ask = form.catalog.meta, form.catalog.ask
+    meta, ask = catalog.meta, catalog.ask
+    within = f"begin_snapshot <= {to} AND ((end_snapshot IS NULL) OR end_snapshot > {after})"
     listed = ask(
         "SELECT data_file_id, path, path_is_relative, begin_snapshot, end_snapshot, partial_max "
-        f"FROM {meta('ducklake_data_file')} AS f "
-        f"WHERE table_id = {state.id} AND begin_snapshot <= {to} AND ((end_snapshot IS NULL) OR end_snapshot > {after})"
+        f"FROM {meta('ducklake_data_file')} WHERE table_id = {state.id} AND {within}"
     )
     files = {row[0]: _File(row[1], *row[3:]) for row in listed}
-    folder = _folder(form, state) if any(row[2] for row in listed) else ""
+    folder = table_folder(catalog, state.id) if any(row[2] for row in listed) else ""
     for number, path, relative, *_ in listed:
         files[number].name = f"{folder}{path}" if relative else path
     for number, begin, partial in ask(
         f"SELECT data_file_id, begin_snapshot, partial_max FROM {meta('ducklake_delete_file')} "
-        f"WHERE table_id = {state.id} "
-        f"AND begin_snapshot <= {to} AND ((end_snapshot IS NULL) OR end_snapshot > {after})"
+        f"WHERE table_id = {state.id} AND {within}"
     ):
         if number in files:
             files[number].deletes.append((begin, partial))
-    marked = f"ducklake_inlined_delete_{state.id}"
-    for number, begin in _if_there(
-        form,
-        (
-            f"SELECT DISTINCT file_id, begin_snapshot FROM {meta(marked)} WHERE begin_snapshot > {after} "
-            f"AND begin_snapshot <= {to}"
-        ),
-    ):
+    marked = f"SELECT DISTINCT file_id, begin_snapshot FROM {meta(f'ducklake_inlined_delete_{state.id}')} "
+    marked += f"WHERE begin_snapshot > {after} AND begin_snapshot <= {to}"
+    for number, begin in _if_there(catalog, marked):
         if number in files:
             files[number].gone.append(begin)
     yield from files.values()
     for (name,) in ask(f"SELECT table_name FROM {meta('ducklake_inlined_data_tables')} WHERE table_id = {state.id}"):
-        rows = _if_there(
-            form,
-            f"SELECT begin_snapshot, end_snapshot FROM {meta(name)} WHERE begin_snapshot <= {to} "
-            f"AND ((end_snapshot IS NULL) OR end_snapshot > {after}) GROUP BY ALL",
-        )
+        rows = _if_there(catalog, f"SELECT begin_snapshot, end_snapshot FROM {meta(name)} WHERE {within} GROUP BY ALL")
         if rows:
             ends = sorted({end for _, end in rows if end is not None and end <= to})
             yield _File(name, min(r[0] for r in rows), None, max(r[0] for r in rows), gone=ends)
 
 
-def _if_there(form: DuckLakeFormat, sql: str) -> list[tuple[Any, ...]]:
+def _if_there(catalog: Catalog, sql: str) -> list[tuple[Any, ...]]:
     """Query a table that DuckLake creates on first use; empty if it does not exist."""
     try:
-        return form.catalog.cursor().execute(sql).fetchall()
+        return catalog.cursor().execute(sql).fetchall()
     except duckdb.CatalogException:
         return []
-
-
-def _folder(form: DuckLakeFormat, state: TableState) -> str:
-    """Folder of the relative data file paths of a table."""
-    meta = form.catalog.meta
-    path, relative, above, above_relative = form.catalog.ask(
-        f"SELECT t.path, t.path_is_relative, s.path, s.path_is_relative FROM {meta('ducklake_table')} AS t "
-        f"JOIN {meta('ducklake_schema')} AS s USING (schema_id) "
-        f"WHERE t.table_id = {state.id} ORDER BY t.begin_snapshot DESC, s.begin_snapshot DESC LIMIT 1"
-    )[0]
-    if not relative:
-        return str(path)
-    return f"{form.catalog.data_path if above_relative else ''}{above}{path}"
 
 
 class _Plan:

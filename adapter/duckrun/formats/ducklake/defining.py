@@ -10,11 +10,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from duckrun.errors import (
-    InvalidConfig,
-    SchemaMismatch,
-    UnsupportedFeature,
-)
+from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature
 from duckrun.formats.definitions import Alteration
 from duckrun.formats.ducklake import definition as definitions
 from duckrun.formats.ducklake.definition import DuckLakeDefinition

@@ -6,34 +6,29 @@ of each table.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import duckdb
 import pyarrow as pa
 
-from duckrun.errors import (
-    TableNotFound,
-    UnsupportedFeature,
-    VersionNotReadable,
-)
-from duckrun.formats.commits import CommitRecord
-from duckrun.formats.ducklake import instead
+from duckrun.errors import TableNotFound, UnsupportedFeature, VersionNotReadable
+from duckrun.formats.commits import CommitRecord, NewCommit
 from duckrun.formats.ducklake.applied import Applied
-from duckrun.formats.ducklake.catalog import APPLIED, Catalog
+from duckrun.formats.ducklake.catalog import Catalog
 from duckrun.formats.ducklake.commits import Commits
 from duckrun.formats.ducklake.defining import Defining
 from duckrun.formats.ducklake.figures import column_figures
+from duckrun.formats.ducklake.instead import added_rows, made_by, untouched
 from duckrun.formats.ducklake.lake_files import Footers, lake_files
-from duckrun.formats.ducklake.macros import Macros
 from duckrun.formats.ducklake.records import Records
 from duckrun.formats.ducklake.restore import restore
-from duckrun.formats.ducklake.state import HIDDEN, States, TableState
+from duckrun.formats.ducklake.state import States, TableState
 from duckrun.formats.ducklake.tenures import Tenures
-from duckrun.formats.ducklake.views import Views
+from duckrun.formats.ducklake.transactor import Transactor
 from duckrun.formats.ducklake.whole import DuckLakeAsWhole
 from duckrun.formats.ducklake.work import Work
 from duckrun.formats.format import Attach, FileColumns
@@ -53,7 +48,7 @@ from duckrun.values.rows import AppTransaction, Commit, ScanFile
 from duckrun.values.snapshot import Snapshot, TableRef
 
 
-class DuckLakeFormat(Commits, Defining):
+class DuckLakeFormat(Defining):
     """DuckLake tables of one lake.
 
     Features of Delta raise UnsupportedFeature, with DuckLake's equivalent in the message.
@@ -71,13 +66,10 @@ class DuckLakeFormat(Commits, Defining):
         self.states = States(self.catalog)
         self.applied = Applied(self.catalog, self.states)
         self.records = Records(self.catalog, self.states, self.applied)
-        self.views = Views(self)
-        self.macros = Macros(self)
-        self.transactions = DuckLakeAsWhole(self)
+        self.transactor = Transactor(self.catalog, self.states)
+        self.commits = Commits(self.transactor)
+        self.transactions = DuckLakeAsWhole(self.commits, self.records, self.snapshot, self.of_state)
         self.footers = Footers()
-        self.together: Work | None = None
-        """The open multi-table transaction, if any."""
-        self._prepared = False
 
     # -- DuckDB instances
 
@@ -93,37 +85,17 @@ class DuckLakeFormat(Commits, Defining):
         self.catalog.lend(connection)
 
     def locked(self, ref: TableRef) -> AbstractContextManager[None]:
-        return self._within() if self.together is not None else self.catalog.locked()
+        return self.transactor.locked()
 
-    @contextmanager
-    def _within(self) -> Iterator[None]:
-        """Hold the lock of the open multi-table transaction, which may take it only now."""
-        if self.together is not None:
-            self.together.will_write()
-        yield
+    @property
+    def together(self) -> Work | None:
+        """The open multi-table transaction, if any."""
+        return self.transactor.together
 
     # -- tables and their versions
 
     def exists(self, ref: TableRef) -> bool:
-        if self.together is not None:
-            return self._live(ref) is not None
-        return self.states.exists(ref)
-
-    def schemas(self) -> list[str]:
-        """Current schemas of the lake, as an open multi-table transaction sees them."""
-        work = self.together
-        if work is None:
-            return self.states.schemas()
-        listed = "SELECT schema_name FROM duckdb_schemas() WHERE database_name = ? ORDER BY 1"
-        return [name for (name,) in work.ask(listed, [work.alias]) if name != HIDDEN]
-
-    def names(self, kind: Literal["table", "view"], schema: str) -> list[str]:
-        """Current tables or views of a schema, as an open multi-table transaction sees them."""
-        work = self.together
-        if work is None:
-            return self.states.names(kind, schema)
-        listed = f"SELECT {kind}_name FROM duckdb_{kind}s() WHERE database_name = ? AND schema_name = ? ORDER BY 1"
-        return [name for (name,) in work.ask(listed, [work.alias, schema])]
+        return self.transactor.exists(ref)
 
     def latest_version(self, ref: TableRef) -> int | None:
         state = self.states.find(ref)
@@ -185,8 +157,7 @@ class DuckLakeFormat(Commits, Defining):
         work = self.together
         assert work is not None
         key = (ref.schema.lower(), ref.name.lower())
-        there = "SELECT 1 FROM duckdb_tables() WHERE database_name = ? AND schema_name = ? AND table_name = ?"
-        if not work.ask(there, [work.alias, ref.schema, ref.name]):
+        if not self.exists(ref):
             return None
         if key not in work.touched:
             state = self.states.find(ref, work.base)
@@ -339,7 +310,19 @@ class DuckLakeFormat(Commits, Defining):
     def fingerprint(self, ref: TableRef, version: int) -> str | None:
         return self.records.fingerprint(version)
 
-    # -- commits (see commits.py)
+    # -- commits
+
+    def commit(
+        self,
+        ref: TableRef,
+        snapshot: Snapshot | None,
+        new: NewCommit,
+        note: Mapping[str, Any],
+        app: AppTransaction | None,
+        *,
+        over: Snapshot | None = None,
+    ) -> int:
+        return self.commits.commit(ref, snapshot, new, note, app)
 
     def committed(self, before: Snapshot | None, ref: TableRef, version: int) -> Snapshot | None:
         if self.together is not None:
@@ -348,47 +331,20 @@ class DuckLakeFormat(Commits, Defining):
         snapshot = self.snapshot(ref) if known is None else self.of_state(ref, known)
         return snapshot if snapshot.version == version else None
 
-    made_by = staticmethod(instead.made_by)
-    untouched = instead.untouched
-    added_rows = instead.added_rows
+    def made_by(self, snapshot: Snapshot, version: int) -> bool:
+        return made_by(snapshot, version)
+
+    def untouched(self, snapshot: Snapshot, records: Sequence[CommitRecord]) -> Sequence[ScanFile] | None:
+        return untouched(self.catalog, snapshot, records)
+
+    def added_rows(self, snapshot: Snapshot, record: CommitRecord) -> str | None:
+        return added_rows(snapshot, record)
 
     def restore(self, snapshot: Snapshot, version: int, note: dict[str, Any], app: AppTransaction | None) -> int:
-        return restore(self, snapshot, version, note, app)
+        return restore(self.commits, snapshot, version, note, app)
 
     def rename(self, ref: TableRef, new: TableRef) -> None:
-        if ref.schema != new.schema:
-            raise UnsupportedFeature(
-                f"{ref} cannot move to schema {new.schema}: a DuckLake renames within a schema. "
-                "CREATE TABLE … AS there."
-            )
-        state = self._state(ref)
-
-        def change(work: Work) -> None:
-            work.refuse_rename(ref)
-            work.execute(f"ALTER TABLE {work.table(ref)} RENAME TO {quote_identifier(new.name)}")
-            work.execute(
-                # Application transactions are recorded under the table's name.
-                f"UPDATE {quote_identifier(work.alias)}.{APPLIED} SET name = ? WHERE name = ? AND snapshot >= ?",
-                [f"{new.schema}.{new.name}", f"{ref.schema}.{ref.name}", state.begun],
-            )
-            work.note(new, {"mode": "rename", "from": str(ref)})
-            work.changed = True
-            if work is self.together:
-                work.renamed(ref, new, state)
-
-        with self.locked(ref):
-            self.alone(f"rename of table {ref}", change, state.epoch)
+        self.commits.rename(ref, new, self._state(ref))
 
     def drop(self, ref: TableRef) -> None:
-        if not self.exists(ref):
-            return
-
-        def change(work: Work) -> None:
-            work.execute(f"DROP TABLE IF EXISTS {work.table(ref)}")
-            work.note(ref, {"mode": "drop"})
-            work.forget(ref)
-            work.changed = True
-
-        with self.locked(ref):
-            if self.exists(ref):  # Another drop may have come first.
-                self.alone(f"drop of table {ref}", change)
+        self.commits.drop(ref)

@@ -6,18 +6,16 @@ The rows are removed by their ids, or restored to a snapshot.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from dataclasses import replace
 
 from duckrun.errors import VersionNotReadable
 from duckrun.formats.commits import CommitRecord, TakenBack
+from duckrun.formats.ducklake.catalog import Catalog
 from duckrun.formats.ducklake.restore import kept, put_back
 from duckrun.formats.ducklake.work import Work
 from duckrun.sql.quoting import fresh_name, quote_identifier
-from duckrun.values.rows import ScanFile
+from duckrun.values.rows import ReadSpec, ScanFile
 from duckrun.values.snapshot import Snapshot
-
-if TYPE_CHECKING:
-    from duckrun.formats.ducklake.ducklake import DuckLakeFormat
 
 
 def made_by(snapshot: Snapshot, version: int) -> bool:
@@ -25,22 +23,22 @@ def made_by(snapshot: Snapshot, version: int) -> bool:
     return bool(snapshot.format_state.begun == version)
 
 
-def untouched(form: DuckLakeFormat, snapshot: Snapshot, records: Sequence[CommitRecord]) -> Sequence[ScanFile] | None:
+def untouched(catalog: Catalog, snapshot: Snapshot, records: Sequence[CommitRecord]) -> Sequence[ScanFile] | None:
     """See Format. Rows have ids here, so the files are always empty."""
     columns = ", ".join(map(quote_identifier, snapshot.schema.names))
     row = fresh_name("__duckrun_row", snapshot.schema.names)
     try:
         for record in records:
-            then = form.snapshot(snapshot.ref, record.version)
+            then = snapshot.at(ReadSpec(version=record.version))
             if then.schema != snapshot.schema:
                 return None
-            ids = _added(form, snapshot, record, row)
+            ids = _added(snapshot, record, row)
             old, new = (
                 f"SELECT {row}, {columns} FROM {each.scan_sql(row=row)} WHERE {row} IN ({ids})"
                 for each in (then, snapshot)
             )
-            with form.catalog.errors(f"table {snapshot.ref}"):
-                changed = form.catalog.cursor().execute(f"SELECT count(*) FROM (({old}) EXCEPT ({new}))").fetchall()
+            with catalog.errors(f"table {snapshot.ref}"):
+                changed = catalog.cursor().execute(f"SELECT count(*) FROM (({old}) EXCEPT ({new}))").fetchall()
             if changed != [(0,)]:
                 return None
     except VersionNotReadable:
@@ -48,12 +46,12 @@ def untouched(form: DuckLakeFormat, snapshot: Snapshot, records: Sequence[Commit
     return ()
 
 
-def added_rows(form: DuckLakeFormat, snapshot: Snapshot, record: CommitRecord) -> str | None:
+def added_rows(snapshot: Snapshot, record: CommitRecord) -> str | None:
     """See Format."""
     row = fresh_name("__duckrun_row", snapshot.schema.names)
     try:
-        then = form.snapshot(snapshot.ref, record.version)
-        ids = _added(form, snapshot, record, row)
+        then = snapshot.at(ReadSpec(version=record.version))
+        ids = _added(snapshot, record, row)
     except VersionNotReadable:
         return None
     if then.schema.names != snapshot.schema.names:
@@ -62,28 +60,28 @@ def added_rows(form: DuckLakeFormat, snapshot: Snapshot, record: CommitRecord) -
     return f"(SELECT {columns} FROM {then.scan_sql(row=row)} WHERE {row} IN ({ids}))"
 
 
-def taken_back(form: DuckLakeFormat, work: Work, taken: TakenBack) -> tuple[Snapshot, int]:
+def taken_back(work: Work, taken: TakenBack) -> tuple[Snapshot, int]:
     """See Format."""
     newest = taken.newest
-    live = form.of_state(newest.ref, newest.format_state, live=True)
+    live = replace(newest, format_state=replace(newest.format_state, at=-1), shared=None)
     if taken.anew:
         return live, 0  # The write replaces all rows.
     if taken.base is not None:
         put_back(work, newest, taken.base, kept(work, taken.base))
         return live, 0
     row = fresh_name("__duckrun_row", newest.schema.names)
-    ids = " UNION ALL ".join(_added(form, newest, record, row) for record in taken.records)
+    ids = " UNION ALL ".join(_added(newest, record, row) for record in taken.records)
     gone = work.execute(f"DELETE FROM {work.table(newest.ref)} WHERE rowid IN ({ids})")
     work.changed = work.changed or bool(gone)
     return newest, gone
 
 
-def _added(form: DuckLakeFormat, snapshot: Snapshot, record: CommitRecord, row: str) -> str:
+def _added(snapshot: Snapshot, record: CommitRecord, row: str) -> str:
     """Return a query for the ids of the rows that a commit added."""
-    then = f"SELECT {row} FROM {form.snapshot(snapshot.ref, record.version).scan_sql(row=row)}"
+    then = f"SELECT {row} FROM {snapshot.at(ReadSpec(version=record.version)).scan_sql(row=row)}"
     if made_by(snapshot, record.version):
         return then
     return (
         f"{then} WHERE {row} NOT IN (SELECT {row} "
-        f"FROM {form.snapshot(snapshot.ref, record.version - 1).scan_sql(row=row)})"
+        f"FROM {snapshot.at(ReadSpec(version=record.version - 1)).scan_sql(row=row)})"
     )

@@ -22,13 +22,7 @@ from duckrun.formats.ducklake.catalog import Catalog
 from duckrun.formats.ducklake.folders import folder_sql
 from duckrun.formats.ducklake.refusals import DuckLakeRefusal
 from duckrun.sql.quoting import quote_identifier, quote_literal
-from duckrun.values.lake_files import (
-    DeleteFile,
-    LakeColumn,
-    LakeFile,
-    LakeFiles,
-    NamedColumn,
-)
+from duckrun.values.lake_files import DeleteFile, LakeColumn, LakeFile, LakeFiles, NamedColumn
 from duckrun.values.snapshot import Snapshot
 
 

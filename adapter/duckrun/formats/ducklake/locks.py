@@ -8,19 +8,17 @@ from __future__ import annotations
 import logging
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import duckdb
 
 from duckrun.formats.ducklake.refusals import DuckLakeRefusal
+from duckrun.formats.ducklake.trouble import NamedCatalog
 from duckrun.sql.quoting import quote_literal
 from duckrun.storage.locks import file_lock
 from duckrun.storage.trouble import lost_connection
-
-if TYPE_CHECKING:
-    from duckrun.formats.ducklake.catalog import Catalog
 
 log = logging.getLogger(__name__)
 
@@ -32,8 +30,20 @@ _SAID = 30
 """Seconds of waiting between two log messages."""
 
 
+class ServedCatalog(NamedCatalog, Protocol):
+    """Catalog whose server can hold a lock."""
+
+    data_path: str
+
+    def beside(self) -> tuple[duckdb.DuckDBPyConnection, str]:
+        """Return a cursor, and the name of the attached server."""
+
+    def errors(self, what: str) -> AbstractContextManager[None]:
+        """Translate the errors of a block."""
+
+
 @contextmanager
-def locked(catalog: Catalog, what: str = "") -> Iterator[None]:
+def locked(catalog: ServedCatalog, what: str = "") -> Iterator[None]:
     """Hold the lock of all writers of a lake, or of its part ``what``."""
     if catalog.address.is_file:
         lock = file_lock(Path(f"{catalog.address.place}{what}.lock"), f"lake {catalog.storage.root}")
@@ -44,7 +54,7 @@ def locked(catalog: Catalog, what: str = "") -> Iterator[None]:
 
 
 @contextmanager
-def _of_server(catalog: Catalog, what: str) -> Iterator[None]:
+def _of_server(catalog: ServedCatalog, what: str) -> Iterator[None]:
     """Hold PostgreSQL's advisory lock in its own transaction. Waiters are served in order."""
     cursor, database = catalog.beside()
     # PostgreSQL's advisory locks are numbers.

@@ -6,15 +6,13 @@ Source: the DuckLake specification 1.0, ducklake_macro.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
+from duckrun.formats.ducklake.catalog import there
+from duckrun.formats.ducklake.transactor import Transactor
 from duckrun.formats.ducklake.work import Work
 from duckrun.sql.quoting import quote_identifier, quote_literal
 from duckrun.sql.spelled import with_plain_lambdas
 from duckrun.values.macros import Macro, MacroForm
-
-if TYPE_CHECKING:
-    from duckrun.formats.ducklake.ducklake import DuckLakeFormat
 
 Names = dict[tuple[str, str], Macro]
 """Macros by schema and name."""
@@ -23,14 +21,14 @@ Names = dict[tuple[str, str], Macro]
 class Macros:
     """Macros of one lake."""
 
-    def __init__(self, form: DuckLakeFormat) -> None:
-        self._form = form
+    def __init__(self, transactor: Transactor) -> None:
+        self._transactor = transactor
         self._changed: tuple[Work, dict[tuple[str, str], Macro | None]] | None = None
         """The open multi-table transaction, and the macros that it created (None: dropped)."""
 
     def all(self) -> Names:
         """Return the current macros, as an open multi-table transaction sees them."""
-        work = self._form.together
+        work = self._transactor.together
         if work is None:
             return self._listed(None)
         macros: dict[tuple[str, str], Macro | None] = {**self._listed(work.base), **self._of(work)}
@@ -50,7 +48,7 @@ class Macros:
         before = self.all().get((macro.schema, macro.name))
         # DuckLake would keep a scalar and a table macro of one name.
         other = before is not None and before.forms[0].is_table != is_table
-        self._form.run_alone(
+        self._transactor.run_alone(
             f"CREATE SCHEMA IF NOT EXISTS {{lake}}.{quote_identifier(macro.schema)}",
             *([f"DROP MACRO {'' if is_table else 'TABLE '}{name}"] if other else []),
             f"CREATE OR REPLACE MACRO {name}{', '.join(map(_form, macro.forms))}",
@@ -60,12 +58,12 @@ class Macros:
     def drop(self, schema: str, name: str) -> None:
         """Drop an existing macro."""
         kind = "TABLE " if self.all()[schema, name].forms[0].is_table else ""
-        self._form.run_alone(f"DROP MACRO {kind}{{lake}}.{quote_identifier(schema, name)}")
+        self._transactor.run_alone(f"DROP MACRO {kind}{{lake}}.{quote_identifier(schema, name)}")
         self._note(schema, name, None)
 
     def _note(self, schema: str, name: str, macro: Macro | None) -> None:
-        if self._form.together is not None:
-            self._of(self._form.together)[schema, name] = macro
+        if self._transactor.together is not None:
+            self._of(self._transactor.together)[schema, name] = macro
 
     def _of(self, work: Work) -> dict[tuple[str, str], Macro | None]:
         if self._changed is None or self._changed[0] is not work:
@@ -73,23 +71,14 @@ class Macros:
         return self._changed[1]
 
     def _listed(self, snapshot: int | None) -> Names:
-        meta = self._form.catalog.meta
-
-        def there(entry: str) -> str:
-            ended = f"{entry}.end_snapshot IS NULL"
-            return (
-                ended
-                if snapshot is None
-                else f"{entry}.begin_snapshot <= {snapshot} AND (({ended}) OR {entry}.end_snapshot > {snapshot})"
-            )
-
-        rows = self._form.catalog.ask(
+        meta = self._transactor.catalog.meta
+        rows = self._transactor.catalog.ask(
             "SELECT s.schema_name, m.macro_name, i.impl_id, i.sql, i.type, p.parameter_name, p.default_value, "
             f"p.default_value_type FROM {meta('ducklake_macro')} AS m "
             f"JOIN {meta('ducklake_schema')} AS s USING (schema_id) JOIN {meta('ducklake_macro_impl')} AS i "
             "ON i.macro_id = m.macro_id "
             f"LEFT JOIN {meta('ducklake_macro_parameters')} AS p ON p.macro_id = i.macro_id AND p.impl_id = i.impl_id "
-            f"WHERE {there('m')} AND {there('s')} AND i.dialect = 'duckdb' ORDER BY m.macro_id, i.impl_id, p.column_id"
+            f"WHERE {there('m', snapshot)} AND {there('s', snapshot)} AND i.dialect = 'duckdb' ORDER BY m.macro_id, i.impl_id, p.column_id"
         )
         forms: dict[tuple[str, str], dict[int, MacroForm]] = {}
         for schema, name, number, sql, kind, parameter, default, of in rows:

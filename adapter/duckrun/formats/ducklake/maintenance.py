@@ -7,21 +7,20 @@ files are merged or rewritten. Otherwise older versions read wrong rows
 
 from __future__ import annotations
 
-import random
-import time
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import duckdb
 
-from duckrun.errors import CommitConflict, InvalidConfig, StorageError, TableNotFound, note_commit, removing
+from duckrun.errors import InvalidConfig, StorageError, TableNotFound, note_commit, removing
 from duckrun.formats.commits import CommitTaken
 from duckrun.formats.ducklake.bounds import mend
 from duckrun.formats.ducklake.catalog import refuse_delta
 from duckrun.formats.ducklake.records import ALL
+from duckrun.formats.ducklake.transactor import Transactor
 from duckrun.formats.ducklake.work import Work
 from duckrun.formats.transactions import Kept
 from duckrun.sql.quoting import quote_literal
@@ -39,13 +38,8 @@ from duckrun.values.upkeep import (
     UpkeepSpec,
 )
 
-if TYPE_CHECKING:
-    from duckrun.formats.ducklake.ducklake import DuckLakeFormat
 
-_ATTEMPTS = 12
-
-
-def maintain(form: DuckLakeFormat, spec: UpkeepSpec, ref: TableRef | None, needed_from: int | None) -> Kept:
+def maintain(transactor: Transactor, spec: UpkeepSpec, ref: TableRef | None, needed_from: int | None) -> Kept:
     """Run one maintenance step on a table, or on the lake (None).
 
     Args:
@@ -58,38 +52,41 @@ def maintain(form: DuckLakeFormat, spec: UpkeepSpec, ref: TableRef | None, neede
         StorageError: A step failed.
         CommitConflict: Other programs committed too often meanwhile.
     """
-    if form.together is not None:
+    if transactor.together is not None:
         raise InvalidConfig(
-            f"{spec.mode} of lake {form.storage.root}: a transaction is open; commit it, or roll it back, first"
+            f"{spec.mode} of lake {transactor.storage.root}: a transaction is open; commit it, or roll it back, first"
         )
-    if form.states.newest() is None:
-        refuse_delta(form.storage)
-        raise StorageError(f"Lake {form.storage.root} has no catalog yet ({form.catalog.address}): nothing is in it.")
+    if transactor.states.newest() is None:
+        refuse_delta(transactor.storage)
+        raise StorageError(
+            f"Lake {transactor.storage.root} has no catalog yet ({transactor.catalog.address}): nothing is in it."
+        )
     if ref is not None:
         if not spec.of_tables:
             raise InvalidConfig(f"{spec.mode} is of the lake, not of table {ref} alone: leave the table out.")
-        if not form.states.exists(ref):
+        if not transactor.states.exists(ref):
             raise TableNotFound(f"There is no table {ref}.")
-    with form.catalog.locked():
+    with transactor.catalog.locked():
         try:
-            return _Upkeep(form, ref, needed_from).run(spec)
+            return _Upkeep(transactor, ref, needed_from).run(spec)
         finally:
-            form.states.forget()  # Some steps change the catalog without a snapshot.
+            transactor.states.forget()  # Some steps change the catalog without a snapshot.
 
 
-def flush_table(form: Any, ref: TableRef) -> int | None:
+def flush_table(transactor: Transactor, ref: TableRef) -> int | None:
     """Flush the inlined rows of a table, and return the new snapshot, if any.
 
     The caller holds the lock.
     """
-    upkeep = _Upkeep(form, ref, None)
+    upkeep = _Upkeep(transactor, ref, None)
     upkeep._flush()
     return upkeep.kept.version
 
 
 class _Upkeep:
-    def __init__(self, form: DuckLakeFormat, ref: TableRef | None, needed_from: int | None) -> None:
-        self.form, self.catalog, self.ref, self.needed_from = form, form.catalog, ref, needed_from
+    def __init__(self, transactor: Transactor, ref: TableRef | None, needed_from: int | None) -> None:
+        self.transactor, self.catalog, self.states = transactor, transactor.catalog, transactor.states
+        self.ref, self.needed_from = ref, needed_from
         self.kept = Kept()
 
     def run(self, spec: UpkeepSpec) -> Kept:
@@ -117,7 +114,7 @@ class _Upkeep:
                 with nullcontext() if spec.dry_run else removing():
                     self._remove("ducklake_delete_orphaned_files" if orphans else "ducklake_cleanup_old_files", spec)
                     if orphans:
-                        storage, moment = self.form.storage, _moment(spec)
+                        storage, moment = self.catalog.storage, _moment(spec)
                         self.kept.removed += remove_left(storage, moment, dry_run=spec.dry_run)
         return self.kept
 
@@ -133,7 +130,7 @@ class _Upkeep:
             table = f"table_name => {quote_literal(self.ref.name)}"
             places = [[f"schema_name => {quote_literal(self.ref.schema)}", table]]
         else:  # The rows of the hidden schema stay inlined, where they are found fast.
-            places = [[f"schema_name => {quote_literal(schema)}"] for schema in self.form.states.schemas()]
+            places = [[f"schema_name => {quote_literal(schema)}"] for schema in self.states.schemas()]
         rows = self._in_snapshot("ducklake_flush_inlined_data", "flush", *places)
         self.kept.rows_flushed += sum(row[2] for row in rows)
 
@@ -196,7 +193,7 @@ class _Upkeep:
                 work.execute(f"ALTER TABLE {work.table(ref)} {clause}")
                 work.note(ref, {"mode": "alter", "reason": "rows of another type are not sorted"})
 
-        self.form.alone("maintenance", change)
+        self.transactor.alone("maintenance", change)
 
     def _in_snapshot(self, function: str, mode: str, *places: Sequence[str]) -> list[tuple[Any, ...]]:
         """Call a DuckLake function for each of the ``places``, in one transaction with retries.
@@ -206,8 +203,9 @@ class _Upkeep:
         """
         meta = self.catalog.meta
         # Sorting by wrong bounds changes rows: if the bounds cannot be repaired, do nothing.
-        mend(self.catalog, None if self.ref is None else self.form.states.number(self.ref))
-        for tried in range(1, _ATTEMPTS + 1):
+        mend(self.catalog, None if self.ref is None else self.states.number(self.ref))
+
+        def attempt() -> list[tuple[Any, ...]]:
             # A flush can suspend the sort order in its own transaction, a merge cannot (see
             # _unsorted).
             unsorted = {}
@@ -218,30 +216,23 @@ class _Upkeep:
                     "USING (table_id, schema_version) WHERE d.table_id = t.table_id"
                 )
             with self._fresh() as work:
-                try:
-                    for ref in unsorted:
-                        self._rows(work, f"ALTER TABLE {work.table(ref)} RESET SORTED BY")
-                    rows = []
-                    for arguments in places:
-                        call = f"CALL {function}({', '.join([quote_literal(work.alias), *arguments])})"
-                        rows += self._rows(work, call)
-                    for ref, keys in unsorted.items():
-                        self._rows(work, f"ALTER TABLE {work.table(ref)} SET SORTED BY ({keys})")
-                    # The table's own record of a flush omits tables with only inlined deletes.
-                    work.notes.append({"table": ALL, "mode": mode, "engine": "duckdb", "writer": "ducklake"})
-                    snapshot = work.commit()
-                    if snapshot is not None:
-                        note_commit(f"snapshot {snapshot} of lake {self.form.storage.root}")
-                    self.kept.version = snapshot if snapshot is not None else self.kept.version
-                    return rows
-                except CommitTaken as taken:
-                    reason = str(taken)
-            time.sleep(random.uniform(0, min(0.05 * 2**tried, 2.0)))
-        raise CommitConflict(
-            f"{mode} of lake {self.form.storage.root} lost the race for its snapshot {_ATTEMPTS} times ({reason}). "
-            "Run it again when "
-            "the other programs are done."
-        )
+                for ref in unsorted:
+                    self._rows(work, f"ALTER TABLE {work.table(ref)} RESET SORTED BY")
+                rows = []
+                for arguments in places:
+                    call = f"CALL {function}({', '.join([quote_literal(work.alias), *arguments])})"
+                    rows += self._rows(work, call)
+                for ref, keys in unsorted.items():
+                    self._rows(work, f"ALTER TABLE {work.table(ref)} SET SORTED BY ({keys})")
+                # The table's own record of a flush omits tables with only inlined deletes.
+                work.notes.append({"table": ALL, "mode": mode, "engine": "duckdb", "writer": "ducklake"})
+                snapshot = work.commit()
+                if snapshot is not None:
+                    note_commit(f"snapshot {snapshot} of lake {self.catalog.storage.root}")
+                self.kept.version = snapshot if snapshot is not None else self.kept.version
+                return rows
+
+        return self.transactor.retried(mode, attempt)
 
     @contextmanager
     def _fresh(self) -> Iterator[Work]:
@@ -265,7 +256,7 @@ class _Upkeep:
         except duckdb.TransactionException as error:
             raise CommitTaken(self.catalog.redacted(error)) from None
         except duckdb.Error as error:
-            raise StorageError(f"Lake {self.form.storage.root}: {self.catalog.redacted(error)}") from None
+            raise StorageError(f"Lake {self.catalog.storage.root}: {self.catalog.redacted(error)}") from None
 
     # -- what makes none
 
@@ -284,12 +275,12 @@ class _Upkeep:
             unknown = [version for version in spec.versions if version not in times]
             if unknown:
                 raise InvalidConfig(
-                    f"expire of lake {self.form.storage.root}: there is no snapshot "
+                    f"expire of lake {self.catalog.storage.root}: there is no snapshot "
                     f"{', '.join(map(str, unknown))}; there are {len(times)} from {min(times)} to {newest}"
                 )
             if newest in spec.versions:
                 raise InvalidConfig(
-                    f"expire of lake {self.form.storage.root}: snapshot {newest} is the newest, which is what the "
+                    f"expire of lake {self.catalog.storage.root}: snapshot {newest} is the newest, which is what the "
                     "lake is"
                 )
             chosen = sorted(set(spec.versions))
@@ -301,7 +292,7 @@ class _Upkeep:
             chosen = [number for number in chosen if number < self.needed_from]
         if chosen and not spec.dry_run:
             self._ask("ducklake_expire_snapshots", f"versions => [{', '.join(map(str, chosen))}]")
-            note_commit(f"the expiry of {len(chosen)} snapshots of lake {self.form.storage.root}")
+            note_commit(f"the expiry of {len(chosen)} snapshots of lake {self.catalog.storage.root}")
         self.kept.expired += chosen
 
     def _remove(self, function: str, spec: RemovalSpec) -> None:

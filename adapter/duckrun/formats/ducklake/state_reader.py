@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from duckrun.errors import SchemaMismatch, StorageError, UnsupportedFeature, VersionNotReadable
 from duckrun.formats.ducklake.changes import state_rows
 from duckrun.formats.ducklake.columns import Columns, by_name
 from duckrun.formats.ducklake.state import TableState, hide
 from duckrun.formats.ducklake.tenures import Tenures
+from duckrun.formats.ducklake.transactor import Transactor
 from duckrun.sql.quoting import quote_identifier, quote_literal
 from duckrun.sql.raising import raising
 from duckrun.values.changes import Between, FileRows, LakeFunction, OwnFunction, StateRows
 from duckrun.values.snapshot import Snapshot, TableRef
-
-if TYPE_CHECKING:
-    from duckrun.formats.ducklake.ducklake import DuckLakeFormat
 
 _EVER = 2**62
 """Upper limit for snapshots, greater than any."""
@@ -27,8 +24,9 @@ _FORGETS_FILES = ("merge_adjacent", "inline_flush")
 class DuckLakeStates:
     """StateReader of one DuckLake."""
 
-    def __init__(self, form: DuckLakeFormat) -> None:
-        self._form = form
+    def __init__(self, transactor: Transactor, of_state: Callable[[TableRef, TableState], Snapshot]) -> None:
+        self._transactor, self._of_state = transactor, of_state
+        self._catalog, self._states = transactor.catalog, transactor.states
         self._tenures: dict[tuple[int, str, str], Tenures] = {}
 
     # -- which states there are
@@ -48,12 +46,12 @@ class DuckLakeStates:
         state: TableState = snapshot.format_state
         key = (state.id, state.schema, state.name)
         if key not in self._tenures:
-            self._tenures[key] = Tenures.of(self._form.catalog, state)
+            self._tenures[key] = Tenures.of(self._catalog, state)
         return self._tenures[key]
 
     def _is_live(self, snapshot: Snapshot, version: int) -> bool:
         """True for the version that the open multi-table transaction will create."""
-        work = self._form.together
+        work = self._transactor.together
         return (
             work is not None and snapshot.format_state.at == -1 and version > work.base and version == snapshot.version
         )
@@ -61,39 +59,35 @@ class DuckLakeStates:
     def again(self, snapshot: Snapshot, version: int) -> Snapshot:
         if version in (snapshot.version, self.read_at(snapshot)):
             return snapshot
-        self._form.states.check(version, snapshot.ref)
-        return self._form.of_state(snapshot.ref, self._form.states.again(snapshot.format_state, version))
+        self._states.check(version, snapshot.ref)
+        return self._of_state(snapshot.ref, self._states.again(snapshot.format_state, version))
 
     def read_at(self, snapshot: Snapshot) -> int:
         if snapshot.format_state.at >= 0:
             return int(snapshot.format_state.at)
-        work = self._form.together
+        work = self._transactor.together
         # An unchanged table is read at the start snapshot of the open transaction.
         return snapshot.version if work is None else max(snapshot.version, work.base)
 
     def at_time(self, ref: TableRef, timestamp: str) -> int:
-        return self._form.states.at_time(timestamp, ref)
+        return self._states.at_time(timestamp, ref)
 
     def since_time(self, ref: TableRef, timestamp: str) -> int:
-        rows = self._form.catalog.ask(
-            (
-                f"SELECT min(snapshot_id) FROM {self._form.catalog.meta('ducklake_snapshot')} "
-                "WHERE snapshot_time::TIMESTAMPTZ >= ?::TIMESTAMPTZ"
-            ),
-            [timestamp],
-        )
+        snapshots = self._catalog.meta("ducklake_snapshot")
+        since = f"SELECT min(snapshot_id) FROM {snapshots} WHERE snapshot_time::TIMESTAMPTZ >= ?::TIMESTAMPTZ"
+        rows = self._catalog.ask(since, [timestamp])
         if not rows or rows[0][0] is None:
             raise VersionNotReadable(f"Table {ref}: no snapshot of its lake is as young as {timestamp}.")
         return int(rows[0][0])
 
     def refuse_unreadable(self, ref: TableRef, after: int, to: int, *, each: bool) -> None:
-        snapshots = self._form.catalog.meta("ducklake_snapshot")
-        if self._form.together is not None and to > self._form.together.base:
-            to = self._form.together.base  # Changes of the transaction itself are readable.
+        snapshots = self._catalog.meta("ducklake_snapshot")
+        if self._transactor.together is not None and to > self._transactor.together.base:
+            to = self._transactor.together.base  # Changes of the transaction itself are readable.
             after = min(after, to)
         within = f"snapshot_id BETWEEN {after} AND {to}"
-        count, oldest = self._form.catalog.ask(f"SELECT count(*), min(snapshot_id) FROM {snapshots} WHERE {within}")[0]
-        newest = self._form.states.newest()
+        count, oldest = self._catalog.ask(f"SELECT count(*), min(snapshot_id) FROM {snapshots} WHERE {within}")[0]
+        newest = self._states.newest()
         if newest is not None and max(after, to) > newest:
             raise VersionNotReadable(
                 f"Table {ref} has no version {max(after, to)}: the newest snapshot of its lake is {newest}."
@@ -102,7 +96,7 @@ class DuckLakeStates:
             return
         works = oldest
         if each:
-            there = {row[0] for row in self._form.catalog.ask(f"SELECT snapshot_id FROM {snapshots} WHERE {within}")}
+            there = {row[0] for row in self._catalog.ask(f"SELECT snapshot_id FROM {snapshots} WHERE {within}")}
             works = next((v + 1 for v in range(to, after - 1, -1) if v not in there), None)
         gone = after if oldest != after else next(v for v in range(after, to + 1) if v not in there)
         hint = (
@@ -120,7 +114,7 @@ class DuckLakeStates:
 
     def rows(self, steps: Sequence[Between], to: Snapshot, columns: Sequence[str]) -> tuple[StateRows, ...]:
         named, state = self._named(to), to.format_state
-        tree = Columns.of(self._form.catalog, state)
+        tree = Columns.of(self._catalog, state)
 
         def is_own(version: int | None) -> bool:
             if version is None:
@@ -131,11 +125,11 @@ class DuckLakeStates:
         # User columns of the same names hide DuckLake's virtual columns, which identify files and
         # commits.
         hidden = not tree.ever_named.isdisjoint(("filename", "snapshot_id"))
-        work = self._form.together
+        work = self._transactor.together
         # The catalog lacks the columns of a table that an open transaction has altered.
         hidden = hidden or (state.at == -1 and work is not None and (state.schema, state.name) in work.redefined_tables)
         own_steps = [step for step in steps if not hidden and is_own(step.before) and is_own(step.after)]
-        plans = [*state_rows(self._form, own_steps, to, columns)] if own_steps else []
+        plans = [*state_rows(self._catalog, self._states.newest(), own_steps, to, columns)] if own_steps else []
         for step in steps:
             if step not in own_steps:
                 plans += self._state(to, tree, step.before, columns, FileRows(None, step.number, -1))
@@ -146,27 +140,26 @@ class DuckLakeStates:
         self, to: Snapshot, tree: Columns, version: int | None, columns: Sequence[str], count: FileRows
     ) -> Iterator[StateRows]:
         """All rows of the table that had the name of ``to`` at a version, if there was one."""
-        form, state = self._form, to.format_state
+        state, together = to.format_state, self._transactor.together
         if version is None:
             return
         if self._is_live(to, version):
-            assert form.together is not None, "as a live snapshot says"
-            source = quote_identifier(form.together.alias, state.schema, state.name)
+            assert together is not None, "as a live snapshot says"
+            source = quote_identifier(together.alias, state.schema, state.name)
             yield StateRows(version, {name: state.column(name) for name in columns}, (count,), source=source)
             return
         tenure = self._named(to).at(version)
         if tenure is None:
             return
-        then = form.states.find(TableRef(tenure.schema, tenure.name, to.ref.location), version)
+        then = self._states.find(TableRef(tenure.schema, tenure.name, to.ref.location), version)
         assert then is not None, "the catalog has it at that snapshot"
-        epoch = form.states.epoch_now(then)
-        form.catalog.ensure(epoch)
-        source = f"{quote_identifier(form.catalog.alias(epoch), then.schema, then.name)} AT (VERSION => {version})"
+        epoch = self._states.epoch_now(then)
+        self._catalog.ensure(epoch)
+        source = f"{quote_identifier(self._catalog.alias(epoch), then.schema, then.name)} AT (VERSION => {version})"
         if then.id == state.id and state.at >= 0:
             yield StateRows(version, tree.converted(version, to, columns), (count,), source=source)
             return
-        work = form.together
-        if then.id == state.id and work is not None and (state.schema, state.name) in work.renamed_columns:
+        if then.id == state.id and together is not None and (state.schema, state.name) in together.renamed_columns:
             raise UnsupportedFeature(
                 f"changes of table {to.ref}: columns of it were renamed in this transaction, so that they cannot be "
                 "told from those of before. Ask before "
@@ -207,34 +200,33 @@ class DuckLakeStates:
         return f"({' UNION ALL '.join(selects)})"
 
     def own_sql(self, function: OwnFunction, to: Snapshot, first: int, last: int) -> str:
-        form = self._form
         if function == "table_changes":
             _refuse_columns(to, "table_changes()", ("snapshot_id", "change_type"))
-        schema, name, epoch = form.states.places(to.format_state).at(last)
-        form.catalog.ensure(epoch)
-        arguments = ", ".join(quote_literal(each) for each in (form.catalog.alias(epoch), schema, name))
+        schema, name, epoch = self._states.places(to.format_state).at(last)
+        self._catalog.ensure(epoch)
+        arguments = ", ".join(quote_literal(each) for each in (self._catalog.alias(epoch), schema, name))
         return f"(SELECT * FROM ducklake_{function}({arguments}, {first}, {last}))"
 
     def lake_sql(self, function: LakeFunction) -> str:
-        self._form.catalog.ensure()
-        return f"(SELECT * FROM ducklake_{function}({quote_literal(self._form.catalog.alias())}))"
+        self._catalog.ensure()
+        return f"(SELECT * FROM ducklake_{function}({quote_literal(self._catalog.alias())}))"
 
     def _sources(self, to: Snapshot, versions: Iterable[tuple[int, int | None]]) -> dict[tuple[int, int | None], str]:
         """FROM clauses for a table at some versions, or for rows deleted since another version.
 
         They have DuckLake's virtual columns.
         """
-        form, state = self._form, to.format_state
-        places = form.states.places(state)
+        state, together = to.format_state, self._transactor.together
+        places = self._states.places(state)
         sources = {}
         for version, since in versions:
             if self._is_live(to, version):
-                assert form.together is not None, "as a live snapshot says"
-                sources[version, since] = quote_identifier(form.together.alias, state.schema, state.name)
+                assert together is not None, "as a live snapshot says"
+                sources[version, since] = quote_identifier(together.alias, state.schema, state.name)
                 continue
             schema, name, epoch = places.at(version)
-            form.catalog.ensure(epoch)
-            alias = form.catalog.alias(epoch)
+            self._catalog.ensure(epoch)
+            alias = self._catalog.alias(epoch)
             sources[version, since] = (
                 f"{quote_identifier(alias, schema, name)} AT (VERSION => {version})"
                 if since is None
@@ -257,7 +249,7 @@ class DuckLakeStates:
         )
         check = (
             f"SELECT CASE WHEN count(*) > 0 THEN {raising(StorageError, message)} ELSE 'fine' END AS said "
-            f"FROM {self._form.catalog.meta('ducklake_snapshot_changes')} "
+            f"FROM {self._catalog.meta('ducklake_snapshot_changes')} "
             f"WHERE snapshot_id > {seen} AND regexp_matches(changes_made, '(^|,)({marks}):{state.id}(,|$)')"
         )
         nothing = ", ".join(["NULL"] * columns + ["CAST(0 AS BIGINT)", "CAST(0 AS BIGINT)"])

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import duckdb
 
 from duckrun.errors import CommitUnknown, DuckrunError, InvalidConfig, StorageError, VersionNotReadable
+from duckrun.storage.storage import Storage
 from duckrun.storage.trouble import expired_snapshot, lost_connection
-
-if TYPE_CHECKING:
-    from duckrun.formats.ducklake.catalog import Catalog
+from duckrun.values.lake_format import CatalogAddress
 
 FOR_SEVERAL = (
     "For several processes or sessions name a catalog in SQLite (sqlite:<file>) or PostgreSQL (postgres:<dsn>)"
@@ -28,11 +27,22 @@ _UNWRITABLE = (
 """Messages of SQLite and DuckDB, in lower case, about a file that cannot be written."""
 
 
+class NamedCatalog(Protocol):
+    """Names of a catalog in messages, and whether it was found earlier."""
+
+    address: CatalogAddress
+    storage: Storage
+    seen: bool
+
+    def redacted(self, error: BaseException | str) -> str:
+        """Return the text of an error without passwords."""
+
+
 class NoCatalog(StorageError):
     """No catalog exists at the given address."""
 
 
-def gone(catalog: Catalog) -> StorageError:
+def gone(catalog: NamedCatalog) -> StorageError:
     """Return the error about a catalog that disappeared."""
     return StorageError(
         f"The catalog {catalog.address} of lake {catalog.storage.root} is gone: "
@@ -41,7 +51,7 @@ def gone(catalog: Catalog) -> StorageError:
     )
 
 
-def translated(catalog: Catalog, error: duckdb.Error, what: str) -> DuckrunError:
+def translated(catalog: NamedCatalog, error: duckdb.Error, what: str) -> DuckrunError:
     """Return the error to raise for an error of DuckDB.
 
     Args:
@@ -115,12 +125,12 @@ def translated(catalog: Catalog, error: duckdb.Error, what: str) -> DuckrunError
     return StorageError(f"Catalog {catalog.address} of lake {root}, {what}: {text}")
 
 
-def unwritable(catalog: Catalog, text: str) -> str | None:
+def unwritable(catalog: NamedCatalog, text: str) -> str | None:
     """Return DuckDB's reason why a catalog file cannot be written; None for any other message."""
     return next((reason for reason in _UNWRITABLE if reason in text.lower()), None) if catalog.address.is_file else None
 
 
-def unsure(catalog: Catalog, lost: str) -> CommitUnknown:
+def unsure(catalog: NamedCatalog, lost: str) -> CommitUnknown:
     """Return the error about a commit with an unknown outcome, whose server does not answer."""
     return CommitUnknown(
         f"The connection to the catalog {catalog.address} of lake {catalog.storage.root} was lost in the middle of a "
@@ -132,7 +142,7 @@ def unsure(catalog: Catalog, lost: str) -> CommitUnknown:
     )
 
 
-def not_encrypted(catalog: Catalog) -> InvalidConfig:
+def not_encrypted(catalog: NamedCatalog) -> InvalidConfig:
     """Return the error about an unencrypted lake that is opened as encrypted."""
     return InvalidConfig(
         f"Lake {catalog.storage.root} is opened with encrypted: true, and its catalog {catalog.address} says that "
@@ -141,7 +151,7 @@ def not_encrypted(catalog: Catalog) -> InvalidConfig:
     )
 
 
-def is_encrypted(catalog: Catalog) -> InvalidConfig:
+def is_encrypted(catalog: NamedCatalog) -> InvalidConfig:
     """Return the error about an encrypted lake that is opened as unencrypted."""
     return InvalidConfig(
         f"Lake {catalog.storage.root} is opened with encrypted: false, and its catalog {catalog.address} says that "

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import sqlglot
 from sqlglot import TokenType
 
 from duckrun.errors import StorageError
+from duckrun.formats.ducklake.catalog import there
+from duckrun.formats.ducklake.transactor import Transactor
 from duckrun.sql.quoting import quote_identifier, quote_literal
 from duckrun.sql.spelled import with_plain_lambdas
 from duckrun.values.snapshot import TableRef
-
-if TYPE_CHECKING:
-    from duckrun.formats.ducklake.ducklake import DuckLakeFormat
 
 
 class Views:
     """Views of one lake."""
 
-    def __init__(self, form: DuckLakeFormat) -> None:
-        self._form = form
+    def __init__(self, transactor: Transactor) -> None:
+        self._transactor = transactor
 
     def put(self, ref: TableRef, sql: str, comment: str | None) -> None:
         """Create or replace a view, and drop a table of its name.
@@ -30,9 +28,9 @@ class Views:
             InvalidConfig: DuckDB rejects the view.
         """
         view = f"{{lake}}.{quote_identifier(ref.schema, ref.name)}"
-        self._form.run_alone(
+        self._transactor.run_alone(
             f"CREATE SCHEMA IF NOT EXISTS {{lake}}.{quote_identifier(ref.schema)}",
-            *([f"DROP TABLE {view}"] if self._form.exists(ref) else []),
+            *([f"DROP TABLE {view}"] if self._transactor.exists(ref) else []),
             f"CREATE OR REPLACE VIEW {view} AS {sql}",
             *([f"COMMENT ON VIEW {view} IS {quote_literal(comment)}"] if comment is not None else []),
         )
@@ -42,7 +40,7 @@ class Views:
 
         An open multi-table transaction sees its own changes.
         """
-        work = self._form.together
+        work = self._transactor.together
         if work is None:
             views = self._listed(None, "s.schema_name = ? AND v.view_name = ?", [schema, name])
             return views.get((schema, name))
@@ -59,10 +57,10 @@ class Views:
         """Rename a view within its schema."""
         old, view = (f"{{lake}}.{quote_identifier(each.schema, each.name)}" for each in (ref, new))
         comments = [f"COMMENT ON VIEW {view} IS {quote_literal(comment)}"] if comment is not None else []
-        self._form.run_alone(f"DROP VIEW {old}", f"CREATE VIEW {view} AS {sql}", *comments)
+        self._transactor.run_alone(f"DROP VIEW {old}", f"CREATE VIEW {view} AS {sql}", *comments)
 
     def drop(self, ref: TableRef) -> None:
-        self._form.run_alone(f"DROP VIEW IF EXISTS {{lake}}.{quote_identifier(ref.schema, ref.name)}")
+        self._transactor.run_alone(f"DROP VIEW IF EXISTS {{lake}}.{quote_identifier(ref.schema, ref.name)}")
 
     def at(self, snapshot: int) -> dict[tuple[str, str], tuple[str, str | None]]:
         """Return the views at a snapshot: (schema, name) -> (SQL, comment)."""
@@ -72,20 +70,13 @@ class Views:
         self, snapshot: int | None, where: str = "true", values: Sequence[str] = ()
     ) -> dict[tuple[str, str], tuple[str, str | None]]:
         """Views at a snapshot, or now."""
-        meta = self._form.catalog.meta
-
-        def there(entry: str) -> str:
-            ended = f"{entry}.end_snapshot IS NULL"
-            if snapshot is None:
-                return ended
-            return f"{entry}.begin_snapshot <= {snapshot} AND (({ended}) OR {entry}.end_snapshot > {snapshot})"
-
-        rows = self._form.catalog.ask(
+        meta = self._transactor.catalog.meta
+        rows = self._transactor.catalog.ask(
             f"SELECT s.schema_name, v.view_name, v.sql, t.value FROM {meta('ducklake_view')} AS v "
             f"JOIN {meta('ducklake_schema')} AS s USING (schema_id) "
-            f"LEFT JOIN (SELECT * FROM {meta('ducklake_tag')} AS g WHERE {there('g')} AND key = 'comment') AS t "
+            f"LEFT JOIN (SELECT * FROM {meta('ducklake_tag')} AS g WHERE {there('g', snapshot)} AND key = 'comment') AS t "
             "ON t.object_id = v.view_id "
-            f"WHERE {there('v')} AND {there('s')} AND {where}",
+            f"WHERE {there('v', snapshot)} AND {there('s', snapshot)} AND {where}",
             values,
         )
         return {
@@ -98,7 +89,7 @@ class Views:
         """True for two queries that differ only in spelling."""
         try:
             # DuckDB's serialization removes differences of spelling.
-            plain = self._form.catalog.ask(
+            plain = self._transactor.catalog.ask(
                 "SELECT json_deserialize_sql(json_serialize_sql(?)), json_deserialize_sql(json_serialize_sql(?))",
                 [sql, other],
             )

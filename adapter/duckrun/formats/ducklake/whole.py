@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import duckdb
 
@@ -12,108 +12,101 @@ from duckrun.errors import InvalidConfig, TableNotFound, UnsupportedFeature
 from duckrun.formats.commits import NewCommit, TakenBack
 from duckrun.formats.ducklake.adopted import add_files, add_written, owners
 from duckrun.formats.ducklake.catalog import refuse_delta
+from duckrun.formats.ducklake.commits import Commits
 from duckrun.formats.ducklake.folders import folder_for, knows_files_of
 from duckrun.formats.ducklake.instead import taken_back
 from duckrun.formats.ducklake.macros import Macros
 from duckrun.formats.ducklake.maintenance import maintain
-from duckrun.formats.ducklake.restore import restore_lake
+from duckrun.formats.ducklake.records import Records
+from duckrun.formats.ducklake.restore import LakeRestore, check_known
+from duckrun.formats.ducklake.state import TableState
 from duckrun.formats.ducklake.state_reader import DuckLakeStates
 from duckrun.formats.ducklake.types import refuse_type
 from duckrun.formats.ducklake.views import Views
 from duckrun.formats.ducklake.work import Work
 from duckrun.formats.transactions import CommitFiles, Kept
 from duckrun.sql.quoting import quote_identifier, quote_literal
-from duckrun.values.lake_format import CatalogAddress
 from duckrun.values.snapshot import Snapshot, TableRef
 from duckrun.values.upkeep import UpkeepSpec
-
-if TYPE_CHECKING:
-    from duckrun.formats.ducklake.ducklake import DuckLakeFormat
 
 
 class DuckLakeAsWhole:
     """TransactionalLake of one DuckLake."""
 
-    def __init__(self, form: DuckLakeFormat) -> None:
-        self._form = form
+    def __init__(
+        self,
+        commits: Commits,
+        records: Records,
+        find: Callable[..., Snapshot],
+        of_state: Callable[[TableRef, TableState], Snapshot],
+    ) -> None:
+        self._commits, self._records, self._find, self._of_state = commits, records, find, of_state
+        self._transactor, self._catalog, self._states = commits.transactor, commits.catalog, commits.states
+        self.views, self.macros = Views(commits.transactor), Macros(commits.transactor)
+        self.address, self.data_path = commits.catalog.address, commits.catalog.data_path
 
     @property
     def states(self) -> DuckLakeStates:
-        return DuckLakeStates(self._form)
+        return DuckLakeStates(self._transactor, self._of_state)
 
-    refuse_type = staticmethod(refuse_type)
+    def refuse_type(self, column: str, kind: Any, *, inside: bool = False) -> None:
+        refuse_type(column, kind, inside=inside)
 
     @property
     def encrypted(self) -> bool:
         # Only an attached catalog tells, if the lake's settings do not.
-        if self._form.catalog.is_there():
-            self._form.catalog.ensure()
-        return self._form.catalog.encrypted
-
-    @property
-    def address(self) -> CatalogAddress:
-        return self._form.catalog.address
-
-    @property
-    def data_path(self) -> str:
-        return self._form.catalog.data_path
-
-    @property
-    def views(self) -> Views:
-        return self._form.views
-
-    @property
-    def macros(self) -> Macros:
-        return self._form.macros
+        if self._catalog.is_there():
+            self._catalog.ensure()
+        return self._catalog.encrypted
 
     @property
     def is_open(self) -> bool:
-        return self._form.together is not None
+        return self._transactor.together is not None
 
     def close(self) -> None:
-        self._form.catalog.close()
+        self._catalog.close()
 
     def refuse_other_format(self) -> None:
-        if not self._form.catalog.is_there():
-            refuse_delta(self._form.storage)
+        if not self._catalog.is_there():
+            refuse_delta(self._catalog.storage)
 
     def is_known(self, ref: TableRef) -> bool:
-        return self._form.states.is_known(ref)
+        return self._states.is_known(ref)
 
     def schemas(self) -> list[str]:
-        return self._form.schemas()
+        return self._transactor.schemas()
 
     def names(self, kind: Literal["table", "view"], schema: str) -> list[str]:
-        return self._form.names(kind, schema)
+        return self._transactor.names(kind, schema)
 
     def make_schema(self, schema: str) -> None:
-        self._form.run_alone(f"CREATE SCHEMA IF NOT EXISTS {{lake}}.{quote_identifier(schema)}")
+        self._transactor.run_alone(f"CREATE SCHEMA IF NOT EXISTS {{lake}}.{quote_identifier(schema)}")
 
     def drop_schema(self, schema: str) -> None:
-        self._form.run_alone(f"DROP SCHEMA IF EXISTS {{lake}}.{quote_identifier(schema)}")
+        self._transactor.run_alone(f"DROP SCHEMA IF EXISTS {{lake}}.{quote_identifier(schema)}")
 
     def together_on(
         self, cursor: duckdb.DuckDBPyConnection, database: str | None = None, *, lazily: bool = False
     ) -> AbstractContextManager[Work]:
-        return self._form.together_on(cursor, database, lazily=lazily)
+        return self._transactor.together_on(cursor, database, lazily=lazily)
 
     def transaction(
         self, cursor: duckdb.DuckDBPyConnection | None, snapshot: Snapshot | None
     ) -> AbstractContextManager[Work]:
-        return self._form.transaction(cursor or self._form.catalog.cursor(create=True), snapshot)
+        return self._transactor.transaction(cursor or self._catalog.cursor(create=True), snapshot)
 
     def define(self, work: Work, ref: TableRef, snapshot: Snapshot | None, new: NewCommit) -> None:
-        self._form.define(work, ref, snapshot, new)
+        self._commits.define(work, ref, snapshot, new)
 
     def taken_back(self, work: Work, taken: TakenBack) -> tuple[Snapshot, int]:
-        return taken_back(self._form, work, taken)
+        return taken_back(work, taken)
 
     def snapshots(self, limit: int | None = None) -> list[dict[str, Any]]:
         """Snapshots of the lake, newest first."""
-        return self._form.records.snapshots(limit)
+        return self._records.snapshots(limit)
 
     def staging_folder(self, ref: TableRef, snapshot: Snapshot | None) -> str:
-        catalog = self._form.catalog
+        catalog = self._catalog
         # Create the catalog first: a new lake refuses a data folder that holds files.
         catalog.ensure(create=True)
         if catalog.encrypted:
@@ -124,33 +117,35 @@ class DuckLakeAsWhole:
         return folder_for(catalog, ref, None if snapshot is None else snapshot.format_state).rstrip("/")
 
     def add_files(self, ref: TableRef, paths: Sequence[str], *, hive: bool) -> None:
-        assert self._form.together is not None, "within a transaction over several tables"
-        add_files(self._form.catalog, self._form.together, ref, paths, hive=hive)
+        assert self._transactor.together is not None, "within a transaction over several tables"
+        add_files(self._catalog, self._transactor.together, ref, paths, hive=hive)
 
     def add_written(self, work: Work, ref: TableRef, paths: Sequence[str], *, hive: bool) -> None:
-        add_written(self._form.catalog, work, ref, paths, hive=hive)
+        add_written(self._catalog, work, ref, paths, hive=hive)
 
     def has_files_in(self, folder: str) -> bool:
-        return knows_files_of(self._form.catalog, folder)
+        return knows_files_of(self._catalog, folder)
 
     def owners_of(self, paths: Sequence[str]) -> dict[str, str]:
         marks = ", ".join("?" for _ in paths)
-        return owners(self._form.catalog, f"place IN ({marks})", paths) if paths else {}
+        return owners(self._catalog, f"place IN ({marks})", paths) if paths else {}
 
     def owners_below(self, folder: str) -> dict[str, str]:
-        return owners(self._form.catalog, "starts_with(place, ?)", [folder.rstrip("/") + "/"])
+        return owners(self._catalog, "starts_with(place, ?)", [folder.rstrip("/") + "/"])
 
     def maintain(self, spec: UpkeepSpec, ref: TableRef | None, needed_from: int | None) -> Kept:
-        return maintain(self._form, spec, ref, needed_from)
+        return maintain(self._transactor, spec, ref, needed_from)
 
     def restore(self, version: int, note: Mapping[str, Any]) -> list[str]:
-        return restore_lake(self._form, version, note)
+        known = [row["snapshot_id"] for row in self._records.snapshots()]
+        check_known(version, known, self._catalog.storage.root)
+        return LakeRestore(self._commits, self.views, self.macros, self._find).run(version, note)
 
     def figures(self, ref: TableRef | None) -> tuple[int, int]:
-        return self._form.records.figures(None if ref is None else self._form.snapshot(ref).format_state)
+        return self._records.figures(None if ref is None else self._find(ref).format_state)
 
     def commit_files(self, snapshot: Snapshot, version: int) -> CommitFiles | None:
-        return self._form.records.commit_files(snapshot.format_state, version)
+        return self._records.commit_files(snapshot.format_state, version)
 
     def set_inline_rows(self, rows: int, ref: TableRef | None) -> None:
         """Set the largest insert that stays in the catalog, for a table or (None) for the lake.
@@ -158,18 +153,18 @@ class DuckLakeAsWhole:
         Raises:
             InvalidConfig: A transaction is open.
         """
-        if self._form.together is not None:
+        if self._transactor.together is not None:
             raise InvalidConfig(
-                f"inline_rows of lake {self._form.storage.root} cannot change within a transaction: "
+                f"inline_rows of lake {self._catalog.storage.root} cannot change within a transaction: "
                 "DuckLake keeps it outside of them. Commit first."
             )
-        if ref is not None and not self._form.states.exists(ref):
+        if ref is not None and not self._states.exists(ref):
             raise TableNotFound(f"There is no table {ref}.")
         place = (
             "" if ref is None else f", schema => {quote_literal(ref.schema)}, table_name => {quote_literal(ref.name)}"
         )
-        with self._form.catalog.locked(), self._form.catalog.errors("inline_rows"):
-            self._form.catalog.cursor(create=True).execute(
-                f"CALL {quote_identifier(self._form.catalog.alias())}.set_option('data_inlining_row_limit', "
+        with self._catalog.locked(), self._catalog.errors("inline_rows"):
+            self._catalog.cursor(create=True).execute(
+                f"CALL {quote_identifier(self._catalog.alias())}.set_option('data_inlining_row_limit', "
                 f"{int(rows)}{place})"
             )

@@ -46,6 +46,8 @@ class Work:
         self.alias = alias or catalog.alias(epoch)
         self.changed = self.redefined = False
         """True once rows, or (``redefined``) the definition of a table, were changed."""
+        self.is_shared = False
+        """True for a transaction over several tables."""
         self.options: list[tuple[TableRef, str, str]] = []
         """Table options to set after the commit: DuckLake stores them outside of transactions."""
         self.lent: dict[str, str] = {}

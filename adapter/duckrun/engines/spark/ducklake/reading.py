@@ -20,14 +20,7 @@ from duckrun.engines.spark.ducklake.kinds import FIELD_ID, as_shown, is_read, ki
 from duckrun.engines.spark.foreign_servers import other_implementation
 from duckrun.engines.spark.sql import quote
 from duckrun.errors import UnsupportedFeature
-from duckrun.values.lake_files import (
-    IN_CATALOG,
-    SNAPSHOT_COLUMN,
-    SNAPSHOT_FIELD,
-    LakeColumn,
-    LakeFile,
-    LakeFiles,
-)
+from duckrun.values.lake_files import IN_CATALOG, SNAPSHOT_COLUMN, SNAPSHOT_FIELD, LakeColumn, LakeFile, LakeFiles
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -30,13 +30,7 @@ from duckrun.engines.spark.outside import refuse_outside
 from duckrun.engines.spark.scratch import arranged
 from duckrun.engines.spark.sql import quote
 from duckrun.engines.spark.types import check_new_table, holds, holds_untyped, taking_types
-from duckrun.errors import (
-    CommitConflict,
-    DuckrunError,
-    InvalidConfig,
-    SchemaMismatch,
-    UnsupportedFeature,
-)
+from duckrun.errors import CommitConflict, DuckrunError, InvalidConfig, SchemaMismatch, UnsupportedFeature
 from duckrun.formats.commits import NewCommit
 from duckrun.formats.format import transactions_of
 from duckrun.formats.transactions import LakeWork
