@@ -21,7 +21,7 @@ from deltalake import DeltaTable, QueryBuilder, write_deltalake
 import duckrun
 from duckrun import AppTransaction, CommitConflict, MergeClause, MergeSpec, Session, UnsupportedFeature, WriteSpec
 from duckrun.engines.duckdb.writers import delta_rs, staged
-from duckrun.formats.ducklake.work import Work
+from duckrun.formats.ducklake.commits.work import Work
 from duckrun.run.transaction import Transaction
 from duckrun.values.lake_format import FormatName
 from duckrun.values.rows import Commit, DeleteInsertSpec, DeleteSpec, StagedFile, UpdateSpec

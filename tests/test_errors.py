@@ -149,7 +149,7 @@ def test_a_vacuum_that_fails_does_not_claim_that_nothing_was_done(
         raise StorageError("permission denied")
 
     monkeypatch.setattr(type(duck.lake.storage), "remove_files", fail)
-    monkeypatch.setattr("duckrun.formats.ducklake.maintenance._Upkeep._remove", fail)
+    monkeypatch.setattr("duckrun.formats.ducklake.commits.maintenance._Upkeep._remove", fail)
     with pytest.raises(StorageError, match="permission denied") as raised:
         if duck.lake.format.transactions is None:
             duck.execute(ref, VacuumSpec(0, enforce_retention=False))
@@ -206,7 +206,7 @@ def test_a_failed_upkeep_names_the_snapshots_of_the_steps_before(
     def fail(*args: object, **kwargs: object) -> None:
         raise StorageError("permission denied")
 
-    monkeypatch.setattr("duckrun.formats.ducklake.maintenance._Upkeep._in_files", fail)
+    monkeypatch.setattr("duckrun.formats.ducklake.commits.maintenance._Upkeep._in_files", fail)
     with pytest.raises(StorageError, match="Committed before it failed: snapshot [0-9]+ of lake") as raised:
         duck.upkeep.merge_files("t")
     assert raised.value.committed is True

@@ -162,7 +162,7 @@ _KILLED = """
 import os, sys
 import duckrun
 from duckrun.formats.delta.log.aside import Logs
-from duckrun.formats.ducklake.work import Work
+from duckrun.formats.ducklake.commits.work import Work
 where = sys.argv[3]
 if where == "aside":
     real = Logs.set_aside

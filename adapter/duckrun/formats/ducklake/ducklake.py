@@ -17,20 +17,20 @@ import pyarrow as pa
 
 from duckrun.errors import TableNotFound, UnsupportedFeature, VersionNotReadable
 from duckrun.formats.commits import CommitRecord, NewCommit
-from duckrun.formats.ducklake.applied import Applied
-from duckrun.formats.ducklake.catalog import Catalog
-from duckrun.formats.ducklake.commits import Commits
-from duckrun.formats.ducklake.defining import Defining
-from duckrun.formats.ducklake.figures import column_figures
-from duckrun.formats.ducklake.instead import added_rows, made_by, untouched
-from duckrun.formats.ducklake.lake_files import Footers, lake_files
-from duckrun.formats.ducklake.records import Records
-from duckrun.formats.ducklake.restore import restore
-from duckrun.formats.ducklake.state import States, TableState
-from duckrun.formats.ducklake.tenures import Tenures
-from duckrun.formats.ducklake.transactor import Transactor
+from duckrun.formats.ducklake.catalog.catalog import Catalog
+from duckrun.formats.ducklake.commits.commits import Commits
+from duckrun.formats.ducklake.commits.instead import added_rows, made_by, untouched
+from duckrun.formats.ducklake.commits.restore import restore
+from duckrun.formats.ducklake.commits.transactor import Transactor
+from duckrun.formats.ducklake.commits.work import Work
+from duckrun.formats.ducklake.definition.defining import Defining
+from duckrun.formats.ducklake.state.applied import Applied
+from duckrun.formats.ducklake.state.figures import column_figures
+from duckrun.formats.ducklake.state.lake_files import Footers, lake_files
+from duckrun.formats.ducklake.state.records import Records
+from duckrun.formats.ducklake.state.state import States, TableState
+from duckrun.formats.ducklake.state.tenures import Tenures
 from duckrun.formats.ducklake.whole import DuckLakeAsWhole
-from duckrun.formats.ducklake.work import Work
 from duckrun.formats.format import Attach, FileColumns
 from duckrun.formats.pruning import without_bounds
 from duckrun.sql.names import transpile

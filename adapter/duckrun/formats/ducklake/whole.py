@@ -10,20 +10,20 @@ import duckdb
 
 from duckrun.errors import InvalidConfig, TableNotFound, UnsupportedFeature
 from duckrun.formats.commits import NewCommit, TakenBack
-from duckrun.formats.ducklake.adopted import add_files, add_written, owners
-from duckrun.formats.ducklake.catalog import refuse_delta
-from duckrun.formats.ducklake.commits import Commits
-from duckrun.formats.ducklake.folders import folder_for, knows_files_of
-from duckrun.formats.ducklake.instead import taken_back
-from duckrun.formats.ducklake.macros import Macros
-from duckrun.formats.ducklake.maintenance import maintain
-from duckrun.formats.ducklake.records import Records
-from duckrun.formats.ducklake.restore import LakeRestore, check_known
-from duckrun.formats.ducklake.state import TableState
-from duckrun.formats.ducklake.state_reader import DuckLakeStates
-from duckrun.formats.ducklake.types import refuse_type
-from duckrun.formats.ducklake.views import Views
-from duckrun.formats.ducklake.work import Work
+from duckrun.formats.ducklake.catalog.catalog import refuse_delta
+from duckrun.formats.ducklake.commits.adopted import add_files, add_written, owners
+from duckrun.formats.ducklake.commits.commits import Commits
+from duckrun.formats.ducklake.commits.instead import taken_back
+from duckrun.formats.ducklake.commits.macros import Macros
+from duckrun.formats.ducklake.commits.maintenance import maintain
+from duckrun.formats.ducklake.commits.restore import LakeRestore, check_known
+from duckrun.formats.ducklake.commits.views import Views
+from duckrun.formats.ducklake.commits.work import Work
+from duckrun.formats.ducklake.definition.types import refuse_type
+from duckrun.formats.ducklake.state.folders import folder_for, knows_files_of
+from duckrun.formats.ducklake.state.records import Records
+from duckrun.formats.ducklake.state.state import TableState
+from duckrun.formats.ducklake.state.state_reader import DuckLakeStates
 from duckrun.formats.transactions import CommitFiles, Kept
 from duckrun.sql.quoting import quote_identifier, quote_literal
 from duckrun.values.snapshot import Snapshot, TableRef
@@ -47,7 +47,7 @@ class DuckLakeAsWhole:
 
     @property
     def states(self) -> DuckLakeStates:
-        return DuckLakeStates(self._transactor, self._of_state)
+        return DuckLakeStates(self._states, self._of_state, lambda: self._transactor.together)
 
     def refuse_type(self, column: str, kind: Any, *, inside: bool = False) -> None:
         refuse_type(column, kind, inside=inside)

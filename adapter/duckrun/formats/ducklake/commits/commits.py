@@ -1,0 +1,237 @@
+"""Commits to a DuckLake table: its definition, its rows and its names."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import duckdb
+
+from duckrun.errors import InvalidConfig, UnsupportedFeature
+from duckrun.formats.commits import NewCommit
+from duckrun.formats.ducklake.catalog.catalog import APPLIED
+from duckrun.formats.ducklake.catalog.refusals import DuckLakeRefusal
+from duckrun.formats.ducklake.commits import ahead, first_options, inlined
+from duckrun.formats.ducklake.commits.transactor import Transactor
+from duckrun.formats.ducklake.commits.work import Work
+from duckrun.formats.ducklake.definition.ddl import changed_sql, created_sql, one_part, requires_added
+from duckrun.formats.ducklake.definition.definition import DuckLakeDefinition, options_of
+from duckrun.formats.ducklake.definition.rules import altered
+from duckrun.formats.ducklake.state.state import TableState
+from duckrun.sql.quoting import quote_identifier
+from duckrun.values.rows import AppTransaction, WriteSpec
+from duckrun.values.snapshot import Snapshot, TableRef
+from duckrun.values.tables import AlterSpec, CreateSpec
+
+log = logging.getLogger(__name__)
+
+
+class Commits:
+    """Writes to the tables of one lake."""
+
+    def __init__(self, transactor: Transactor) -> None:
+        self.transactor, self.catalog, self.states = transactor, transactor.catalog, transactor.states
+
+    def define(
+        self, work: Work, ref: TableRef, snapshot: Snapshot | None, new: NewCommit, *, emptied: bool | None = None
+    ) -> None:
+        """Create or change the table as a commit describes. Rows follow in the same transaction.
+
+        Args:
+            emptied: Passed by a restore only: True if all rows are already deleted. NOT NULL is
+                then set after the commit.
+
+        Raises:
+            UnsupportedFeature: DuckLake would damage rows of the transaction.
+            InvalidConfig: DuckLake rejects the definition.
+        """
+        definition = new.definition
+        before = None if snapshot is None else snapshot.format_state.definition
+        number = None if snapshot is None else snapshot.format_state.id
+        if (ref.schema, ref.name) in work.widened and not isinstance(new.spec, AlterSpec):
+            raise UnsupportedFeature(
+                f"Table {ref}: the type of a column was widened in this transaction, behind which DuckLake loses "
+                "sight of the column's least and greatest value where rows follow, and DuckDB then reads wrong "
+                "ones: widen it in a transaction before"
+            )
+        if (ref.schema, ref.name) in work.grown and not isinstance(new.spec, AlterSpec):
+            raise UnsupportedFeature(_grown(ref))
+        if new.spec is not None and new.spec.mode not in ("alter", "create", "delete"):
+            columns = new.definition or before
+            types = (columns.sql_types if columns else None) or {}
+            inlined.refuse_structs_in_the_catalog(self.catalog, ref, number, types)
+        if snapshot is not None and snapshot.format_state.inlined:
+            inlined.keep_out_of_older_rows(self.catalog, work, ref, snapshot.format_state.id)
+        if definition is None or work.is_defined(ref):
+            first_options.lend(work, ref)
+            return
+        assert isinstance(definition, DuckLakeDefinition), "a definition of this format"
+        inlined.refuse_system_columns(self.catalog, ref, number, definition.names)
+        if snapshot is not None and not isinstance(new.spec, AlterSpec) and not emptied and not _empties(new):
+            ahead.widen_first(self.transactor, work, ref, snapshot, definition)
+        work.redefined = True
+        if snapshot is not None and snapshot.format_state.inlined and not new.anew:
+            work.altered[ref] = snapshot.format_state.id
+        table = work.table(ref)
+        statements: list[str] = []
+        empty = _empties(new) if emptied is None else emptied
+        # DuckLake never sets NOT NULL on an added column, so such a table is recreated.
+        requires = before is not None and empty and emptied is None and requires_added(before, definition)
+        # An INSERT after RESET PARTITIONED BY in one transaction ends in an error of DuckDB
+        # (1.5.5).
+        parted = before is not None and bool(before.partition_by) and not definition.partition_by
+        anew = new.anew or requires or (parted and empty and emptied is None)
+        if before is not None and (ref.schema, ref.name) in work.filled and not {*definition.names} <= {*before.names}:
+            if not isinstance(new.spec, AlterSpec) and not empty:
+                raise UnsupportedFeature(_grown(ref))
+            work.grown.add((ref.schema, ref.name))
+        if before is None or anew:
+            work.forget(ref)
+            work.new.add((ref.schema, ref.name))
+            if before is None:  # The table replaces a view of its name.
+                statements += [f"CREATE SCHEMA IF NOT EXISTS {quote_identifier(work.alias, ref.schema)}"]
+                statements += [f"DROP VIEW IF EXISTS {table}"]
+            statements += [f"DROP TABLE {table}"] if before is not None else []
+            statements += list(created_sql(table, definition))
+            old: Mapping[str, str] = {}
+        else:
+            begins, steps = before, tuple[str, ...]()
+            if isinstance(new.spec, AlterSpec):
+                alteration = altered(before, new.spec)
+                begins, steps = alteration.reached or before, alteration.steps
+            statements += list(changed_sql(table, begins, definition, steps, empty=empty))
+            if parted and emptied is not None:  # A restore uses one partition until the commit.
+                statements += [f"ALTER TABLE {table} SET PARTITIONED BY ({one_part(ref, definition).sql})"]
+                work.later.append((ref, f"ALTER TABLE {table} RESET PARTITIONED BY"))
+            old = before.properties
+            if statements and snapshot is not None and snapshot.format_state.id >= 0:
+                work.redefined_tables.add((ref.schema, ref.name))
+            if any(" RENAME COLUMN " in statement for statement in statements):
+                work.renamed_columns.add((ref.schema, ref.name))
+        if isinstance(new.spec, AlterSpec) and any(" SET DATA TYPE " in statement for statement in statements):
+            work.widened.add((ref.schema, ref.name))
+            if snapshot is not None and snapshot.format_state.inlined:
+                ahead.flush_first(self.transactor, work, ref, snapshot.format_state.id)
+        for statement in statements:
+            if emptied is not None and statement.endswith(" SET NOT NULL"):
+                work.later.append((ref, statement))
+                continue
+            try:
+                work.execute(statement)
+            except duckdb.Error as error:
+                sets_not_null = statement.endswith(" SET NOT NULL")
+                if sets_not_null and isinstance(new.spec, AlterSpec) and DuckLakeRefusal.NOT_NULL_UNKNOWN.is_of(error):
+                    raise InvalidConfig(
+                        f"table {ref}: DuckLake sets NOT NULL on columns that the table was made with, once rows "
+                        f"of it were committed ({self.catalog.redacted(error).splitlines()[0]}). Make the table "
+                        "with NOT NULL, by CREATE OR REPLACE TABLE"
+                    ) from error
+                # DuckLake rejects SET NOT NULL after changes in one transaction: run it after the
+                # commit.
+                if sets_not_null and DuckLakeRefusal.NOT_NULL_LATER.is_of(error):
+                    work.later.append((ref, statement))
+                    work.failure = None if work.failure is error else work.failure
+                    continue
+                raise InvalidConfig(
+                    f"table {ref} cannot be so: {self.catalog.redacted(error).splitlines()[0]}"
+                ) from error
+            work.changed = True
+        for option, value in options_of(old, definition.properties).items():
+            work.options.append((ref, option, value))
+        work.now_defined(ref)
+        first_options.lend(work, ref)
+
+    def commit(
+        self,
+        ref: TableRef,
+        snapshot: Snapshot | None,
+        new: NewCommit,
+        note: Mapping[str, Any],
+        app: AppTransaction | None,
+    ) -> int:
+        """Commit a write, and return the new snapshot; see Format."""
+        if new.work is None:
+            with self.transactor.transaction(self.catalog.cursor(create=True), snapshot) as opened:
+                if snapshot is not None and new.spec is not None and new.spec.mode == "create" and not new.anew:
+                    opened.changed = bool(opened.execute(f"DELETE FROM {opened.table(ref)}"))
+                return self.commit(ref, snapshot, replace(new, work=opened), note, app)
+        work: Work = new.work
+        self.define(work, ref, snapshot, new)
+        if app is not None:
+            work.applied(ref, getattr(app, "plain", app), note)
+        same = snapshot is not None and new.definition is None and app is None and not any(new.rows)
+        if work.is_shared and snapshot is not None and same:
+            return snapshot.version
+        work.note(ref, note)
+        if snapshot is None or work.is_defined(ref) or snapshot.format_state.fresh:
+            work.began[ref] = None
+        if work.is_shared:
+            work.remember(ref, snapshot, new)
+            return work.base + 1
+        version = work.commit()
+        self.transactor.afterwards(work)
+        if version is None:
+            assert snapshot is not None, "a table that is made is a change"
+            return snapshot.version
+        if snapshot is not None and version == work.base + 1 and not work.redefined:
+            self.states.advance(ref, work.base, version)
+        return version
+
+    def rename(self, ref: TableRef, new: TableRef, state: TableState) -> None:
+        """Rename a table within its schema."""
+        if ref.schema != new.schema:
+            raise UnsupportedFeature(
+                f"{ref} cannot move to schema {new.schema}: a DuckLake renames within a schema. "
+                "CREATE TABLE … AS there."
+            )
+
+        def change(work: Work) -> None:
+            work.refuse_rename(ref)
+            work.execute(f"ALTER TABLE {work.table(ref)} RENAME TO {quote_identifier(new.name)}")
+            work.execute(
+                # Application transactions are recorded under the table's name.
+                f"UPDATE {quote_identifier(work.alias)}.{APPLIED} SET name = ? WHERE name = ? AND snapshot >= ?",
+                [f"{new.schema}.{new.name}", f"{ref.schema}.{ref.name}", state.begun],
+            )
+            work.note(new, {"mode": "rename", "from": str(ref)})
+            work.changed = True
+            if work.is_shared:
+                work.renamed(ref, new, state)
+
+        with self.transactor.locked():
+            self.transactor.alone(f"rename of table {ref}", change, state.epoch)
+
+    def drop(self, ref: TableRef) -> None:
+        """Drop a table; a missing one is no error."""
+        if not self.transactor.exists(ref):
+            return
+
+        def change(work: Work) -> None:
+            work.execute(f"DROP TABLE IF EXISTS {work.table(ref)}")
+            work.note(ref, {"mode": "drop"})
+            work.forget(ref)
+            work.changed = True
+
+        with self.transactor.locked():
+            if self.transactor.exists(ref):  # Another drop may have come first.
+                self.transactor.alone(f"drop of table {ref}", change)
+
+
+def _grown(ref: TableRef) -> str:
+    """Return the message about rows after a new column, with the table's first rows before it.
+
+    DuckLake takes the bounds of the later rows for those of all rows. The column's default in the
+    earlier rows is then not found, or read as another value (duckdb 1.5.5).
+    """
+    return (
+        f"Table {ref} gets its first rows in this transaction, and a column behind them: "
+        "DuckLake then reads wrong values where more rows follow. Make the "
+        "table with the column, or write these rows in a transaction of their own"
+    )
+
+
+def _empties(new: NewCommit) -> bool:
+    """True if the commit removes all rows of the table."""
+    return isinstance(new.spec, WriteSpec | CreateSpec) and new.spec.mode in ("overwrite", "create")

@@ -1,0 +1,121 @@
+"""Rules for rows in the catalog, without which DuckLake would damage them (duckdb 1.5.5)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import duckdb
+
+from duckrun.errors import UnsupportedFeature
+from duckrun.formats.ducklake.catalog.catalog import Catalog
+from duckrun.formats.ducklake.commits.work import Work
+from duckrun.sql.quoting import quote_identifier, quote_literal
+from duckrun.values.snapshot import TableRef
+
+log = logging.getLogger(__name__)
+
+_LIMIT = "data_inlining_row_limit"
+
+
+def keep_out_of_older_rows(catalog: Catalog, work: Work, ref: TableRef, table_id: int) -> None:
+    """Send new rows of a table to files if its inlined rows have an older schema.
+
+    Columns that changed while ``inline_rows`` was 0 lead to that. DuckLake would store new rows
+    beside the old ones. With more or fewer columns the commit fails. After a widening, neither a
+    read nor a flush works any more (duckdb 1.5.5).
+
+    Raises:
+        UnsupportedFeature: The change happens within a multi-table transaction.
+    """
+    meta = catalog.meta
+    rows = catalog.ask(
+        f"SELECT (SELECT max(schema_version) FROM {meta('ducklake_inlined_data_tables')} "
+        f"WHERE table_id = {table_id}) < "
+        f"(SELECT max(schema_version) FROM {meta('ducklake_schema_versions')} WHERE table_id = {table_id}), "
+        f"(SELECT count(*) FROM {meta('ducklake_metadata')} WHERE scope = 'table' AND scope_id = {table_id} "
+        f"AND key = '{_LIMIT}' AND value = '0')"
+    )
+    older, settled = rows[0]
+    if not older or (settled and work.is_shared):  # Its attachment is newer than the option.
+        return
+    if work.is_shared:
+        raise UnsupportedFeature(
+            f"Table {ref}: its columns changed while inline_rows was 0, and rows of before lie in the catalog: "
+            f"call set_inline_rows(0, '{ref}') in front of the transaction"
+        )
+    place = f"schema => {quote_literal(ref.schema)}, table_name => {quote_literal(ref.name)}"
+    for alias in dict.fromkeys((catalog.alias(), work.alias)):
+        # An attachment reads the options once, when it is attached.
+        with catalog.errors(f"table {ref}"):
+            work.cursor.cursor().execute(f"CALL {quote_identifier(alias)}.set_option('{_LIMIT}', 0, {place})")
+    if not settled:
+        log.warning("table %s: its columns changed while inline_rows was 0; its rows lie in files from now on", ref)
+
+
+_SAFE = {
+    "boolean", "tinyint", "smallint", "integer", "bigint", "utinyint", "usmallint", "uinteger", "ubigint", "decimal",
+    "varchar",
+}  # fmt: skip
+"""Types whose values survive in a struct of an inlined row."""
+
+
+def refuse_structs_in_the_catalog(
+    catalog: Catalog, ref: TableRef, table_id: int | None, types: Mapping[str, str]
+) -> None:
+    """Raise UnsupportedFeature if structs of inlined rows would not survive.
+
+    DuckLake stores their fields as texts of casts (``CAST('2020-01-01' AS DATE)``). Then no row of
+    the table can be read any more, or a BLOB changes.
+    """
+    unsafe = [name for name, kind in types.items() if "STRUCT" in kind and _is_unsafe(duckdb.type(kind))]
+    if unsafe and _may_lie_in_catalog(catalog, table_id):
+        raise UnsupportedFeature(
+            f"Table {ref}: {', '.join(unsafe)} is a struct with fields that DuckLake does not give back of rows "
+            "in the catalog (dates, times, floats, BLOB, UUID, …): have its rows in files, by inline_rows: 0 or, "
+            f"once the table is created, set_inline_rows(0, '{ref}')"
+        )
+
+
+def refuse_system_columns(catalog: Catalog, ref: TableRef, table_id: int | None, names: Iterable[str]) -> None:
+    """Raise UnsupportedFeature if inlined rows would need a reserved column name of PostgreSQL.
+
+    Source: PostgreSQL's documentation, System Columns.
+    """
+    taken = [name for name in names if name.lower() in _SYSTEM_COLUMNS]
+    if taken and catalog.address.kind == "postgres" and _may_lie_in_catalog(catalog, table_id):
+        raise UnsupportedFeature(
+            f"Table {ref}: {', '.join(taken)} is a system column of PostgreSQL, where rows of the table would "
+            "lie: use another name, or have the rows in files, by inline_rows: 0"
+        )
+
+
+_SYSTEM_COLUMNS = {"tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"}
+
+
+def _may_lie_in_catalog(catalog: Catalog, table_id: int | None) -> bool:
+    """True if small inserts are inlined, by the option of the table, the lake or the session."""
+    limits = dict(
+        catalog.ask(
+            f"SELECT coalesce(scope, 'lake'), max(value::BIGINT) FROM {catalog.meta('ducklake_metadata')} "
+            f"WHERE key = '{_LIMIT}' "
+            f"AND (scope IS NULL OR scope <> 'table' OR scope_id = {-1 if table_id is None else table_id}) AND "
+            "(scope IS NULL OR scope <> 'schema') GROUP BY ALL"
+        )
+    )
+    return bool(limits.get("table", limits.get("lake", catalog.inline_rows)))
+
+
+def _is_unsafe(kind: Any, *, inside: bool = False) -> bool:
+    if kind.id in ("struct", "list", "map", "array"):
+        parts = [each for _, each in kind.children if hasattr(each, "id")]
+        return any(_is_unsafe(each, inside=inside or kind.id == "struct") for each in parts)
+    return inside and kind.id not in _SAFE
+
+
+def lie_in_catalog(catalog: Catalog, table_id: int) -> bool:
+    """True if the table has inlined rows."""
+    meta = catalog.meta
+    listed = f"SELECT table_name FROM {meta('ducklake_inlined_data_tables')} WHERE table_id = {table_id}"
+    return any(catalog.ask(f"SELECT 1 FROM {meta(name)} LIMIT 1") for (name,) in catalog.ask(listed))

@@ -1,0 +1,223 @@
+"""Restore of a table, or of a whole lake, to a snapshot.
+
+One transaction deletes, updates and inserts the rows that differ. Rows that still exist keep their
+id. DuckLake cannot give a removed id to a row again, so rows that return have new ids. All rows get
+new ids if the columns stood in another order, or if a current type does not widen to the old one.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from duckrun.errors import VersionNotReadable
+from duckrun.formats.commits import NewCommit
+from duckrun.formats.ducklake.commits.commits import Commits
+from duckrun.formats.ducklake.commits.macros import Macros
+from duckrun.formats.ducklake.commits.views import Views
+from duckrun.formats.ducklake.commits.work import Work
+from duckrun.formats.ducklake.definition.definition import DuckLakeDefinition
+from duckrun.formats.ducklake.definition.types import widens
+from duckrun.formats.ducklake.state.applied import RESTORED
+from duckrun.formats.ducklake.state.state import hide
+from duckrun.sql.quoting import quote_identifier
+from duckrun.values.lake_format import DUCKLAKE
+from duckrun.values.rows import AppTransaction
+from duckrun.values.snapshot import Snapshot, TableRef
+
+_ROW = "__duckrun_row"
+
+
+def restore(
+    commits: Commits, snapshot: Snapshot, version: int, note: Mapping[str, Any], app: AppTransaction | None
+) -> int:
+    """Restore a table to an older version, and return the new snapshot.
+
+    Raises:
+        CommitTaken: Another program commits meanwhile.
+        VersionNotReadable: Another table had the name then, or the version has expired.
+    """
+    then = at_version(snapshot, version)
+    if then.table_id != snapshot.table_id:
+        raise VersionNotReadable(
+            f"Table {snapshot.ref}: another table had its name at version {version}; read that by CREATE TABLE … AS "
+            "SELECT … "
+            "of that version."
+        )
+    with commits.transactor.transaction(commits.catalog.cursor(create=True), snapshot) as work:
+        anew = not _keeps_columns(snapshot.format_state.definition, then.format_state.definition)
+        old = kept(work, then)
+        gone = work.execute(f"DELETE FROM {work.table(snapshot.ref)}") if anew else 0
+        commits.define(work, snapshot.ref, snapshot, NewCommit(None, then.format_state.definition), emptied=anew)
+        counts = put_back(work, snapshot, then, old)
+        counts = (counts[0], counts[1], counts[2] + gone)
+        note_after = {**note, **dict(zip(("rows_inserted", "rows_updated", "rows_deleted"), counts, strict=True))}
+        work.applied(snapshot.ref, AppTransaction(RESTORED, then.format_state.at), note_after)
+        return commits.commit(snapshot.ref, snapshot, NewCommit(None, work=work), note_after, app)
+
+
+def _keeps_columns(now: DuckLakeDefinition, then: DuckLakeDefinition) -> bool:
+    """True if the columns can become the old ones in place, so that the rows can stay."""
+    types = {f["name"]: f["type"] for f in then.fields}
+    stay = [
+        f["name"]
+        for f in now.fields
+        if f["name"] in types and (f["type"] == types[f["name"]] or widens(f["type"], types[f["name"]]))
+    ]
+    return stay + [name for name in then.names if name not in stay] == then.names
+
+
+def at_version(snapshot: Snapshot, version: int) -> Snapshot:
+    """Return the table that has a snapshot's name at a version."""
+    assert snapshot.find_other is not None, "a snapshot of a lake"
+    return snapshot.find_other(version, None)
+
+
+def kept(work: Work, then: Snapshot) -> str:
+    """Create a temporary table with the rows and row ids of another snapshot."""
+    old = quote_identifier(f"__duckrun_{uuid.uuid4().hex}")
+    work.cursor.execute(f"CREATE TEMP TABLE {old} AS SELECT * FROM {then.scan_sql(row=_ROW)}")
+    return old
+
+
+def put_back(work: Work, snapshot: Snapshot, then: Snapshot, old: str) -> tuple[int, int, int]:
+    """Change the rows of a table to those of another snapshot, which ``old`` holds.
+
+    Returns:
+        Numbers of rows inserted, updated and deleted.
+    """
+    table = work.table(snapshot.ref)
+    names = [quote_identifier(name) for name in then.schema.names]
+    listed = ", ".join(names)
+    deleted = work.execute(f"DELETE FROM {table} WHERE rowid NOT IN (SELECT {_ROW} FROM {old})")
+    # DuckDB's statistics may be wrong (see TableState.column). The transaction also sees columns of
+    # both snapshots.
+    now = f"SELECT rowid AS {_ROW}, {', '.join(f'{hide(name)} AS {name}' for name in names)} FROM {table}"
+    differs = " OR ".join(f"t.{name} IS DISTINCT FROM o.{name}" for name in names)
+    changed = quote_identifier(f"__duckrun_{uuid.uuid4().hex}")
+    work.cursor.execute(
+        f"CREATE TEMP TABLE {changed} AS SELECT o.* FROM {old} AS o JOIN ({now}) AS t USING ({_ROW}) WHERE {differs}"
+    )
+    assigned = ", ".join(f"{name} = o.{name}" for name in names)
+    updated = work.execute(f"UPDATE {table} AS t SET {assigned} FROM {changed} AS o WHERE t.rowid = o.{_ROW}")
+    missing = f"SELECT {listed} FROM {old} AS o WHERE NOT EXISTS (SELECT 1 FROM {table} AS t WHERE t.rowid = o.{_ROW})"
+    come = quote_identifier(f"__duckrun_{uuid.uuid4().hex}")
+    work.cursor.execute(f"CREATE TEMP TABLE {come} AS {missing}")
+    inserted = work.execute(f"INSERT INTO {table} ({listed}) SELECT * FROM {come}")
+    for each in (old, changed, come):
+        work.cursor.execute(f"DROP TABLE {each}")
+    work.changed = True
+    return inserted, updated, deleted
+
+
+@dataclass(frozen=True)
+class LakeRestore:
+    """Restore of all tables and views to a snapshot, within the open multi-table transaction."""
+
+    commits: Commits
+    views: Views
+    macros: Macros
+    find: Callable[..., Snapshot]
+    """Returns the snapshot of a table, at a version if one is given."""
+
+    def run(self, version: int, note: Mapping[str, Any]) -> list[str]:
+        """Restore the lake to a snapshot.
+
+        A table that was dropped since returns as a new one. Table options, and rows in other
+        lakes, stay unchanged.
+
+        Returns:
+            One line of text per changed table, view and macro.
+        """
+        transactor, states, done = self.commits.transactor, self.commits.states, list[str]()
+        work = transactor.together
+        assert work is not None, "a transaction over several tables"
+        then, now = states.at(version), states.at(work.base)
+        views, views_now = self.views.at(version), self.views.at(work.base)
+        # Drop first, so that the names are free for what returns.
+        for schema, name in sorted(views_now.keys() - views.keys()):
+            self.views.drop(_ref(schema, name))
+            done.append(f"view {schema}.{name} is gone")
+        before = {number: (schema, name) for number, schema, name in now}
+        after = {number: (schema, name) for number, schema, name in then}
+        for number, (schema, name) in before.items():
+            if number not in after:
+                self.commits.drop(_ref(schema, name))
+                done.append(f"table {schema}.{name} is gone")
+        for schema in states.schemas_at(version):
+            transactor.run_alone(f"CREATE SCHEMA IF NOT EXISTS {{lake}}.{quote_identifier(schema)}")
+        self._rename_back(before, after, done)
+        for number, (schema, name) in after.items():
+            ref = _ref(schema, name)
+            if number not in before:
+                self._come_back(work, ref, version, note)
+                done.append(f"table {schema}.{name} is back, as a new one")
+                continue
+            snapshot = self.find(ref)
+            if snapshot.format_state.version > version:
+                restore(self.commits, snapshot, version, note, None)
+                done.append(f"table {schema}.{name} is what it was")
+        for (schema, name), (sql, comment) in views.items():
+            if views_now.get((schema, name)) != (sql, comment):
+                self.views.put(_ref(schema, name), sql, comment)
+                done.append(f"view {schema}.{name} is what it was")
+        self._put_macros_back(version, work.base, done)
+        for schema in {*states.schemas_at(work.base)} - {*states.schemas_at(version)}:
+            transactor.run_alone(f"DROP SCHEMA IF EXISTS {{lake}}.{quote_identifier(schema)}")
+        return done
+
+    def _put_macros_back(self, version: int, base: int, done: list[str]) -> None:
+        """Restore the macros to a snapshot."""
+        then, now = self.macros.at(version), self.macros.at(base)
+        for schema, name in sorted(now.keys() - then.keys()):
+            self.macros.drop(schema, name)
+            done.append(f"macro {schema}.{name} is gone")
+        for macro in then.values():
+            if now.get((macro.schema, macro.name)) != macro:
+                self.macros.put(macro)
+                done.append(f"macro {macro} is what it was")
+
+    def _rename_back(
+        self, before: Mapping[int, tuple[str, str]], after: Mapping[int, tuple[str, str]], done: list[str]
+    ) -> None:
+        """Rename tables back, through temporary names since two may have swapped."""
+        moved = {number: name for number, name in after.items() if number in before and before[number] != name}
+        for number in moved:
+            schema, name = before[number]
+            self._rename(_ref(schema, name), _ref(schema, f"__duckrun_{number}"))
+        for number, (schema, name) in moved.items():
+            self._rename(_ref(schema, f"__duckrun_{number}"), _ref(schema, name))
+            done.append(f"table {schema}.{name} has its name again")
+
+    def _rename(self, ref: TableRef, new: TableRef) -> None:
+        self.commits.rename(ref, new, self.find(ref).format_state)
+
+    def _come_back(self, work: Work, ref: TableRef, version: int, note: Mapping[str, Any]) -> None:
+        """Create a table again from its rows at a snapshot."""
+        then = self.find(ref, version)
+        new = NewCommit(None, then.format_state.definition, work=work)
+        self.commits.define(work, ref, None, new)
+        names = ", ".join(quote_identifier(name) for name in then.schema.names)
+        count = work.execute(f"INSERT INTO {work.table(ref)} ({names}) SELECT {names} FROM {then.scan_sql()}")
+        self.commits.commit(ref, None, new, {**note, "rows_inserted": count}, None)
+
+
+def check_known(version: int, snapshots: Sequence[int], lake: str) -> None:
+    """Raise VersionNotReadable if a snapshot has expired or does not exist.
+
+    Args:
+        snapshots: Existing snapshots, newest first.
+    """
+    if version not in snapshots:
+        why = (
+            f"the newest is {snapshots[0]}"
+            if version > snapshots[0]
+            else (f"it has expired, and the oldest is {snapshots[-1]}")
+        )
+        raise VersionNotReadable(f"Lake {lake} has no snapshot {version}: {why}")
+
+
+def _ref(schema: str, name: str) -> TableRef:
+    return TableRef(schema, name, "", format=DUCKLAKE)

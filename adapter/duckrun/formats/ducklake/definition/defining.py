@@ -1,0 +1,160 @@
+"""Definitions of DuckLake tables from specs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature
+from duckrun.formats.definitions import Alteration
+from duckrun.formats.ducklake.definition import definition as definitions
+from duckrun.formats.ducklake.definition.definition import DuckLakeDefinition
+from duckrun.formats.ducklake.definition.partitions import partitions
+from duckrun.formats.ducklake.definition.rules import DuckLakeAlteration, altered, evolved
+from duckrun.formats.ducklake.definition.types import in_spark, refuse_type
+from duckrun.formats.format import SpecT
+from duckrun.sql.typed import sql_type
+from duckrun.values.choices import SchemaMode
+from duckrun.values.layout import COMPRESSION, TARGET_FILE_SIZE, Layout
+from duckrun.values.partition_values import partition_columns
+from duckrun.values.rows import WriteSpec
+from duckrun.values.snapshot import Snapshot, TableRef
+from duckrun.values.tables import SORT_BY, AlterSpec, CreateSpec
+
+
+class Defining:
+    """Part of DuckLakeFormat that builds definitions from specs, independent of a lake."""
+
+    # -- definitions
+
+    def with_properties(self, spec: SpecT, table: TableRef) -> SpecT:
+        if not isinstance(spec, Layout):
+            return spec
+        if spec.cluster_by:
+            raise UnsupportedFeature(
+                f"{spec.mode} on table {table}: cluster_by is Delta's liquid clustering; a DuckLake table has sort_by."
+            )
+        properties = definitions.kept(spec.table_properties)
+        if spec.compression is not None:
+            properties[COMPRESSION] = spec.compression
+        if spec.target_file_size is not None:
+            properties[TARGET_FILE_SIZE] = str(spec.target_file_size)
+        return replace(spec, table_properties=properties)
+
+    def created(self, spec: CreateSpec, snapshot: Snapshot | None) -> DuckLakeDefinition:
+        if spec.checks:
+            raise UnsupportedFeature("DuckLake has no CHECK constraints; check the rows before they are written")
+        definitions.refuse_names(column.name for column in spec.columns)
+        fields = tuple(definitions.field_of(column, spec.dialect) for column in spec.columns)
+        return self._with_layout(spec, fields, spec.description)
+
+    def _with_layout(
+        self,
+        spec: Any,
+        fields: tuple[dict[str, Any], ...],
+        description: str | None,
+        before: DuckLakeDefinition | None = None,
+    ) -> DuckLakeDefinition:
+        names = [f["name"] for f in fields]
+        if spec.partition_by is None:
+            keys = () if before is None else tuple(key for key in before.partition_by if key.column in names)
+        else:
+            keys = partitions(spec.partition_by, fields)
+        properties = dict(before.properties) if before is not None else {}
+        properties |= definitions.kept(spec.table_properties)
+        if spec.sort_by:
+            unknown = [c for c in spec.sort_by if c not in names]
+            if unknown:
+                raise InvalidConfig(f"sort_by names {', '.join(unknown)}, which is no column")
+            if variants := [f["name"] for f in fields if f["name"] in spec.sort_by and f["type"] == "VARIANT"]:
+                raise InvalidConfig(f"sort_by names {', '.join(variants)}, which is VARIANT: its values have no order")
+            properties[SORT_BY] = json.dumps(list(spec.sort_by))
+        return DuckLakeDefinition(fields, keys, properties=properties, description=description)
+
+    def overwritten(
+        self,
+        spec: WriteSpec,
+        fields: Sequence[Mapping[str, Any]],
+        partition_by: Sequence[str],
+        snapshot: Snapshot | None,
+    ) -> DuckLakeDefinition:
+        before = None if snapshot is None or spec.redefine else snapshot.format_state.definition
+        constraints = spec.constraints
+        if constraints is not None and constraints.checks:
+            raise UnsupportedFeature(
+                "DuckLake has no CHECK constraints; check the rows before they are written (a dbt test, a Dagster "
+                "check)"
+            )
+        definitions.refuse_names(f["name"] for f in fields)
+        old = {} if before is None else {f["name"]: f for f in before.fields}
+        comments = {name.lower(): text for name, text in spec.column_comments.items()}
+        there = {f["name"].lower() for f in fields}
+        if uncommented := [name for name in spec.column_comments if name.lower() not in there]:
+            raise SchemaMismatch(
+                f"there is no column {uncommented[0]!r} to comment; it has {', '.join(f['name'] for f in fields)}"
+            )
+        # partitions() checks transforms, such as month(at).
+        partition_columns((key for key in spec.partition_by or () if key.isidentifier()), [f["name"] for f in fields])
+        fields_after = []
+        for f in fields:
+            was = old.get(f["name"])
+            comment = comments.get(f["name"].lower())
+            metadata = {"comment": comment} if comment is not None else dict(was["metadata"]) if was else {}
+            required = (
+                f["name"] in constraints.not_null
+                if constraints is not None
+                else was is not None and not was["nullable"]
+            )
+            fields_after.append(
+                {**f, "nullable": not required, "metadata": metadata, "default": was.get("default") if was else None}
+            )
+        if constraints is not None and (unknown := set(constraints.not_null) - {f["name"] for f in fields_after}):
+            raise SchemaMismatch(f"constraints name {', '.join(sorted(unknown))}, which is no column")
+        description = (
+            spec.description if spec.description is not None else None if before is None else before.description
+        )
+        return self._with_layout(spec, tuple(fields_after), description, before)
+
+    def altered(self, snapshot: Snapshot, spec: AlterSpec) -> DuckLakeAlteration:
+        return altered(snapshot.format_state.definition, spec)
+
+    def evolved(self, snapshot: Snapshot, fields: Sequence[Mapping[str, Any]], mode: SchemaMode) -> Alteration:
+        return evolved(snapshot.format_state.definition, list(map(dict, fields)), mode)
+
+    def described(
+        self, snapshot: Snapshot, description: str | None, column_comments: Mapping[str, str]
+    ) -> DuckLakeDefinition | None:
+        before: DuckLakeDefinition = snapshot.format_state.definition
+        after = before if description is None else replace(before, description=description)
+        comments = {name.lower(): text for name, text in column_comments.items()}
+        for name in before.names:
+            if (comment := comments.get(name.lower())) is not None:
+                after = after.with_column(name, metadata={"comment": comment})
+        return None if after == before else after
+
+    def fields_of(self, schema: pa.Schema, types: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
+        if types is None:
+            types = {f.name: sql_type(f.type) for f in schema}
+        for name, kind in types.items():
+            refuse_type(name, duckdb.type(kind))
+        return [
+            {
+                "name": f.name,
+                "type": str(duckdb.type(types[f.name])),
+                "nullable": f.nullable,
+                "metadata": {},
+                "default": None,
+            }
+            for f in schema
+        ]
+
+    def computed_columns(self, snapshot: Snapshot) -> set[str]:
+        return {f["name"] for f in snapshot.format_state.definition.fields if f.get("default") is not None}
+
+    def spelled(self, kind: Any) -> str:
+        return in_spark(kind)

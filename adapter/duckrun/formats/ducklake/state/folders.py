@@ -1,0 +1,56 @@
+"""Folders of tables in the data folder of a lake."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from duckrun.formats.ducklake.catalog.catalog import Catalog
+from duckrun.formats.ducklake.state.state import TableState
+from duckrun.sql.quoting import quote_literal
+from duckrun.storage.trouble import is_full
+from duckrun.values.snapshot import TableRef
+
+
+def table_folder(catalog: Catalog, table_id: int, epoch: int = 0) -> str:
+    """Return the folder of a table, with a slash at the end. A rename does not change it."""
+    return str(catalog.ask(folder_sql(catalog, table_id, epoch))[0][0])
+
+
+def folder_sql(catalog: Catalog, table_id: int, epoch: int | str = 0) -> str:
+    """Return the query for the folder of a table, which yields one row."""
+    data = quote_literal(catalog.data_path)
+    return (
+        "SELECT CASE WHEN NOT t.path_is_relative THEN t.path WHEN NOT s.path_is_relative THEN s.path || t.path "
+        f"ELSE {data} || s.path || t.path END FROM {catalog.meta('ducklake_table', epoch)} AS t "
+        f"JOIN {catalog.meta('ducklake_schema', epoch)} AS s USING (schema_id) WHERE t.table_id = {table_id} "
+        "ORDER BY t.begin_snapshot DESC LIMIT 1"
+    )
+
+
+def folder_for(catalog: Catalog, ref: TableRef, state: TableState | None) -> str:
+    """Return the folder for new files of a table, which may not exist yet."""
+    if state is not None:
+        return table_folder(catalog, state.id)
+    return f"{catalog.data_path}{ref.schema}/{ref.name}/"
+
+
+def knows_files_of(catalog: Catalog, folder: str) -> bool:
+    """True if a data file of the lake lies in a folder with a unique name."""
+    name = quote_literal(f"{folder.rstrip('/').rpartition('/')[2]}/")
+    rows = catalog.ask(f"SELECT 1 FROM {catalog.meta('ducklake_data_file')} WHERE contains(path, {name}) LIMIT 1")
+    return bool(rows)
+
+
+_HALF = re.compile(r'Could not write[^"\n]*"([^"]+\.parquet)"')
+"""Pattern for the file in DuckDB's error about an incomplete write."""
+
+
+def remove_half_written(catalog: Catalog, error: BaseException) -> None:
+    """Remove the incomplete local file of a write that failed on a full disk.
+
+    It would keep the disk full.
+    """
+    match = _HALF.search(str(error)) if is_full(error) and catalog.storage.is_local else None
+    if match is not None and match[1].startswith(catalog.data_path):
+        Path(match[1]).unlink(missing_ok=True)
