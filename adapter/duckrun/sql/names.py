@@ -263,12 +263,15 @@ def _unique_aliases(
     }
     # A changed qualifier could mean a struct column of an inner query: the a of a.b.t.
     for column, (source, length) in meant:
-        if id(source.node) in whole and not _finds(column, length, whole[id(source.node)]):
-            del whole[id(source.node)]
+        key = id(source.node)
+        if key in whole and not sight.still_means(column, source, length, _kept_name(column, length, whole[key])):
+            del whole[key]
     for column, (source, length) in meant:
         key = id(source.node)
-        if key in aliased and key not in whole:
+        if key not in whole and key in aliased:
             edit.qualify(column, length, [spelled.alias(source.alias, column.parts[:length])])
+        elif key in whole and (named := _kept_name(column, length, whole[key])) is not None:
+            edit.qualify(column, length, named)
     return {key: "" if key in whole else replaced[key].alias for key in aliased}
 
 
@@ -284,10 +287,14 @@ def _columns_of_unused(root: exp.Expr, common: Mapping[int, exp.CTE]) -> set[int
     return {id(column) for cte in unused for column in all_in(cte, exp.Column)}
 
 
-def _finds(column: exp.Column, length: int, table: exp.Expr) -> bool:
-    """Return True if a column's first ``length`` names are the end of a table's full name."""
-    written = [part.name.lower() for part in column.parts[:length]]
-    return written == [table.text(part).lower() for part in ("catalog", "db", "this")][3 - length :]
+def _kept_name(column: exp.Column, length: int, table: exp.Expr) -> list[str] | None:
+    """Return the new qualifier of a column whose table keeps its schema; None if it stays.
+
+    A qualifier with a catalog, the first of ``length`` names, gets the catalog of the replacement.
+    """
+    if length == 1 or (length == 2 and column.parts[0].name.lower() == table.text("db").lower()):
+        return None
+    return [part for part in (table.text("catalog"), table.text("db"), table.text("this"))[-length:] if part]
 
 
 class _Spelled:

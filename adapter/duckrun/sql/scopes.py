@@ -89,13 +89,13 @@ def sources_of(select: exp.Select) -> Iterator[exp.Expr]:
         yield from _flat(item)
 
 
-def _flat(item: exp.Expr) -> Iterator[exp.Expr]:
+def _flat(item: exp.Expr, *, beside: bool = True) -> Iterator[exp.Expr]:
     if isinstance(item, exp.Subquery) and not item.alias and not isinstance(item.this, exp.Query):
         yield from _flat(item.this)
     else:
         yield item
-    for beside in _beside(item):
-        yield from _flat(beside)
+    for other in _beside(item) if beside else ():
+        yield from _flat(other)
 
 
 def _beside(node: exp.Expr) -> Iterator[exp.Expr]:
@@ -188,6 +188,12 @@ class Names:
     columns: Callable[[exp.Table], Sequence[str] | None] = lambda table: None
     """Return the columns of a table. Called only if the meaning of a column depends on it."""
 
+    @classmethod
+    def of_lake(cls, *catalogs: str | None) -> Names:
+        """Return a lookup that knows all names of one lake's catalog, and no columns."""
+        known = tuple({name.lower() for name in catalogs if name})
+        return cls(catalogs=lambda catalog: known if not catalog or catalog.lower() in known else (catalog,))
+
     def source(self, table: exp.Table, *, loses_name: bool = True) -> Source:
         """Return a table in a query as a source, by its alias or its name."""
         columns = partial(self.columns, table)
@@ -232,7 +238,7 @@ def _places(root: exp.Expr) -> dict[int, Place]:
     top = root.root()
     if not has_any(top, exp.Query, exp.Comprehension):
         return places
-    before: dict[int, Levels] = {}  # levels inside a derived table, by id: it sees only the tables before it
+    before: dict[int, Levels] = {}  # levels inside a derived table, and of a join's condition, by id
     waiting: list[tuple[exp.Expr, Place]] = [(top, _TOP)]
     while waiting:
         node, place = waiting.pop()
@@ -242,20 +248,64 @@ def _places(root: exp.Expr) -> dict[int, Place]:
         outer: Sequence[str] = ()
         if isinstance(node, exp.Select):
             tables = tuple(sources_of(node))
-            before |= {id(table): (tables[:at], *place.levels) for at, table in enumerate(tables)}
             outside, outer = replace(place, in_select=True, aliases=frozenset()), ("with_", "with")
             inside = replace(outside, levels=(tables, *place.levels))
+            before |= _levels_in(node, place.levels)
         elif isinstance(node, exp.Comprehension):
             inside = replace(place, variables=place.variables | {node.expression.name.lower()})
         elif isinstance(node, _AFTER_PROJECTION):
             inside = replace(place, aliases=_aliases_of(node.parent))
         elif isinstance(node, exp.Query):
             inside = replace(place, aliases=frozenset())
-        if id(node) in before:
+        if isinstance(node, exp.Join):
+            inside, outside, outer = replace(inside, levels=before.get(id(node), place.levels)), inside, ("this",)
+        elif id(node) in before:
             inside, outside, outer = replace(inside, levels=before[id(node)]), inside, _BESIDE
         for child in node.iter_expressions():
             waiting.append((child, outside if child.arg_key in outer else inside))
     return places
+
+
+def _levels_in(select: exp.Select, outer: Levels) -> dict[int, Levels]:
+    """Return the levels of each table and join of a FROM clause, by id.
+
+    A derived table sees the tables before it, and the condition of a join the tables that it joins.
+    DuckDB binds a comma after the joins: ``a, b JOIN c`` is ``a, (b JOIN c)``. So names inside of
+    ``b JOIN c`` mean these tables first, then ``a``.
+    """
+    levels: dict[int, Levels] = {}
+    from_ = select.args.get("from_") or select.args.get("from")
+    if from_ is not None:
+        _add_levels(levels, from_.this, [*_joins_of(from_.this), *_joins_of(select)], outer)
+    return levels
+
+
+def _add_levels(levels: dict[int, Levels], first: exp.Expr, joins: Sequence[exp.Expr], outer: Levels) -> None:
+    """Add the levels of tables that are joined to the first one."""
+    done: tuple[exp.Expr, ...] = ()
+    group: tuple[exp.Expr, ...] = ()
+    for join in (None, *joins):
+        item = first if join is None else join.this if isinstance(join, exp.Join) else join
+        if isinstance(join, exp.Join) and not any(join.args.get(key) for key in _OF_JOIN):
+            done, group = (*done, *group), ()
+        around = (*((done,) if done else ()), *outer)
+        left = (*((group,) if group else ()), *around)
+        if isinstance(item, exp.Subquery) and not item.alias and not isinstance(item.this, exp.Query):
+            _add_levels(levels, item.this, [*_joins_of(item.this), *_joins_of(item)], left)
+        elif item is not first and (inner := _joins_of(item)):
+            _add_levels(levels, item, inner, left)
+        levels[id(item)] = left
+        group = (*group, *_flat(item, beside=item is not first))
+        if join is not None and join is not item:
+            levels[id(join)] = (group, *around)
+
+
+_OF_JOIN = ("side", "kind", "method", "on", "using", "global_")
+"""Parts that a comma between two tables lacks."""
+
+
+def _joins_of(node: exp.Expr) -> list[exp.Expr]:
+    return [*(node.args.get("joins") or ()), *(node.args.get("laterals") or ())]
 
 
 def _aliases_of(query: exp.Expr | None) -> frozenset[str]:
@@ -306,7 +356,26 @@ class Sight:
         Raises:
             InvalidConfig: for a name that may mean two tables.
         """
-        parts, place = parts_of_column(column), self.place(column)
+        return self._meant(parts_of_column(column), self.place(column), outside)
+
+    def still_means(self, column: exp.Column, source: Source, length: int, qualifier: Sequence[str] | None) -> bool:
+        """Return True if a column of a source has the same meaning with another qualifier.
+
+        Args:
+            column: the column.
+            source: its table.
+            length: the number of names in its present qualifier.
+            qualifier: the new qualifier; None if it stays.
+        """
+        if qualifier is None:
+            return True
+        try:
+            meant = self._meant([*qualifier, *parts_of_column(column)[length:]], self.place(column), ())
+        except InvalidConfig:
+            return False
+        return meant is not None and meant[0] is source and meant[1] == len(qualifier)
+
+    def _meant(self, parts: Sequence[str], place: Place, outside: Sequence[Source]) -> tuple[Source, int] | None:
         if len(parts) == 1 and parts[0].lower() in place.aliases:
             return None
         levels = [*([self.of(node) for node in level] for level in place.levels), outside]

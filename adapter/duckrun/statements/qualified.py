@@ -6,6 +6,7 @@ from sqlglot import exp
 
 from duckrun.lake.lakes import OWN_CATALOGS
 from duckrun.sql.names import replace_tables
+from duckrun.sql.scopes import Names
 from duckrun.values.snapshot import TableRef
 
 
@@ -26,4 +27,4 @@ def qualified_view(tree: exp.Expr, view: TableRef, lake_name: str | None) -> exp
             named.set(clause, table.args.get(clause))
         return named
 
-    return replace_tables(tree, qualify)
+    return replace_tables(tree, qualify, Names.of_lake(lake_name, view.catalog, *OWN_CATALOGS))

@@ -22,7 +22,7 @@ from duckrun.run.pins import Pins
 from duckrun.sql.dialects import text_in, trees_in
 from duckrun.sql.names import dotted_names, parse_query, replace_tables
 from duckrun.sql.quoting import quote_identifier
-from duckrun.sql.scopes import common_tables
+from duckrun.sql.scopes import Names, common_tables
 from duckrun.values.snapshot import Snapshot
 
 log = logging.getLogger(__name__)
@@ -409,7 +409,8 @@ class ViewCatalog:
                 return None
             return exp.table_(table.name, db=table.db or schema, catalog=self.database, quoted=True)
 
-        return text_in(replace_tables(parse_query(definition.sql, definition.dialect), here), "duckdb")
+        query = parse_query(definition.sql, definition.dialect)
+        return text_in(replace_tables(query, here, Names.of_lake(definition.catalog, self.database)), "duckdb")
 
     def _create(
         self, key: _Key, ref: TableRef, sql: str, *, reads: frozenset[_Key] = frozenset(), shown: Snapshot | None = None

@@ -7,6 +7,7 @@ from sqlglot import exp
 from duckrun.errors import UnsupportedFeature
 from duckrun.sql.dialects import text_in
 from duckrun.sql.names import parse_query, replace_tables
+from duckrun.sql.scopes import Names
 
 
 def in_its_lake(sql: str, what: str, database: str) -> str:
@@ -34,4 +35,4 @@ def in_its_lake(sql: str, what: str, database: str) -> str:
             )
         return exp.table_(table.name, db=table.db, quoted=True)
 
-    return text_in(replace_tables(parse_query(sql, "duckdb"), here), "duckdb")
+    return text_in(replace_tables(parse_query(sql, "duckdb"), here, Names.of_lake(database)), "duckdb")
