@@ -191,7 +191,7 @@ class Names:
     @classmethod
     def of_lake(cls, *catalogs: str | None) -> Names:
         """Return a lookup that knows all names of one lake's catalog, and no columns."""
-        known = tuple({name.lower() for name in catalogs if name})
+        known = tuple(dict.fromkeys(name.lower() for name in catalogs if name))
         return cls(catalogs=lambda catalog: known if not catalog or catalog.lower() in known else (catalog,))
 
     def source(self, table: exp.Table, *, loses_name: bool = True) -> Source:
