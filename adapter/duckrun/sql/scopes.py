@@ -367,10 +367,13 @@ class Sight:
             length: the number of names in its present qualifier.
             qualifier: the new qualifier; None if it stays.
         """
+        behind = parts_of_column(column)[length:]
         if qualifier is None:
             return True
+        if not behind:  # DuckDB takes the row b.t of a table for a column t where a table b is there
+            return False
         try:
-            meant = self._meant([*qualifier, *parts_of_column(column)[length:]], self.place(column), ())
+            meant = self._meant([*qualifier, *behind], self.place(column), ())
         except InvalidConfig:
             return False
         return meant is not None and meant[0] is source and meant[1] == len(qualifier)
