@@ -33,8 +33,8 @@ SHADOWED = re.compile(r"\bt\.t\.\w+")
 SAME_ALIAS = re.compile(r"\b(\w+) AS \1\b")
 """A generated name has ``FROM t AS t`` as ``FROM t`` if the query has both."""
 
-FULL = re.compile(r"\bFROM memory\.(?=\w+\.\w)")
-"""A generated name has ``FROM memory.b.a`` as ``FROM b.a`` if the query reads the table by both names."""
+FULL = re.compile(r"\b(FROM|JOIN) (?:memory\.)?(?:main\.)?(?=\w)")
+"""A generated name has ``JOIN memory.main.b`` as ``JOIN b`` if the query reads the table by both names."""
 
 
 class Native:
@@ -84,7 +84,7 @@ def _answer(run: Any) -> tuple[list[str], list[Any]] | Exception:
 
 
 def _names(columns: Iterable[str]) -> list[str]:
-    return [FULL.sub("FROM ", SAME_ALIAS.sub(r"\1", column)) for column in columns]
+    return [FULL.sub(r"\1 ", SAME_ALIAS.sub(r"\1", column)) for column in columns]
 
 
 def _check(statement: str, ours: Any, expected: Any) -> str:
