@@ -90,7 +90,7 @@ def sources_of(select: exp.Select) -> Iterator[exp.Expr]:
 
 
 def _flat(item: exp.Expr, *, beside: bool = True) -> Iterator[exp.Expr]:
-    if isinstance(item, exp.Subquery) and not item.alias and not isinstance(item.this, exp.Query):
+    if _is_bracket(item):
         yield from _flat(item.this)
     else:
         yield item
@@ -98,10 +98,18 @@ def _flat(item: exp.Expr, *, beside: bool = True) -> Iterator[exp.Expr]:
         yield from _flat(other)
 
 
+def _is_bracket(item: exp.Expr) -> bool:
+    """Return True for brackets around tables of a FROM clause."""
+    return isinstance(item, exp.Subquery) and not item.alias and not isinstance(item.this, exp.Query)
+
+
 def _beside(node: exp.Expr) -> Iterator[exp.Expr]:
-    for join in node.args.get("joins") or ():
-        yield join.this
-    yield from node.args.get("laterals") or ()
+    for join in _joins_of(node):
+        yield join.this if isinstance(join, exp.Join) else join
+
+
+def _joins_of(node: exp.Expr) -> list[exp.Expr]:
+    return [*(node.args.get("joins") or ()), *(node.args.get("laterals") or ())]
 
 
 def other_source(node: exp.Expr, columns: Columns | None = None, cte: exp.CTE | None = None) -> Source:
@@ -290,10 +298,10 @@ def _add_levels(levels: dict[int, Levels], first: exp.Expr, joins: Sequence[exp.
             done, group = (*done, *group), ()
         around = (*((done,) if done else ()), *outer)
         left = (*((group,) if group else ()), *around)
-        if isinstance(item, exp.Subquery) and not item.alias and not isinstance(item.this, exp.Query):
-            _add_levels(levels, item.this, [*_joins_of(item.this), *_joins_of(item)], left)
-        elif item is not first and (inner := _joins_of(item)):
+        if item is not first and (inner := _joins_of(item)):
             _add_levels(levels, item, inner, left)
+        elif _is_bracket(item):
+            _add_levels(levels, item.this, _joins_of(item.this), left)
         levels[id(item)] = left
         group = (*group, *_flat(item, beside=item is not first))
         if join is not None and join is not item:
@@ -302,10 +310,6 @@ def _add_levels(levels: dict[int, Levels], first: exp.Expr, joins: Sequence[exp.
 
 _OF_JOIN = ("side", "kind", "method", "on", "using", "global_")
 """Parts that a comma between two tables lacks."""
-
-
-def _joins_of(node: exp.Expr) -> list[exp.Expr]:
-    return [*(node.args.get("joins") or ()), *(node.args.get("laterals") or ())]
 
 
 def _aliases_of(query: exp.Expr | None) -> frozenset[str]:
