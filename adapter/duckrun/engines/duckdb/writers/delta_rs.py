@@ -63,14 +63,14 @@ def write(
     spec: WriteSpec,
     *,
     partition_by: Sequence[str] | None = None,
-    anew: bool = False,
+    redefines: bool = False,
     why: str = "asked for",
 ) -> Commit:
     """Stream rows into new files, commit them, and return the commit.
 
     Args:
         partition_by: Partition columns of an overwrite; None: append the rows.
-        anew: True if the overwrite changes the columns or partitions of the table.
+        redefines: True if the overwrite changes the columns or partitions of the table.
         why: Reason of the choice of writer, for the commit.
 
     Raises:
@@ -86,7 +86,7 @@ def write(
         note=transaction.note(writer="delta_rs", reason=why, rows_deleted=gone),
         app=transaction.app,
         partition_by=partition_by,
-        redefines=anew,
+        redefines=redefines,
     )
     return transaction.committed(version, writer="delta_rs", reason=why)
 

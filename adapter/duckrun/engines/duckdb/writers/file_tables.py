@@ -126,7 +126,7 @@ class FileTableWriter:
                 self.streams.kept(rows),
                 spec,
                 partition_by=partition_by,
-                anew=is_redefined,
+                redefines=is_redefined,
             )
         if definition is None and (
             snapshot is None or is_redefined or spec.table_properties or spec.description is not None
