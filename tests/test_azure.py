@@ -8,7 +8,7 @@ import pytest
 
 import duckrun
 from duckrun import MergeSpec, WriteSpec
-from duckrun.engines.duckdb.instance import load_extensions
+from duckrun.engines.duckdb import load_extensions
 from duckrun.lake.lake import Lake, ViewDefinition
 from duckrun.storage.storage import Storage
 from duckrun.values.rows import DeleteSpec, UpdateSpec

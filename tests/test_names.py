@@ -13,7 +13,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 import duckrun
-from duckrun.engines.duckdb.instance import extension_path
+from duckrun.engines.duckdb import extension_path
 from duckrun.errors import DuckrunError, InvalidConfig
 from duckrun.session import Session
 from duckrun.sql.quoting import quote_identifier, quote_literal

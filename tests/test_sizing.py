@@ -11,7 +11,7 @@ import pytest
 
 import duckrun
 from duckrun import WriteSpec
-from duckrun.engines.duckdb import advice
+from duckrun.engines.duckdb.instance import advice
 
 
 @pytest.fixture
@@ -21,13 +21,13 @@ def no_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def read(root: Path, caplog: pytest.LogCaptureFixture, times: int = 1) -> list[str]:
     with (
-        caplog.at_level(logging.WARNING, "duckrun.engines.duckdb.advice"),
+        caplog.at_level(logging.WARNING, "duckrun.engines.duckdb.instance.advice"),
         duckrun.connect(root, memory_limit="130MB") as s,
     ):
         for _ in range(times):
             assert s.sql("select count(*) as n from main.t").collect() == [{"n": 100_000}]
             s.scan("main.t")
-    return [record.getMessage() for record in caplog.records if record.name == "duckrun.engines.duckdb.advice"]
+    return [record.getMessage() for record in caplog.records if record.name == "duckrun.engines.duckdb.instance.advice"]
 
 
 @pytest.fixture

@@ -1,5 +1,5 @@
 from .change_set import ChangeSet as ChangeSet
-from .engines.duckdb.source import SQL as SQL
+from .engines.duckdb.rows.source import SQL as SQL
 from .errors import (
     CommitConflict as CommitConflict,
     CommitUnknown as CommitUnknown,

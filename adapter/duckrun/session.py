@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, overload
 
 import pyarrow as pa
 
-from duckrun.engines.duckdb.source import SQL
+from duckrun.engines.duckdb.rows.source import SQL
 from duckrun.engines.engine import Engine
 from duckrun.engines.frame import LazyRows
 from duckrun.engines.tabular.values import is_of_spark

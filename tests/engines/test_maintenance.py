@@ -125,7 +125,7 @@ def test_a_writer_that_commits_within_a_compaction_goes_below_it(
     """On an object store nobody holds a lock: the compacted files go on top of an append that came between."""
     for number in range(3):
         duck.execute("main.t", WriteSpec("append"), rows("a", number))
-    from duckrun.engines.duckdb import optimize
+    from duckrun.engines.duckdb.changes import optimize
     from duckrun.run.transaction import Transaction
     from duckrun.values.rows import Commit
 

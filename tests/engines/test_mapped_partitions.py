@@ -12,7 +12,7 @@ import pytest
 
 import duckrun
 from duckrun import AlterSpec, Session, StorageError, WriteSpec
-from duckrun.engines.duckdb.instance import load_extensions
+from duckrun.engines.duckdb import load_extensions
 from duckrun.sql.by_file import with_values
 from duckrun.sql.raising import raised
 from duckrun.values.tables import SetProperties

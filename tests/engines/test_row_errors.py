@@ -15,7 +15,7 @@ import pytest
 
 import duckrun
 from duckrun import DuckrunError, InvalidConfig, ReadSpec, SchemaMismatch, UnsupportedFeature
-from duckrun.engines.duckdb.sql import errors_about
+from duckrun.engines.duckdb.instance.sql import errors_about
 from duckrun.frame import Frame
 
 NO_VALUE = {

@@ -16,7 +16,7 @@ from deltalake import DeltaTable, write_deltalake
 
 import duckrun
 from duckrun import InvalidConfig, MergeSpec, ReadSpec, Session, StorageError, UnsupportedFeature, WriteSpec
-from duckrun.engines.duckdb.views import ViewCatalog
+from duckrun.engines.duckdb.instance.views import ViewCatalog
 from duckrun.run.pins import Pins
 from duckrun.values.snapshot import Scan
 from duckrun.values.tables import OptimizeSpec

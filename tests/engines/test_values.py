@@ -18,8 +18,8 @@ from deltalake import DeltaTable, write_deltalake
 
 import duckrun
 from duckrun import SQL, MergeSpec, SchemaMismatch, Session, WriteSpec
-from duckrun.engines.duckdb.instance import open_connection
-from duckrun.engines.duckdb.source import schema_of_types
+from duckrun.engines.duckdb.instance.connection import open_connection
+from duckrun.engines.duckdb.rows.source import schema_of_types
 from duckrun.engines.duckdb.writers.staged import figures
 from duckrun.formats.delta.definition.statistics import Statistics
 from duckrun.values.rows import DeleteInsertSpec, StagedFile

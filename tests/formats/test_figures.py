@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from duckrun import Session
-from duckrun.engines.duckdb import alter, optimize
+from duckrun.engines.duckdb.changes import alter, optimize
 from duckrun.engines.duckdb.writers import file_tables as changes
 from duckrun.errors import LostRows
 from duckrun.formats.delta.files.logged import LoggedFiles

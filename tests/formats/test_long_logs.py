@@ -15,9 +15,9 @@ from deltalake import DeltaTable, write_deltalake
 
 import duckrun
 from duckrun import WriteSpec
-from duckrun.engines.duckdb import sql
 from duckrun.engines.duckdb.engine import DuckDBEngine
-from duckrun.engines.duckdb.views import ViewCatalog
+from duckrun.engines.duckdb.instance import sql
+from duckrun.engines.duckdb.instance.views import ViewCatalog
 from duckrun.errors import SourceOutdated
 from duckrun.run.pins import Pins
 from duckrun.session import Session

@@ -21,7 +21,8 @@ from deltalake import DeltaTable, write_deltalake
 
 import duckrun
 from duckrun import Session, WriteSpec
-from duckrun.engines.duckdb import footers, load_extensions
+from duckrun.engines.duckdb import load_extensions
+from duckrun.engines.duckdb.instance import footers
 from duckrun.errors import StorageError
 from duckrun.formats.delta.files import plain_files
 from tests.drawing import seed

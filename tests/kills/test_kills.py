@@ -27,7 +27,7 @@ from deltalake import DeltaTable, QueryBuilder
 from filelock import FileLock
 
 import duckrun
-from duckrun.engines.duckdb.instance import load_extensions
+from duckrun.engines.duckdb import load_extensions
 from duckrun.lake.lake import ViewDefinition
 from duckrun.storage.locks import lock_path
 from duckrun.values.rows import WriteSpec

@@ -40,13 +40,13 @@ RESULTS = {"Returning", "Retracted", "Commit", "MaintenanceResult", "MemoryShare
 
 SPECS: dict[str, Any] = {
     name: each
-    for module in (rows, tables, upkeep, applying, layout, cursors, duckrun.engines.duckdb.source)
+    for module in (rows, tables, upkeep, applying, layout, cursors, duckrun.engines.duckdb.rows.source)
     for name, each in vars(module).items()
     if dataclasses.is_dataclass(each)
     and isinstance(each, type)
     and each.__module__ == module.__name__
     and name not in RESULTS
-    and (module is not duckrun.engines.duckdb.source or name == "SQL")
+    and (module is not duckrun.engines.duckdb.rows.source or name == "SQL")
 }
 """Every class that a user constructs to say what is to be done."""
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import duckdb
 
-from duckrun.engines.duckdb.types import storable
+from duckrun.engines.duckdb.rows.types import storable
 from duckrun.errors import SchemaMismatch
 from duckrun.formats.format import Format
 from duckrun.values.lake_format import DUCKLAKE

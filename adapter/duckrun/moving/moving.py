@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from duckrun.engines.duckdb.source import SqlOnCursor
+from duckrun.engines.duckdb.rows.source import SqlOnCursor
 from duckrun.errors import CommitConflict, InvalidConfig, StorageError, UnsupportedFeature, outcome_of
 from duckrun.formats.format import logs_of, transactions_of
 from duckrun.moving import adopting, database, exporting

@@ -6,8 +6,8 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from duckrun.engines.duckdb.source import SQL
-from duckrun.engines.duckdb.writers.reads import matching, meets_commit
+from duckrun.engines.duckdb.rows.reads import matching, meets_commit
+from duckrun.engines.duckdb.rows.source import SQL
 from duckrun.errors import UnsupportedFeature, outcome_of
 from duckrun.formats.commits import CommitRecord
 from duckrun.run.pins import Reads, together

@@ -1,6 +1,7 @@
-"""DuckDB for code that manages its own connections, such as dbt.
+"""DuckDB engine, and what code needs that manages its own DuckDB connections, such as dbt.
 
-It exports the extensions, the settings of an instance, the engine and the views of a lake.
+Its rooms, from below: ``instance``, ``rows``, ``writers``, ``changes``. Read ``engine.py`` first.
+
 Importing this package does not import DuckDB: each name of ``__init__.pyi`` is imported at its
 first use.
 """

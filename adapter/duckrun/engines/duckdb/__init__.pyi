@@ -1,14 +1,14 @@
 from .engine import DuckDBEngine as DuckDBEngine
-from .instance import (
+from .instance.connection import (
     UNSIGNED as UNSIGNED,
     extension_path as extension_path,
     instance_config as instance_config,
     load_extensions as load_extensions,
 )
-from .source import SqlOnCursor as SqlOnCursor
-from .types import (
+from .instance.views import ViewCatalog as ViewCatalog
+from .rows.source import SqlOnCursor as SqlOnCursor
+from .rows.types import (
     arrow_types_spelled as arrow_types_spelled,
     as_utc as as_utc,
     spelled_by_duckdb as spelled_by_duckdb,
 )
-from .views import ViewCatalog as ViewCatalog

@@ -15,16 +15,13 @@ import duckdb
 from sqlglot import exp
 
 from duckrun.display.notebook import is_interactive
-from duckrun.engines.duckdb import alter, optimize, staging, write
-from duckrun.engines.duckdb.advice import advise
-from duckrun.engines.duckdb.arrow import register, register_view, with_nested_structs_whole
-from duckrun.engines.duckdb.footers import columns_in
+from duckrun.engines.duckdb.changes import alter, optimize, staging, write
 from duckrun.engines.duckdb.frame import DuckDBFrame
-from duckrun.engines.duckdb.instance import has_ended, load_extensions, open_connection
-from duckrun.engines.duckdb.places import one_moment
-from duckrun.engines.duckdb.rows_to_write import stored_types, types_of
-from duckrun.engines.duckdb.source import Rows, rows_of, schema_of_types
-from duckrun.engines.duckdb.sql import (
+from duckrun.engines.duckdb.instance.advice import advise
+from duckrun.engines.duckdb.instance.arrow import register, register_view, with_nested_structs_whole
+from duckrun.engines.duckdb.instance.connection import has_ended, load_extensions, open_connection
+from duckrun.engines.duckdb.instance.footers import columns_in
+from duckrun.engines.duckdb.instance.sql import (
     attach_again,
     attached,
     errors_about,
@@ -33,7 +30,10 @@ from duckrun.engines.duckdb.sql import (
     scans_in,
     select_sql,
 )
-from duckrun.engines.duckdb.weights import weighed_sql
+from duckrun.engines.duckdb.rows.fitted import stored_types, types_of
+from duckrun.engines.duckdb.rows.places import one_moment
+from duckrun.engines.duckdb.rows.source import Rows, rows_of, schema_of_types
+from duckrun.engines.duckdb.rows.weights import weighed_sql
 from duckrun.engines.duckdb.writers import staged_rows
 from duckrun.engines.engine import Engine
 from duckrun.engines.frame import LazyRows

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 
-from duckrun.engines.duckdb.source import Rows, SqlOnCursor, rows_of_relation
-from duckrun.engines.duckdb.sql import errors_about
+from duckrun.engines.duckdb.instance.sql import errors_about
+from duckrun.engines.duckdb.rows.source import Rows, SqlOnCursor, rows_of_relation
 from duckrun.engines.frame import without_arrow_form
 from duckrun.libraries import pa
 from duckrun.run.pins import Reads

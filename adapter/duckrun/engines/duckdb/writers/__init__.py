@@ -1,6 +1,5 @@
-"""Writers of the DuckDB engine, and the commit of each.
+"""Writers: rows whose casts and matches are decided become data files or statements, and a commit.
 
-``table_writer.py`` has the protocol: ``file_tables`` writes tables with a log of their own, and
-``statement_tables`` those of a lake with transactions. They get rows whose casts and matches are
-decided before. ``staged`` and ``delta_rs`` make the data files. Read ``table_writer.py`` first.
+``file_tables.py`` writes tables with a log each, ``statement_tables.py`` those of a lake with
+transactions. Read ``table_writer.py`` first, which has their protocol.
 """

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from duckrun.engines.data_files import file_properties
-from duckrun.engines.duckdb.source import Rows, arrow_reader
+from duckrun.engines.duckdb.rows.source import Rows, arrow_reader
 from duckrun.errors import InvalidConfig
 from duckrun.formats.format import logs_of
 from duckrun.formats.logs import LacksMemory

@@ -14,19 +14,18 @@ from typing import Any
 import duckdb
 
 from duckrun.engines.data_files import file_properties
-from duckrun.engines.duckdb import by_delta_rs
-from duckrun.engines.duckdb.by_delta_rs import DeltaRs
-from duckrun.engines.duckdb.computed import numbers_of
-from duckrun.engines.duckdb.feed import feed_files
-from duckrun.engines.duckdb.places import Numbered, computed, counted, numbered
-from duckrun.engines.duckdb.pruning import whole_files
-from duckrun.engines.duckdb.row_ids import RowIds
-from duckrun.engines.duckdb.rows_to_write import differs, fitted, types_of
-from duckrun.engines.duckdb.source import Rows, schema_of_types
-from duckrun.engines.duckdb.streams import Streams
-from duckrun.engines.duckdb.target import definition_of, written_anew
-from duckrun.engines.duckdb.writers import delta_rs, staged
-from duckrun.engines.duckdb.writers.reads import EVERYTHING, NOTHING, Read
+from duckrun.engines.duckdb.rows.computed import numbers_of
+from duckrun.engines.duckdb.rows.fitted import differs, fitted, types_of
+from duckrun.engines.duckdb.rows.places import Numbered, computed, counted, numbered
+from duckrun.engines.duckdb.rows.pruning import whole_files
+from duckrun.engines.duckdb.rows.reads import EVERYTHING, NOTHING, Read
+from duckrun.engines.duckdb.rows.row_ids import RowIds
+from duckrun.engines.duckdb.rows.source import Rows, schema_of_types
+from duckrun.engines.duckdb.rows.streams import Streams
+from duckrun.engines.duckdb.rows.target import definition_of, written_anew
+from duckrun.engines.duckdb.writers import by_delta_rs, delta_rs, staged
+from duckrun.engines.duckdb.writers.by_delta_rs import DeltaRs
+from duckrun.engines.duckdb.writers.feed import feed_files
 from duckrun.engines.duckdb.writers.table_writer import Images, RowChanges, WholeRows
 from duckrun.engines.tables import REWRITTEN
 from duckrun.errors import CommitConflict, LostRows

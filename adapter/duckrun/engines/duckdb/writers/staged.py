@@ -17,9 +17,9 @@ import duckdb
 
 from duckrun.display.units import parse_bytes, readable_bytes
 from duckrun.engines.data_files import file_size
-from duckrun.engines.duckdb.source import Rows, schema_of_types
-from duckrun.engines.duckdb.types import has_variant_inside, refuse_variants_inside
-from duckrun.engines.duckdb.writers.reads import Read, may_go_on_top
+from duckrun.engines.duckdb.rows.reads import Read, may_go_on_top
+from duckrun.engines.duckdb.rows.source import Rows, schema_of_types
+from duckrun.engines.duckdb.rows.types import has_variant_inside, refuse_variants_inside
 from duckrun.engines.duckdb.writers.stored_names import as_stored, field_ids
 from duckrun.errors import StorageError, UnsupportedFeature
 from duckrun.formats.commits import CommitRecord, NewCommit

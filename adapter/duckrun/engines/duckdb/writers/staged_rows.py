@@ -14,7 +14,7 @@ from itertools import groupby
 
 import duckdb
 
-from duckrun.engines.duckdb.source import Rows, select
+from duckrun.engines.duckdb.rows.source import Rows, select
 from duckrun.engines.duckdb.writers import staged
 from duckrun.errors import InvalidConfig, StorageError
 from duckrun.formats.transactions import TransactionalLake

@@ -15,12 +15,12 @@ from typing import Any
 
 import duckdb
 
-from duckrun.engines.duckdb.places import computed
-from duckrun.engines.duckdb.rows_to_write import fitted
-from duckrun.engines.duckdb.source import Rows, schema_of_types
-from duckrun.engines.duckdb.streams import Streams
-from duckrun.engines.duckdb.target import definition_of
-from duckrun.engines.duckdb.writers.reads import Read
+from duckrun.engines.duckdb.rows.fitted import fitted
+from duckrun.engines.duckdb.rows.places import computed
+from duckrun.engines.duckdb.rows.reads import Read
+from duckrun.engines.duckdb.rows.source import Rows, schema_of_types
+from duckrun.engines.duckdb.rows.streams import Streams
+from duckrun.engines.duckdb.rows.target import definition_of
 from duckrun.engines.duckdb.writers.staged import is_scattered, partitions_of
 from duckrun.engines.duckdb.writers.table_writer import Images, RowChanges, WholeRows
 from duckrun.errors import SchemaMismatch, UnsupportedFeature

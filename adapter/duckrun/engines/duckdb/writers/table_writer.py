@@ -8,13 +8,13 @@ from typing import Protocol
 
 import duckdb
 
-from duckrun.engines.duckdb.by_delta_rs import DeltaRs
-from duckrun.engines.duckdb.computed import Computed
-from duckrun.engines.duckdb.places import Numbered
-from duckrun.engines.duckdb.rows_to_write import Filled
-from duckrun.engines.duckdb.source import Rows
-from duckrun.engines.duckdb.streams import Streams
-from duckrun.engines.duckdb.writers.reads import Read
+from duckrun.engines.duckdb.rows.computed import Computed
+from duckrun.engines.duckdb.rows.fitted import Filled
+from duckrun.engines.duckdb.rows.places import Numbered
+from duckrun.engines.duckdb.rows.reads import Read
+from duckrun.engines.duckdb.rows.source import Rows
+from duckrun.engines.duckdb.rows.streams import Streams
+from duckrun.engines.duckdb.writers.by_delta_rs import DeltaRs
 from duckrun.formats.commits import NewCommit, RowCounts
 from duckrun.values.rows import Commit, MemoryShares, WriteSpec
 from duckrun.values.snapshot import Snapshot

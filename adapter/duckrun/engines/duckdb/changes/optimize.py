@@ -13,13 +13,13 @@ from typing import Any
 import duckdb
 
 from duckrun.engines.data_files import file_size
-from duckrun.engines.duckdb.places import counted
-from duckrun.engines.duckdb.pruning import whole_files
-from duckrun.engines.duckdb.row_ids import with_ids
-from duckrun.engines.duckdb.rows_to_write import types_of
-from duckrun.engines.duckdb.source import Rows, order_by
+from duckrun.engines.duckdb.rows.fitted import types_of
+from duckrun.engines.duckdb.rows.places import counted
+from duckrun.engines.duckdb.rows.pruning import whole_files
+from duckrun.engines.duckdb.rows.reads import NOTHING
+from duckrun.engines.duckdb.rows.row_ids import with_ids
+from duckrun.engines.duckdb.rows.source import Rows, order_by
 from duckrun.engines.duckdb.writers import staged
-from duckrun.engines.duckdb.writers.reads import NOTHING
 from duckrun.errors import InvalidConfig
 from duckrun.formats.commits import NewCommit
 from duckrun.formats.format import logs_of

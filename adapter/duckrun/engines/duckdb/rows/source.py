@@ -11,8 +11,8 @@ from typing import Any
 
 import duckdb
 
-from duckrun.engines.duckdb.arrow import register
-from duckrun.engines.duckdb.types import untyped
+from duckrun.engines.duckdb.instance.arrow import register
+from duckrun.engines.duckdb.rows.types import untyped
 from duckrun.engines.frame import LazyRows, without_arrow_form
 from duckrun.engines.tabular.values import arrow_table, is_dataset
 from duckrun.errors import InvalidConfig, SchemaMismatch

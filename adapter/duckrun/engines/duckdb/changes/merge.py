@@ -12,16 +12,17 @@ from typing import Any
 
 import duckdb
 
-from duckrun.engines.duckdb import by_delta_rs, row_ids
-from duckrun.engines.duckdb.clauses import assigned_by, choice, expression, of_source, translated, values_of
-from duckrun.engines.duckdb.computed import Computed
-from duckrun.engines.duckdb.places import Numbered, computed, names_of, numbered
-from duckrun.engines.duckdb.pruning import files_met, key_ranges
-from duckrun.engines.duckdb.rows_to_write import cast_to_table, finished, refuse_outside, types_of
-from duckrun.engines.duckdb.source import Rows
-from duckrun.engines.duckdb.steady import unsteady_part
-from duckrun.engines.duckdb.target import target_of
-from duckrun.engines.duckdb.writers.reads import EVERYTHING, Read, equal, joined
+from duckrun.engines.duckdb.instance.steady import unsteady_part
+from duckrun.engines.duckdb.rows import row_ids
+from duckrun.engines.duckdb.rows.clauses import assigned_by, choice, expression, of_source, translated, values_of
+from duckrun.engines.duckdb.rows.computed import Computed
+from duckrun.engines.duckdb.rows.fitted import cast_to_table, finished, refuse_outside, types_of
+from duckrun.engines.duckdb.rows.places import Numbered, computed, names_of, numbered
+from duckrun.engines.duckdb.rows.pruning import files_met, key_ranges
+from duckrun.engines.duckdb.rows.reads import EVERYTHING, Read, equal, joined
+from duckrun.engines.duckdb.rows.source import Rows
+from duckrun.engines.duckdb.rows.target import target_of
+from duckrun.engines.duckdb.writers import by_delta_rs
 from duckrun.engines.duckdb.writers.table_writer import Images, RowChanges, TableWriter
 from duckrun.engines.fit import assigned_columns, castable_columns, columns_in_expressions
 from duckrun.errors import DuplicateSourceKeys, InvalidConfig, repeated_keys

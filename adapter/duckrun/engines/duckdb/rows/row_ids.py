@@ -11,9 +11,9 @@ from typing import Any
 
 import duckdb
 
-from duckrun.engines.duckdb.places import Numbered, names_of
-from duckrun.engines.duckdb.source import Rows
-from duckrun.engines.duckdb.target import rows_of
+from duckrun.engines.duckdb.rows.places import Numbered, names_of
+from duckrun.engines.duckdb.rows.source import Rows
+from duckrun.engines.duckdb.rows.target import rows_of
 from duckrun.errors import UnsupportedFeature
 from duckrun.formats.logs import LogTables
 from duckrun.sql.by_file import with_values

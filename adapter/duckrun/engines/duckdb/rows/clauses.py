@@ -10,8 +10,8 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from duckrun.engines.duckdb.source import Rows
-from duckrun.engines.duckdb.writers.reads import has_subquery
+from duckrun.engines.duckdb.rows.reads import has_subquery
+from duckrun.engines.duckdb.rows.source import Rows
 from duckrun.errors import InvalidConfig
 from duckrun.sql.names import transpile
 from duckrun.sql.quoting import quote_identifier

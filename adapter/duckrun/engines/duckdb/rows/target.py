@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, fields
 
 import duckdb
 
-from duckrun.engines.duckdb.rows_to_write import stored_types, types_of
-from duckrun.engines.duckdb.source import Rows, schema_of_types
+from duckrun.engines.duckdb.rows.fitted import stored_types, types_of
+from duckrun.engines.duckdb.rows.source import Rows, schema_of_types
 from duckrun.formats.definitions import Alteration, TableDefinition
 from duckrun.formats.format import Format
 from duckrun.libraries import pa

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import duckdb
 
-from duckrun.engines.duckdb.places import counted
-from duckrun.engines.duckdb.row_ids import with_ids
-from duckrun.engines.duckdb.rows_to_write import types_of
-from duckrun.engines.duckdb.source import Rows
-from duckrun.engines.duckdb.target import altered, rows_of
+from duckrun.engines.duckdb.rows.fitted import types_of
+from duckrun.engines.duckdb.rows.places import counted
+from duckrun.engines.duckdb.rows.row_ids import with_ids
+from duckrun.engines.duckdb.rows.source import Rows
+from duckrun.engines.duckdb.rows.target import altered, rows_of
 from duckrun.engines.duckdb.writers import staged
 from duckrun.formats.definitions import Alteration
 from duckrun.formats.logs import LogTables

@@ -17,7 +17,7 @@ import duckdb
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from duckrun.engines.duckdb.steady import is_steady
+from duckrun.engines.duckdb.instance.steady import is_steady
 from duckrun.errors import DuckrunError
 from duckrun.formats.commits import CommitRecord
 from duckrun.run.transaction import Transaction

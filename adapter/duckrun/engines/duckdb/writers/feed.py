@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from duckrun.engines.data_files import file_properties
-from duckrun.engines.duckdb.rows_to_write import types_of
-from duckrun.engines.duckdb.source import Rows
+from duckrun.engines.duckdb.rows.fitted import types_of
+from duckrun.engines.duckdb.rows.source import Rows
 from duckrun.engines.duckdb.writers import staged
 from duckrun.engines.duckdb.writers.table_writer import RowChanges
 from duckrun.errors import SchemaMismatch

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import duckdb
 
-from duckrun.engines.duckdb.rows_to_write import types_of
-from duckrun.engines.duckdb.source import Rows
-from duckrun.engines.duckdb.steady import is_steady
+from duckrun.engines.duckdb.instance.steady import is_steady
+from duckrun.engines.duckdb.rows.fitted import types_of
+from duckrun.engines.duckdb.rows.source import Rows
 from duckrun.formats.format import Format
 from duckrun.sql.char_types import is_padded
 from duckrun.sql.names import SIDES, columns_of

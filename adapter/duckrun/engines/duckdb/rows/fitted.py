@@ -10,10 +10,10 @@ from urllib.parse import quote
 
 import duckdb
 
-from duckrun.engines.duckdb.computed import Computed
-from duckrun.engines.duckdb.lake_values import Test, lake_tests
-from duckrun.engines.duckdb.source import Rows, without_type
-from duckrun.engines.duckdb.types import Types, fit_all, kind_of, store_all, whole_microseconds
+from duckrun.engines.duckdb.rows.computed import Computed
+from duckrun.engines.duckdb.rows.lake_values import Test, lake_tests
+from duckrun.engines.duckdb.rows.source import Rows, without_type
+from duckrun.engines.duckdb.rows.types import Types, fit_all, kind_of, store_all, whole_microseconds
 from duckrun.engines.fit import Kind, fits, text_pattern
 from duckrun.errors import InvalidConfig, RowsOutsidePartition, SchemaMismatch, UnsupportedFeature
 from duckrun.formats.definitions import TableDefinition

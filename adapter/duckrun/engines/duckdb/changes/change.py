@@ -15,17 +15,17 @@ from functools import partial
 
 import duckdb
 
-from duckrun.engines.duckdb import row_ids
-from duckrun.engines.duckdb.clauses import expression
-from duckrun.engines.duckdb.computed import Computed
-from duckrun.engines.duckdb.places import Numbered, counted, numbered
-from duckrun.engines.duckdb.pruning import files_met, key_ranges
-from duckrun.engines.duckdb.returning import give_back
-from duckrun.engines.duckdb.rows_to_write import finished, refuse_outside, types_of
-from duckrun.engines.duckdb.source import Rows
-from duckrun.engines.duckdb.steady import is_steady
-from duckrun.engines.duckdb.target import target_of
-from duckrun.engines.duckdb.writers.reads import EVERYTHING, equal, joined, matching, partitions
+from duckrun.engines.duckdb.changes.returning import give_back
+from duckrun.engines.duckdb.instance.steady import is_steady
+from duckrun.engines.duckdb.rows import row_ids
+from duckrun.engines.duckdb.rows.clauses import expression
+from duckrun.engines.duckdb.rows.computed import Computed
+from duckrun.engines.duckdb.rows.fitted import finished, refuse_outside, types_of
+from duckrun.engines.duckdb.rows.places import Numbered, counted, numbered
+from duckrun.engines.duckdb.rows.pruning import files_met, key_ranges
+from duckrun.engines.duckdb.rows.reads import EVERYTHING, equal, joined, matching, partitions
+from duckrun.engines.duckdb.rows.source import Rows
+from duckrun.engines.duckdb.rows.target import target_of
 from duckrun.engines.duckdb.writers.table_writer import Images, RowChanges, TableWriter
 from duckrun.errors import DuplicateSourceKeys, InvalidConfig, repeated_keys
 from duckrun.formats.commits import CommitRecord

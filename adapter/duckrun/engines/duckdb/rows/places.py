@@ -11,7 +11,7 @@ from typing import Any
 
 import duckdb
 
-from duckrun.engines.duckdb.target import rows_of
+from duckrun.engines.duckdb.rows.target import rows_of
 from duckrun.sql.quoting import fresh_name, quote_identifier, quote_literal
 from duckrun.values.data_files import place
 from duckrun.values.rows import ScanFile

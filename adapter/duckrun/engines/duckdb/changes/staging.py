@@ -11,11 +11,11 @@ from functools import partial
 import duckdb
 
 from duckrun.engines import decisions
-from duckrun.engines.duckdb.change import compared
-from duckrun.engines.duckdb.computed import gives_numbers
-from duckrun.engines.duckdb.rows_to_write import finished, fitted, stored_types, taking_types, types_of
-from duckrun.engines.duckdb.source import Rows, select
-from duckrun.engines.duckdb.write import refuse_clustering
+from duckrun.engines.duckdb.changes.change import compared
+from duckrun.engines.duckdb.changes.write import refuse_clustering
+from duckrun.engines.duckdb.rows.computed import gives_numbers
+from duckrun.engines.duckdb.rows.fitted import finished, fitted, stored_types, taking_types, types_of
+from duckrun.engines.duckdb.rows.source import Rows, select
 from duckrun.engines.duckdb.writers import staged, staged_rows
 from duckrun.engines.duckdb.writers.file_tables import FileTableWriter
 from duckrun.errors import CommitConflict, InvalidConfig, SchemaMismatch, StorageError, UnsupportedFeature

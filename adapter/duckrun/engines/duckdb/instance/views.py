@@ -14,8 +14,8 @@ import duckdb
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from duckrun.engines.duckdb.footers import columns_in
-from duckrun.engines.duckdb.sql import attached
+from duckrun.engines.duckdb.instance.footers import columns_in
+from duckrun.engines.duckdb.instance.sql import attached
 from duckrun.errors import DuckrunError, InvalidConfig, TableNotFound, UnsupportedFeature
 from duckrun.lake.lake import INFORMATION, Lake, TableRef, ViewDefinition
 from duckrun.run.pins import Pins

@@ -8,15 +8,15 @@ from dataclasses import replace
 import duckdb
 
 from duckrun.engines import decisions
-from duckrun.engines.duckdb import change, merge
-from duckrun.engines.duckdb.by_delta_rs import DeltaRs
-from duckrun.engines.duckdb.clauses import expression
-from duckrun.engines.duckdb.computed import Computed, gives_numbers
-from duckrun.engines.duckdb.returning import give_back
-from duckrun.engines.duckdb.rows_to_write import finished, refuse_outside, stored_types, taking_types, types_of
-from duckrun.engines.duckdb.source import Rows, select
-from duckrun.engines.duckdb.target import target_of
-from duckrun.engines.duckdb.types import refuse_variants_inside
+from duckrun.engines.duckdb.changes import change, merge
+from duckrun.engines.duckdb.changes.returning import give_back
+from duckrun.engines.duckdb.rows.clauses import expression
+from duckrun.engines.duckdb.rows.computed import Computed, gives_numbers
+from duckrun.engines.duckdb.rows.fitted import finished, refuse_outside, stored_types, taking_types, types_of
+from duckrun.engines.duckdb.rows.source import Rows, select
+from duckrun.engines.duckdb.rows.target import target_of
+from duckrun.engines.duckdb.rows.types import refuse_variants_inside
+from duckrun.engines.duckdb.writers.by_delta_rs import DeltaRs
 from duckrun.engines.duckdb.writers.file_tables import FileTableWriter
 from duckrun.engines.duckdb.writers.statement_tables import StatementTableWriter
 from duckrun.engines.duckdb.writers.table_writer import TableWriter, WholeRows

@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 
 import duckdb
 
-from duckrun.engines.duckdb.clauses import assigned_by
-from duckrun.engines.duckdb.places import computed
-from duckrun.engines.duckdb.rows_to_write import types_of
-from duckrun.engines.duckdb.source import Rows
-from duckrun.engines.duckdb.target import Target, definition_of, written_anew
+from duckrun.engines.duckdb.rows.clauses import assigned_by
+from duckrun.engines.duckdb.rows.fitted import types_of
+from duckrun.engines.duckdb.rows.places import computed
+from duckrun.engines.duckdb.rows.source import Rows
+from duckrun.engines.duckdb.rows.target import Target, definition_of, written_anew
 from duckrun.engines.duckdb.writers import delta_rs
 from duckrun.errors import LostRows
 from duckrun.formats.commits import NewCommit, RowCounts, WentAhead

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from duckrun.engines.duckdb.places import computed
-from duckrun.engines.duckdb.source import Rows, spool
+from duckrun.engines.duckdb.rows.places import computed
+from duckrun.engines.duckdb.rows.source import Rows, spool
 from duckrun.errors import CommitConflict
 
 
