@@ -73,8 +73,6 @@ UPWARD: dict[str, set[str]] = {
     "duckrun.values.snapshot": {"duckrun.values.data_files"},
     "duckrun.statements.reading": {"duckrun.statements.information"},
     # Parts of an engine, a catalog or a format take the object that they are parts of.
-    "duckrun.engines.duckdb.engine": {"duckrun.engines.duckdb.frame"},
-    "duckrun.engines.spark.process.session": {"duckrun.engines.spark.process.connect"},
     "dbt.adapters.duckrun.environment": {
         "dbt.adapters.duckrun.materialize.changed",
         "dbt.adapters.duckrun.together",

@@ -2,8 +2,7 @@
 
 A run with several Spark processes (Dagster's steps, dbt) describes its server once, as a RunServer.
 The first process that needs Spark starts it, under a lock named after the run; the others join. The
-server is a separate process (this module, run as a program). It holds a classic session with
-Spark's Connect plugin, and ends with the run's worker.
+server is a separate process (``serve.py``), which ends with the run's worker.
 """
 
 from __future__ import annotations
@@ -11,13 +10,10 @@ from __future__ import annotations
 import json
 import logging
 import os
-import secrets
-import signal
 import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -35,9 +31,7 @@ ENVIRONMENT = "DUCKRUN_SPARK_SERVER"
 """Environment variable that names the run's server to a process of the run, such as dbt."""
 
 START_SECONDS = 300  # a first start may fetch jars
-WATCH_SECONDS = 0.5
 STOP_SECONDS = 5
-_PLUGIN = "org.apache.spark.sql.connect.SparkConnectPlugin"
 
 
 @dataclass(frozen=True)
@@ -108,7 +102,7 @@ class RunServer:
             record = json.loads(self._state().read_text())
         except FileNotFoundError:
             return
-        if _is_process(record["pid"], record["started"]):
+        if is_process(record["pid"], record["started"]):
             process = psutil.Process(record["pid"])
             process.terminate()
             process.wait(timeout=2 * STOP_SECONDS)
@@ -124,7 +118,7 @@ class RunServer:
         with words.open("wb") as output:
             os.chmod(words, 0o600)
             process = subprocess.Popen(
-                [sys.executable, "-m", "duckrun.engines.spark.process.connect", str(state)],
+                [sys.executable, "-m", "duckrun.engines.spark.process.serve", str(state)],
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -168,7 +162,7 @@ def _running(state: Path) -> dict[str, Any] | None:
         record: dict[str, Any] = json.loads(state.read_text())
     except FileNotFoundError:
         return None
-    if not _is_process(record["pid"], record["started"]):
+    if not is_process(record["pid"], record["started"]):
         return None
     try:
         socket.create_connection(("127.0.0.1", record["port"]), timeout=5).close()
@@ -181,69 +175,10 @@ def _address(record: dict[str, Any]) -> str:
     return f"sc://localhost:{record['port']}/;token={quote(record['token'])}"
 
 
-def _is_process(pid: int, started: float) -> bool:
+def is_process(pid: int, started: float) -> bool:
     """True while the process with this id is the one that started at this time."""
     try:
         process = psutil.Process(pid)
         return abs(process.create_time() - started) < 1 and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
-
-
-# -- the server's own process
-
-
-def serve(server: RunServer, state: Path) -> None:
-    """Hold a session with the Connect plugin until the run's worker is gone."""
-    signal.signal(signal.SIGTERM, lambda *_: _end(state, None))
-    os.environ.pop("SPARK_REMOTE", None)
-    os.environ.pop(ENVIRONMENT, None)
-    from duckrun.engines.spark.process.session import spark_session
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    token = secrets.token_urlsafe(24)
-    conf: dict[str, Any] = {
-        # End the statements of a killed client soon, so that they do not commit later.
-        "spark.connect.execute.manager.detachedTimeout": "10s",
-        "spark.connect.execute.manager.maintenanceInterval": "5s",
-        **server.conf,
-        "spark.plugins": ",".join(p for p in (server.conf.get("spark.plugins"), _PLUGIN) if p),
-        "spark.connect.grpc.binding.address": "127.0.0.1",
-        "spark.connect.grpc.binding.port": str(port),
-        "spark.connect.authenticate.token": token,
-    }
-    session = spark_session(
-        master=server.master, conf=conf, packages=server.packages, app_name=f"duckrun {server.name}"
-    )
-    process = psutil.Process()
-    values = {"pid": process.pid, "started": process.create_time(), "port": port, "token": token}
-    written = state.with_suffix(f".{process.pid}")
-    written.touch(mode=0o600)
-    written.write_text(json.dumps(values))
-    os.replace(written, state)
-    while _is_process(server.worker, server.worker_started):
-        time.sleep(WATCH_SECONDS)
-    _end(state, session)
-
-
-def _end(state: Path, session: Any | None) -> None:
-    """Stop Spark and this process.
-
-    That takes seconds even if Spark does not answer, since its JVM ends with this process.
-    """
-    for kind in (".json", ".log", ".lock"):
-        state.with_suffix(kind).unlink(missing_ok=True)
-    if session is not None:
-        stopping = threading.Thread(target=session.stop, daemon=True)
-        stopping.start()
-        stopping.join(STOP_SECONDS)
-        from duckrun.engines.spark.process.session import remove_empty_warehouses
-
-        remove_empty_warehouses()
-    os._exit(0)
-
-
-if __name__ == "__main__":
-    serve(RunServer.from_json(sys.stdin.read()), Path(sys.argv[1]))
