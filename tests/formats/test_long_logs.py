@@ -165,7 +165,7 @@ def test_a_temporary_view_of_a_long_log_outlives_a_duckdb_that_ended(lake: Sessi
     engine = lake.engine
     assert isinstance(engine, DuckDBEngine)
     lake.sql("select id from t").createOrReplaceTempView("kept")
-    engine._opened = engine._opened_again()
+    engine.instance._opened = engine.instance._opened_again(engine.connection)
     assert read(lake, "select id from kept") == expected(120)
 
 

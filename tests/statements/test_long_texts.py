@@ -116,8 +116,8 @@ def test_the_tree_of_a_query_is_walked_once(table: Session) -> None:
 
 
 def test_long_values_are_bound_once_before_they_are_written(table: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    from duckrun.engines.duckdb.frame import DuckDBFrame
     from duckrun.engines.duckdb.rows import source
+    from duckrun.engines.duckdb.rows.frame import DuckDBFrame
 
     bound = []
     init, select = DuckDBFrame.__init__, source.select

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import duckdb
 
+from duckrun.engines.duckdb.instance.instance import Instance
 from duckrun.engines.duckdb.instance.sql import errors_about
 from duckrun.engines.duckdb.rows.source import Rows, SqlOnCursor, rows_of_relation
 from duckrun.engines.frame import without_arrow_form
 from duckrun.libraries import pa
 from duckrun.run.pins import Reads
 from duckrun.sql.quoting import quote_identifier, quote_literal
-
-if TYPE_CHECKING:
-    from duckrun.engines.duckdb.engine import DuckDBEngine
 
 
 class _Checked:
@@ -48,13 +46,13 @@ class DuckDBFrame:
 
     def __init__(
         self,
-        engine: DuckDBEngine,
+        instance: Instance,
         cursor: duckdb.DuckDBPyConnection,
         sql: str,
         what: str,
         as_written: Callable[[str], str] = str,
     ) -> None:
-        self.engine = engine
+        self.instance = instance
         self.cursor = cursor
         self.sql = sql
         self.what = what
@@ -88,12 +86,12 @@ class DuckDBFrame:
             yield from reader
 
     def _errors(self) -> AbstractContextManager[None]:
-        queries = (self.sql, *self.engine.views.values())
+        queries = (self.sql, *self.instance.views.values())
         return errors_about(self.what, queries=queries, as_written=self.as_written, writes=False)
 
     def _of(self, sql: str) -> DuckDBFrame:
         """A query over this one."""
-        return DuckDBFrame(self.engine, self.cursor, sql, self.what, self.as_written)
+        return DuckDBFrame(self.instance, self.cursor, sql, self.what, self.as_written)
 
     def polars_lazy(self, check: Callable[[], None]) -> Any:
         """A polars LazyFrame that reads the tables at each collect(), after a call of ``check``."""
@@ -153,12 +151,9 @@ class DuckDBFrame:
 
     def create_view(self, name: str, reads: Reads) -> None:
         """Create a view of the instance; store its rows if it needs values of this cursor."""
-        if self.engine._registered:
+        if self.instance.registered:
             with self._errors():
                 rows = self.native.to_arrow_table()
-            self.engine.register(name, rows)
-            reads = reads.computed()
+            self.instance.register(name, rows, reads.computed())
         else:
-            self.engine.connection.execute(f"CREATE OR REPLACE VIEW {quote_identifier(name)} AS {self.sql}")
-            self.engine.views[name] = self.sql
-        self.engine.temp_names[name] = reads
+            self.instance.create_view(name, self.sql, reads)
