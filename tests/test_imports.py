@@ -50,25 +50,6 @@ PACKAGES = (ROOT / "adapter/duckrun", ROOT / "adapter/dbt", ROOT / "duckrun_dags
 # Imports against the direction of all others: the module in front, and those below it that name it for types or in a
 # function. Take a line out when its reason is gone, and add none: what both need belongs in a lower module.
 UPWARD: dict[str, set[str]] = {
-    # A value of the session remembers the session that made it, and returns other such values.
-    "duckrun.session": {
-        "duckrun.change_set",
-        "duckrun.frame",
-        "duckrun.moving.adopting",
-        "duckrun.moving.exporting",
-        "duckrun.moving.moving",
-        "duckrun.reader",
-        "duckrun.schemas",
-        "duckrun.sessions.apply",
-        "duckrun.sessions.upkeep",
-        "duckrun.sessions.writing",
-        "duckrun.table",
-        "duckrun.table_builder",
-        "duckrun.writer",
-    },
-    "duckrun.frame": {"duckrun.reader", "duckrun.writer"},
-    "duckrun.writer": {"duckrun.frame"},
-    "duckrun.table": {"duckrun.merge_builder", "duckrun.table_builder"},
     # A snapshot lists its files, and the place of a file depends on the snapshot's table.
     "duckrun.values.snapshot": {"duckrun.values.data_files"},
     "duckrun.statements.reading": {"duckrun.statements.information"},

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
+from duckrun.changes.applying import unfit_identity
 from duckrun.changes.changes import Changes, ChangeSpec
 from duckrun.display.notebook import facts_html
 from duckrun.frame import Frame
 from duckrun.run.pins import NOTHING
+from duckrun.sessions.access import TableAccess
 from duckrun.values.changes import Identity, Source
 from duckrun.values.rows import ReadSpec
 from duckrun.values.snapshot import TableRef
-
-if TYPE_CHECKING:
-    from duckrun.session import Session
 
 
 class ChangeSet(Frame):
@@ -25,7 +23,9 @@ class ChangeSet(Frame):
         s.table("sales.orders").changes("upsert", from_version=-1, key=["id"]).show()
     """
 
-    def __init__(self, session: Session, ref: TableRef, spec: ChangeSpec) -> None:
+    session: TableAccess
+
+    def __init__(self, session: TableAccess, ref: TableRef, spec: ChangeSpec) -> None:
         newest, reads = None, NOTHING
         if spec.to_version is None:
             newest = session.snapshot(ref)
@@ -60,13 +60,17 @@ class ChangeSet(Frame):
         return dict(sorted(groups))
 
     def _repr_html_(self) -> str:
-        assert self.session is not None
         facts = {
             "versions": f"after {self.from_version}, up to {self.to_version}",
             "identity": ", ".join(self.spec.key) if self.identity == "key" else self.identity,
             **self.counts(),
         }
         return facts_html(f"{self.spec.kind} of {self.ref}", facts) + super()._repr_html_()
+
+    def unfit_for_keys(self, keys: Sequence[str]) -> str | None:
+        """Return why these changes cannot be applied by key, or None if they pair rows by it."""
+        pairs_rows = self.spec.kind in ("min_delta", "full_delta")
+        return unfit_identity(keys, self.identity, self.spec.key) if pairs_rows else None
 
     def before(self) -> Frame:
         """Return the table's rows before the range, with the query's columns and predicate."""
@@ -77,7 +81,6 @@ class ChangeSet(Frame):
         return self._state(self.to_version)
 
     def _state(self, version: int) -> Frame:
-        assert self.session is not None
         spec = self.spec
         return self.session.scan(self.ref, ReadSpec(spec.columns, spec.predicate, version, dialect=spec.dialect))
 

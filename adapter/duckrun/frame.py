@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from duckrun.engines.frame import FrameSource, LazyRows
+from duckrun.errors import InvalidConfig
 from duckrun.run.pins import NOTHING, Reads
-
-if TYPE_CHECKING:
-    from duckrun.session import Session
-    from duckrun.writer import DataFrameWriter
+from duckrun.writer import DataFrameWriter, WritingSession
 
 
 class Frame(LazyRows):
@@ -29,7 +27,7 @@ class Frame(LazyRows):
         self,
         source: FrameSource,
         engine: str,
-        session: Session | None = None,
+        session: WritingSession | None = None,
         alias: str | None = None,
         reads: Reads = NOTHING,
     ) -> None:
@@ -57,9 +55,13 @@ class Frame(LazyRows):
         Raises:
             InvalidConfig: The frame belongs to no session.
         """
-        from duckrun.writer import DataFrameWriter
+        if self.session is None:
+            raise InvalidConfig("This frame was made by no session; write it by session.execute(name, spec, frame).")
+        return DataFrameWriter(self.session, self)
 
-        return DataFrameWriter(self)
+    def unfit_for_keys(self, keys: Sequence[str]) -> str | None:
+        """Return why these rows cannot be applied to a table as changes by key, or None."""
+        return None
 
     def __repr__(self) -> str:
         if self.session is not None and self.session.closed:

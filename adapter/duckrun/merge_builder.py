@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from duckrun.errors import InvalidConfig
 from duckrun.frame import Frame
+from duckrun.sessions.access import TableAccess
 from duckrun.sql.dialects import tree_in
 from duckrun.sql.names import plain_error
 from duckrun.statements.plan.rows import Asked
@@ -19,9 +20,7 @@ from duckrun.statements.values import Given, Merge, When
 from duckrun.values.choices import ClauseKind
 from duckrun.values.options import given as typed, names_in
 from duckrun.values.rows import Commit
-
-if TYPE_CHECKING:
-    from duckrun.table import Table
+from duckrun.values.snapshot import TableRef
 
 
 class DeltaMergeBuilder:
@@ -32,8 +31,9 @@ class DeltaMergeBuilder:
     condition filters the matches. Expressions are SQL over both aliases.
     """
 
-    def __init__(self, table: Table, source: Any, condition: str) -> None:
-        self._table = table
+    def __init__(self, session: TableAccess, ref: TableRef, alias: str | None, source: Any, condition: str) -> None:
+        self._session, self._ref = session, ref
+        self._target = alias or TARGET
         self._source = source
         self._condition = condition
         self._clauses: list[tuple[ClauseKind, str | None, Mapping[str, str] | None]] = []
@@ -82,13 +82,12 @@ class DeltaMergeBuilder:
             ReadOnlyLake: The lake is open read-only.
             UnsupportedFeature: The engine cannot run the merge.
         """
-        table, source = self._table, self._source
-        what = f"The merge into table {table.ref}"
+        source, target = self._source, self._target
+        what = f"The merge into table {self._ref}"
         if not self._clauses:
             raise InvalidConfig(f"{what} has no clause; add whenMatchedUpdateAll(), whenNotMatchedInsertAll(), ...")
         condition = expression_tree(self._condition, what)
-        target = table.alias_name or TARGET
-        rows = Given(source, _source_alias(source, condition, target), tuple(table.session.schema_of(source).names))
+        rows = Given(source, _source_alias(source, condition, target), tuple(self._session.schema_of(source).names))
         whens = tuple(
             When(
                 kind,
@@ -98,7 +97,7 @@ class DeltaMergeBuilder:
             for kind, only, set in self._clauses
         )
         options = Asked("append_new_columns" if self._evolves else "fail")
-        return change(table.session, table.ref, Merge((), target, rows, condition, (), whens), options)
+        return change(self._session, self._ref, Merge((), target, rows, condition, (), whens), options)
 
     def _add(self, kind: ClauseKind, condition: str | None, set: Mapping[str, str] | None = None) -> Self:
         self._clauses.append((kind, condition, set))

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from duckrun.change_set import ChangeSet
 from duckrun.changes.changes import ChangeSpec
 from duckrun.errors import InvalidConfig
+from duckrun.frame import Frame
+from duckrun.sessions.access import TableAccess
 from duckrun.sql.quoting import quote_identifier
 from duckrun.storage.roots import normalise_root
 from duckrun.values.options import FORMATS, as_bool, as_int, given, known_option, known_value
 from duckrun.values.rows import ReadSpec
-
-if TYPE_CHECKING:
-    from duckrun.frame import Frame
-    from duckrun.session import Session
 
 _OPTIONS = {
     "delta": (
@@ -38,7 +36,7 @@ class DataFrameReader:
     Example: ``s.read.format("delta").option("versionAsOf", 3).load("lake/sales/orders")``.
     """
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: TableAccess) -> None:
         self._session = session
         self._format = "delta"
         self._given: dict[str, Any] = {}
@@ -79,11 +77,11 @@ class DataFrameReader:
         given(tableName, str, "tableName", "table()")
         feed = self._feed()
         if feed is not None:
-            return ChangeSet(self._session, self._session.table(tableName).ref, feed)
+            return ChangeSet(self._session, self._session.existing(tableName), feed)
         spec = self._read_spec()
         if spec == ReadSpec():
             return self._session.sql(f"SELECT * FROM {quote_identifier(*tableName.split('.'))}")
-        return self._session.table(tableName).toDF(spec.version, spec.timestamp)
+        return self._session.scan(self._session.existing(tableName), spec)
 
     def load(self, path: str | os.PathLike[str]) -> Frame:
         """Read a path: a Delta table's folder, or files, a folder or a glob of other formats.

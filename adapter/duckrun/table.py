@@ -13,14 +13,15 @@ from duckrun.change_set import ChangeSet
 from duckrun.changes.changes import ChangeSpec
 from duckrun.changes.own import OwnQuery, own_rows
 from duckrun.changes.row_ids import with_row_ids
-from duckrun.clones import clone_spec
 from duckrun.display.history_plot import CHANGE_TYPES, VersionSize, plot
 from duckrun.display.notebook import facts_html
 from duckrun.display.units import readable_bytes
 from duckrun.errors import InvalidConfig, UnsupportedFeature, outcome_of
 from duckrun.frame import Frame
 from duckrun.merge_builder import DeltaMergeBuilder, expression_tree
-from duckrun.schemas import columns_in, columns_of
+from duckrun.moving.copies import clone_spec
+from duckrun.sessions.access import TableAccess
+from duckrun.sessions.schemas import columns_in, columns_of
 from duckrun.statements.run import change
 from duckrun.statements.values import Delete, Update
 from duckrun.table_builder import DeltaTableBuilder
@@ -45,8 +46,6 @@ from duckrun.values.tables import (
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from duckrun.session import Session
-
 _PARQUET = re.compile(r"parquet\.`((?:[^`]|``)+)`", re.IGNORECASE)
 
 
@@ -65,32 +64,33 @@ class Table:
         merge.whenNotMatchedInsertAll().execute()
     """
 
-    def __init__(self, session: Session, ref: TableRef, alias: str | None = None) -> None:
+    def __init__(self, session: TableAccess, ref: TableRef, alias: str | None = None) -> None:
         self.session = session
         self.ref = ref
         self.alias_name = alias
 
     @classmethod
-    def forName(cls, session: Session, tableOrViewName: str) -> Table:
+    def forName(cls, session: TableAccess, tableOrViewName: str) -> Table:
         """Return a table by ``name``, ``schema.name`` or ``lake.schema.name``.
 
         Raises:
             TableNotFound: No such table; the message has the nearest names.
         """
-        return _opened(session, "forName()").table(given(tableOrViewName, str, "tableOrViewName", "forName()"))
+        name = given(tableOrViewName, str, "tableOrViewName", "forName()")
+        return cls(session, _opened(session, "forName()").existing(name))
 
     @classmethod
-    def forPath(cls, session: Session, path: str | os.PathLike[str]) -> Table:
+    def forPath(cls, session: TableAccess, path: str | os.PathLike[str]) -> Table:
         """Return the table in a folder, inside or outside a lake.
 
         Raises:
             TableNotFound: The folder holds no table.
         """
         folder = given(path, (str, os.PathLike), "path", "forPath()")
-        return _opened(session, "forPath()").table(session.lakes.at(folder).ref)
+        return cls(session, _opened(session, "forPath()").existing(session.lakes.at(folder).ref))
 
     @classmethod
-    def isDeltaTable(cls, session: Session, identifier: str | os.PathLike[str]) -> bool:
+    def isDeltaTable(cls, session: TableAccess, identifier: str | os.PathLike[str]) -> bool:
         """True if a folder holds a Delta table."""
         located = _opened(session, "isDeltaTable()").lakes.at(
             given(identifier, (str, os.PathLike), "identifier", "isDeltaTable()")
@@ -98,7 +98,7 @@ class Table:
         return located.lake.exists(located.ref) and not session.pins.hides(located.ref)
 
     @classmethod
-    def create(cls, session: Session) -> DeltaTableBuilder:
+    def create(cls, session: TableAccess) -> DeltaTableBuilder[Table]:
         """Start a new table.
 
         Its execute() creates the empty table, or raises CommitConflict if it exists.
@@ -109,29 +109,29 @@ class Table:
             builder.addColumn("id", "BIGINT", nullable=False)
             orders = builder.execute()
         """
-        return DeltaTableBuilder(_opened(session, "create()"), "create", "error")
+        return DeltaTableBuilder(_opened(session, "create()"), cls, "create", "error")
 
     @classmethod
-    def createIfNotExists(cls, session: Session) -> DeltaTableBuilder:
+    def createIfNotExists(cls, session: TableAccess) -> DeltaTableBuilder[Table]:
         """Start a new table, as create(), but keep a table that exists."""
-        return DeltaTableBuilder(_opened(session, "createIfNotExists()"), "createIfNotExists", "ignore")
+        return DeltaTableBuilder(_opened(session, "createIfNotExists()"), cls, "createIfNotExists", "ignore")
 
     @classmethod
-    def replace(cls, session: Session) -> DeltaTableBuilder:
+    def replace(cls, session: TableAccess) -> DeltaTableBuilder[Table]:
         """Start a table that replaces an existing one and continues its history.
 
         Raises:
             TableNotFound: By execute(), if there is no table to replace.
         """
-        return DeltaTableBuilder(_opened(session, "replace()"), "replace", "replace", must_exist=True)
+        return DeltaTableBuilder(_opened(session, "replace()"), cls, "replace", "replace", must_exist=True)
 
     @classmethod
-    def createOrReplace(cls, session: Session) -> DeltaTableBuilder:
+    def createOrReplace(cls, session: TableAccess) -> DeltaTableBuilder[Table]:
         """Start a table that replaces an existing one, if any."""
-        return DeltaTableBuilder(_opened(session, "createOrReplace()"), "createOrReplace", "replace")
+        return DeltaTableBuilder(_opened(session, "createOrReplace()"), cls, "createOrReplace", "replace")
 
     @classmethod
-    def convertToDelta(cls, session: Session, identifier: str, partitionSchema: Any | None = None) -> Table:
+    def convertToDelta(cls, session: TableAccess, identifier: str, partitionSchema: Any | None = None) -> Table:
         """Convert a folder of Parquet files, ``parquet.`/a/folder```, into a table, as one commit.
 
         The files stay unchanged.
@@ -158,7 +158,7 @@ class Table:
             columns = columns_of(session, partitionSchema, "convertToDelta(): partitionSchema")
         ref = _opened(session, "convertToDelta()").lakes.at(match[1].replace("``", "`")).ref
         session.execute(ref, ConvertSpec(tuple(columns), dialect="spark"))
-        return session.table(ref)
+        return cls(session, session.existing(ref))
 
     def __repr__(self) -> str:
         return f"Table({self.ref} at {self.ref.location})"
@@ -380,7 +380,7 @@ class Table:
             source: Rows to merge.
             condition: Condition over both aliases, with an equality for each key.
         """
-        return DeltaMergeBuilder(self, source, condition)
+        return DeltaMergeBuilder(self.session, self.ref, self.alias_name, source, condition)
 
     def update(self, condition: str | None = None, set: Mapping[str, str] | None = None) -> Commit:
         """Set columns, by ``{column: expression}``, in the rows that satisfy a condition.
@@ -594,7 +594,7 @@ class Table:
         spec = clone_spec(source, given(dict(properties or {}), dict, "properties", method), replace=replace)
         clone = self.session.lakes.locate(target).ref
         self.session.execute(clone, spec, self.toDF(version=source.version))
-        return self.session.table(clone)
+        return Table(self.session, self.session.existing(clone))
 
     def generate(self, mode: str) -> None:
         """Raise UnsupportedFeature: manifests are not supported."""
@@ -641,11 +641,9 @@ class DeltaOptimizeBuilder:
         return self._table.session.execute(self._table.ref, OptimizeSpec(self._where, columns))
 
 
-def _opened(session: Any, method: str) -> Session:
+def _opened(session: Any, method: str) -> TableAccess:
     """Return the session. Raise InvalidConfig for another object, such as Spark's own session."""
-    from duckrun.session import Session
-
-    if isinstance(session, Session):
+    if isinstance(session, TableAccess):
         return session
     raise InvalidConfig(f"{method}: session is a {type(session).__name__}; give that of duckrun.connect(…).")
 

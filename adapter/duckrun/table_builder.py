@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, Self
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, Literal, Self, TypeVar
 
 from duckrun.errors import InvalidConfig
 from duckrun.lake.lake import LocationDefinition
 from duckrun.lake.lakes import Located
-from duckrun.schemas import columns_of, said, sql_type
+from duckrun.sessions.access import TableAccess
+from duckrun.sessions.schemas import columns_of, said, sql_type
 from duckrun.statements.run import create
 from duckrun.values.options import given, names_in
+from duckrun.values.snapshot import TableRef
 from duckrun.values.tables import ColumnSpec, CreateSpec, Identity, IdentityGenerator
 
-if TYPE_CHECKING:
-    from duckrun.session import Session
-    from duckrun.table import Table
+TableT = TypeVar("TableT")
 
 
-class DeltaTableBuilder:
+class DeltaTableBuilder(Generic[TableT]):
     """Builder of ``DeltaTable.create(s)`` and its variants. Only execute() reads or writes.
 
     Types and the expressions of generated columns are Spark SQL: TIMESTAMP has a time zone,
@@ -28,13 +28,19 @@ class DeltaTableBuilder:
 
     def __init__(
         self,
-        session: Session,
+        session: TableAccess,
+        table: Callable[[TableAccess, TableRef], TableT],
         method: str,
         if_exists: Literal["error", "ignore", "replace"],
         *,
         must_exist: bool = False,
     ) -> None:
-        self._session = session
+        """Start a table (see ``DeltaTable.create``).
+
+        Args:
+            table: Makes what execute() returns.
+        """
+        self._session, self._table = session, table
         self._method = method
         self._if_exists = if_exists
         self._must_exist = must_exist
@@ -128,7 +134,7 @@ class DeltaTableBuilder:
         self._comment = given(comment, str, "comment", "comment()")
         return self
 
-    def execute(self) -> Table:
+    def execute(self) -> TableT:
         """Create the table, as one commit, and return it.
 
         Raises:
@@ -147,7 +153,7 @@ class DeltaTableBuilder:
             )
         target = self._target()
         if self._must_exist:
-            self._session.table(target.ref)
+            self._session.existing(target.ref)
         spec = CreateSpec(
             tuple(self._columns),
             self._if_exists,
@@ -160,7 +166,7 @@ class DeltaTableBuilder:
         create(self._session, target, spec)
         if self._name is not None and target.lake.resolve(target.ref.schema, target.ref.name) != target.ref:
             target.lake.put_definition(target.ref, LocationDefinition(target.ref.location))
-        return self._session.table(target.ref)
+        return self._table(self._session, self._session.existing(target.ref))
 
     def _target(self) -> Located:
         lakes = self._session.lakes

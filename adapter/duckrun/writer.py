@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import Any, Protocol, Self, cast
 
+from duckrun.engines.frame import LazyRows
 from duckrun.errors import InvalidConfig, SchemaMismatch
+from duckrun.lake.lakes import Lakes
 from duckrun.values.layout import CODECS, Codec
 from duckrun.values.options import as_bool, as_int, given, known_option, known_value, names_in
 from duckrun.values.rows import AppTransaction, Commit, WriteSpec
-
-if TYPE_CHECKING:
-    from duckrun.frame import Frame
-    from duckrun.session import Session
+from duckrun.values.snapshot import TableRef
 
 _MODES = ("append", "overwrite", "error", "errorifexists", "ignore")
 _OPTIONS = (
@@ -30,17 +29,26 @@ _OPTIONS = (
 )
 
 
+class WritingSession(Protocol):
+    """Part of a session that its frames need, to be read and written."""
+
+    closed: bool
+
+    def ensure_open(self) -> None: ...
+    @property
+    def lakes(self) -> Lakes: ...
+    def existing(self, name: str | TableRef) -> TableRef: ...
+    def execute(self, name: str | TableRef, spec: WriteSpec, source: Any | None = None) -> Commit: ...
+
+
 class DataFrameWriter:
     """Writer of ``frame.write``. saveAsTable(), insertInto() and save() each return one commit.
 
     Example: ``frame.write.mode("overwrite").partitionBy("day").saveAsTable("sales.orders")``.
     """
 
-    def __init__(self, frame: Frame) -> None:
-        if frame.session is None:
-            raise InvalidConfig("This frame was made by no session; write it by session.execute(name, spec, frame).")
-        self._session: Session = frame.session
-        self._frame = frame
+    def __init__(self, session: WritingSession, rows: LazyRows) -> None:
+        self._session, self._rows = session, rows
         self._mode = "error"
         self._given: dict[str, Any] = {}
         self._partition_by: tuple[str, ...] | None = None
@@ -121,11 +129,11 @@ class DataFrameWriter:
         if partitionBy is not None:
             self.partitionBy(partitionBy)
         self.options(**options)
-        return self._session.execute(name, self._spec(), self._frame)
+        return self._session.execute(name, self._spec(), self._rows)
 
     def save(self, path: str | os.PathLike[str]) -> Commit:
         """Write the Delta table in a folder, inside or outside a lake. Raises as saveAsTable()."""
-        return self._session.execute(self._session.lakes.at(path).ref, self._spec(), self._frame)
+        return self._session.execute(self._session.lakes.at(path).ref, self._spec(), self._rows)
 
     def insertInto(self, tableName: str, overwrite: bool | None = None) -> Commit:
         """Append to an existing table, or overwrite its rows. The table keeps its schema.
@@ -143,17 +151,17 @@ class DataFrameWriter:
             )
         overwrites = self._mode == "overwrite" if overwrite is None else overwrite
         self._mode = "overwrite" if overwrites else "append"
-        table = self._session.table(tableName)
-        columns, names = self._frame.columns, table.snapshot().schema.names
+        ref = self._session.existing(tableName)
+        columns, names = self._rows.columns, self._session.lakes.snapshot(ref).schema.names
         if len(columns) != len(names):
             raise SchemaMismatch(
-                f"insertInto {table.ref} goes by position: the table has {len(names)} columns "
+                f"insertInto {ref} goes by position: the table has {len(names)} columns "
                 f"({', '.join(names)}), the "
                 f"rows have {len(columns)} ({', '.join(columns)})."
             )
         if overwrites:
             self._given.setdefault("overwriteSchema", False)
-        return self._session.execute(table.ref, self._spec(), self._frame.named(names))
+        return self._session.execute(ref, self._spec(), self._rows.named(names))
 
     # -- the options as a spec
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import compress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import unquote
 
 import duckdb
@@ -24,9 +24,6 @@ from duckrun.moving.delta import TableToMove
 from duckrun.sql.quoting import fresh_name, quote_identifier, quote_literal
 from duckrun.values.data_files import is_absolute
 from duckrun.values.snapshot import Snapshot, TableRef
-
-if TYPE_CHECKING:
-    from duckrun.session import Session
 
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 
@@ -70,7 +67,7 @@ def _is_hive(path: str, snapshot: Snapshot, values: Mapping[str, str | None]) ->
     return folders == {name: _NULL if value is None else value for name, value in values.items()}
 
 
-def refuse_files(session: Session, target: Lake, ref: TableRef, paths: Sequence[str]) -> None:
+def refuse_files(cursor: duckdb.DuckDBPyConnection, target: Lake, ref: TableRef, paths: Sequence[str]) -> None:
     """Raise if a DuckLake table cannot adopt these files.
 
     Raises:
@@ -88,7 +85,6 @@ def refuse_files(session: Session, target: Lake, ref: TableRef, paths: Sequence[
         whose = "this table" if owner == f"{ref.schema}.{ref.name}" else f"table {owner}"
         raise InvalidConfig(f"Table {ref}: the file {path} is {whose}'s already")
     listed = ", ".join(quote_literal(path) for path in paths)
-    cursor = session.engine_of("duckdb").connection.cursor()  # type: ignore[attr-defined]
     try:
         old = cursor.execute(
             f"SELECT file_name, name FROM parquet_schema([{listed}]) WHERE type = 'INT96' LIMIT 1"
@@ -141,11 +137,10 @@ def _floats(kind: Any, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
             yield from _floats(inner, (*path, name))
 
 
-def refuse_nulls(session: Session, ref: TableRef, paths: Sequence[str], strict: Sequence[str]) -> None:
+def refuse_nulls(cursor: duckdb.DuckDBPyConnection, ref: TableRef, paths: Sequence[str], strict: Sequence[str]) -> None:
     """Raise SchemaMismatch if a column in ``strict`` has a NULL in some file."""
     if not strict or not paths:
         return
-    cursor = session.engine_of("duckdb").connection.cursor()  # type: ignore[attr-defined]
     listed = ", ".join(quote_literal(path) for path in paths)
     wrong = " OR ".join(f"{quote_identifier(name)} IS NULL" for name in strict)
     try:

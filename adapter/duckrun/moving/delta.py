@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from duckrun.values.columns import DEFAULT, holds, refuses_inner_nulls
-from duckrun.values.layout import CHANGE_FEED, COMPRESSION, TARGET_FILE_SIZE, codec_of
-from duckrun.values.rows import TableConstraints, WriteSpec
+from duckrun.moving.copies import moved_spec
+from duckrun.values.columns import DEFAULT, comment_of, holds, refuses_inner_nulls
+from duckrun.values.layout import CHANGE_FEED, COMPRESSION, TARGET_FILE_SIZE
+from duckrun.values.rows import WriteSpec
 from duckrun.values.snapshot import Snapshot
-from duckrun.values.tables import SORT_BY, ColumnSpec, CreateSpec, sort_order
+from duckrun.values.tables import SORT_BY, ColumnSpec, CreateSpec
 
 _KEPT = {SORT_BY, COMPRESSION, TARGET_FILE_SIZE}
 """Table properties that a DuckLake table has, too."""
@@ -32,45 +33,21 @@ class TableToMove:
     name: str
     types: Mapping[str, str]
 
-    @property
-    def comments(self) -> dict[str, str]:
-        schema = self.snapshot.schema
-        return {f.name: f.metadata[b"comment"].decode() for f in schema if b"comment" in (f.metadata or {})}
-
-    @property
-    def sort_by(self) -> tuple[str, ...]:
-        return sort_order(self.snapshot.properties)
-
     def write_spec(self) -> WriteSpec:
         """Return the write that creates the table with its rows."""
-        snapshot = self.snapshot
-        strict = tuple(f.name for f in snapshot.schema if not f.nullable)
-        properties = {name: snapshot.properties[name] for name in (TARGET_FILE_SIZE,) if name in snapshot.properties}
-        return WriteSpec(
-            "error",
-            partition_by=snapshot.partition_columns,
-            sort_by=self.sort_by,
-            table_properties=properties,
-            compression=codec_of(snapshot.properties),
-            description=snapshot.description,
-            column_comments=self.comments,
-            constraints=TableConstraints(strict),
-        )
+        return moved_spec(self.snapshot, "error", (TARGET_FILE_SIZE,))
 
     def create_spec(self) -> CreateSpec:
         """Return the spec of the table without rows."""
-        snapshot, comments = self.snapshot, self.comments
-        columns = tuple(
-            ColumnSpec(f.name, self.types[f.name], f.nullable, comments.get(f.name)) for f in snapshot.schema
-        )
-        properties = {name: snapshot.properties[name] for name in (TARGET_FILE_SIZE,) if name in snapshot.properties}
+        spec = self.write_spec()
+        columns = tuple(ColumnSpec(f.name, self.types[f.name], f.nullable, comment_of(f)) for f in self.snapshot.schema)
         return CreateSpec(
             columns,
-            partition_by=snapshot.partition_columns,
-            sort_by=self.sort_by,
-            table_properties=properties,
-            compression=codec_of(snapshot.properties),
-            description=snapshot.description,
+            partition_by=spec.partition_by or (),
+            sort_by=spec.sort_by,
+            table_properties=spec.table_properties,
+            compression=spec.compression,
+            description=spec.description,
         )
 
     def left_out(self) -> tuple[str, ...]:

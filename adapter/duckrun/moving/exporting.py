@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from dataclasses import replace
 
 from duckrun.errors import CommitConflict, DuckrunError, UnsupportedFeature
+from duckrun.moving.copies import moved_spec
 from duckrun.moving.kinds import fitting
+from duckrun.sessions.access import TableAccess
 from duckrun.values.columns import defaults_in
-from duckrun.values.layout import codec_of
 from duckrun.values.moved import Moved
-from duckrun.values.rows import TableConstraints, WriteSpec
+from duckrun.values.rows import ReadSpec
 from duckrun.values.snapshot import Snapshot, TableRef
-from duckrun.values.tables import SORT_BY, sort_order
-
-if TYPE_CHECKING:
-    from duckrun.session import Session
+from duckrun.values.tables import SORT_BY
 
 SNAPSHOT = "ducklake_snapshot"
 """Commit metadata: DuckLake snapshot that a copied version comes from."""
 
 
-def export(source: Session, target: Session, refs: Sequence[TableRef], versions: int) -> list[Moved]:
+def export(source: TableAccess, target: TableAccess, refs: Sequence[TableRef], versions: int) -> list[Moved]:
     """Copy tables; each of their last versions becomes a commit.
 
     All checks happen before anything is written. After an error, all tables that this call created
@@ -53,11 +51,12 @@ def export(source: Session, target: Session, refs: Sequence[TableRef], versions:
         for ref, snapshots in plans:
             there = target.lake.look_up(ref.schema, ref.name)[0]
             for number, snapshot in enumerate(snapshots):
-                reader = source.table(ref).toDF(version=snapshot.version).reader()
-                target.execute(there, _spec(snapshot, first=number == 0), reader)
+                reader = source.scan(ref, ReadSpec(version=snapshot.version)).reader()
+                spec = moved_spec(snapshot, "overwrite" if number else "error", (SORT_BY,))
+                target.execute(there, replace(spec, commit_metadata={SNAPSHOT: str(snapshot.version)}), reader)
                 if number == 0:  # not before: another writer's table of that name must not be dropped
                     created.append(there)
-            rows = target.table(there).toDF().count()
+            rows = target.scan(there).count()
             done.append(Moved(f"{ref.schema}.{ref.name}", rows, len(snapshots), left_out=tuple(left_out[ref])))
         return done
     except BaseException:
@@ -66,7 +65,7 @@ def export(source: Session, target: Session, refs: Sequence[TableRef], versions:
         raise
 
 
-def _versions(source: Session, ref: TableRef, count: int) -> list[Snapshot]:
+def _versions(source: TableAccess, ref: TableRef, count: int) -> list[Snapshot]:
     """Return the last versions that changed a table's rows or columns, oldest first.
 
     Versions that only moved rows to other files do not count.
@@ -82,21 +81,6 @@ def _versions(source: Session, ref: TableRef, count: int) -> list[Snapshot]:
             except DuckrunError:  # the version is older than the table's name
                 break
     return snapshots or [source.lakes.snapshot(ref)]
-
-
-def _spec(snapshot: Snapshot, *, first: bool) -> WriteSpec:
-    comments = {f.name: f.metadata[b"comment"].decode() for f in snapshot.schema if b"comment" in (f.metadata or {})}
-    return WriteSpec(
-        "error" if first else "overwrite",
-        partition_by=snapshot.partition_columns,
-        sort_by=sort_order(snapshot.properties),
-        table_properties={SORT_BY: snapshot.properties[SORT_BY]} if SORT_BY in snapshot.properties else {},
-        compression=codec_of(snapshot.properties),
-        description=snapshot.description,
-        column_comments=comments,
-        constraints=TableConstraints(tuple(f.name for f in snapshot.schema if not f.nullable)),
-        commit_metadata={SNAPSHOT: str(snapshot.version)},
-    )
 
 
 def _lost(snapshot: Snapshot) -> list[str]:

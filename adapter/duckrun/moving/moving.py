@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from duckrun.engines.duckdb.rows.source import SqlOnCursor
 from duckrun.errors import CommitConflict, InvalidConfig, StorageError, UnsupportedFeature, outcome_of
 from duckrun.formats.format import logs_of, transactions_of
+from duckrun.frame import Frame
 from duckrun.moving import adopting, database, exporting
 from duckrun.moving.delta import TableToMove
 from duckrun.moving.kinds import fitting
+from duckrun.sessions.access import TableAccess
 from duckrun.values.moved import Moved
 from duckrun.values.options import given, names_in
+from duckrun.values.rows import ReadSpec
 from duckrun.values.snapshot import TableRef
-
-if TYPE_CHECKING:
-    from duckrun.session import Session
 
 _DATABASE = (".duckdb", ".db", ".ddb")
 _MOTHERDUCK = re.compile(r"(md|motherduck):", re.IGNORECASE)
@@ -28,8 +28,13 @@ _MOTHERDUCK = re.compile(r"(md|motherduck):", re.IGNORECASE)
 class Moving:
     """Moves of tables into and out of a session's lake: ``s.moving``."""
 
-    def __init__(self, session: Session) -> None:
-        self._session, self._lake = session, session.lake
+    def __init__(self, session: TableAccess, connect: Callable[..., TableAccess]) -> None:
+        """Move tables of a session's lake.
+
+        Args:
+            connect: Opens a session on the other lake.
+        """
+        self._session, self._lake, self._connect = session, session.lake, connect
 
     @outcome_of("import")
     def import_from(
@@ -92,10 +97,8 @@ class Moving:
     def _import_lake(
         self, root: str, names: Sequence[str] | None, adopt: bool, options: Mapping[str, Any] | None
     ) -> list[Moved]:
-        from duckrun.session import connect
-
         # An adoption hides the source's logs, which is a write.
-        with connect(root, storage_options=options, read_only=not adopt) as source:
+        with self._connect(root, storage_options=options, read_only=not adopt) as source:
             if adopt:
                 # Logs that a killed adoption has hidden come back, so that their tables are listed.
                 for ref in logs_of(source.lake.format).all_aside():
@@ -120,21 +123,19 @@ class Moving:
             done = []
             with self._session.transaction(self._lake.name):
                 for each in moving:
-                    reader = source.table(each.snapshot.ref).toDF(version=each.snapshot.version).reader()
+                    reader = _rows(source, each).reader()
                     commit = self._session.execute(self._lake.parse(each.name), each.write_spec(), reader)
                     done.append(Moved(each.name, commit.rows_inserted or 0, left_out=left_out[each.name]))
             return done
 
     def _adopt(
-        self, source: Session, moving: Sequence[TableToMove], left_out: Mapping[str, tuple[str, ...]]
+        self, source: TableAccess, moving: Sequence[TableToMove], left_out: Mapping[str, tuple[str, ...]]
     ) -> list[Moved]:
         paths = {each.name: adopting.refuse_table(each, self._lake, source.lake) for each in moving}
         refs = {each.name: self._lake.parse(each.name) for each in moving}
         for each in moving:
-            adopting.refuse_files(self._session, self._lake, refs[each.name], paths[each.name])
-        counts = {
-            each.name: source.table(each.snapshot.ref).toDF(version=each.snapshot.version).count() for each in moving
-        }
+            adopting.refuse_files(self._session.embedded.cursor(), self._lake, refs[each.name], paths[each.name])
+        counts = {each.name: _rows(source, each).count() for each in moving}
         aside = adopting.set_aside(source.lake, self._lake, [each.snapshot.ref for each in moving])
         with aside, self._session.transaction(self._lake.name):
             for each in moving:
@@ -221,12 +222,14 @@ class Moving:
                 )
         if transactions.encrypted:
             raise UnsupportedFeature(f"Table {ref}: its lake is encrypted, and these files are not")
-        adopting.refuse_files(self._session, lake, ref, paths)
-        adopting.refuse_nulls(self._session, ref, paths, [f.name for f in snapshot.schema if not f.nullable])
-        before = self._session.table(ref).toDF().count()
+        adopting.refuse_files(self._session.embedded.cursor(), lake, ref, paths)
+        adopting.refuse_nulls(
+            self._session.embedded.cursor(), ref, paths, [f.name for f in snapshot.schema if not f.nullable]
+        )
+        before = self._session.scan(ref).count()
         with self._session.transaction(lake.name):
             transactions.add_files(ref, paths, hive=bool(snapshot.partition_columns))
-        return Moved(f"{ref.schema}.{ref.name}", self._session.table(ref).toDF().count() - before, adopted=True)
+        return Moved(f"{ref.schema}.{ref.name}", self._session.scan(ref).count() - before, adopted=True)
 
     @outcome_of("export")
     def export_to(
@@ -259,8 +262,6 @@ class Moving:
         Example:
             ``s.export_to("delta_lake/", versions=10)``
         """
-        from duckrun.session import connect
-
         self._session.ensure_open()
         text = os.fspath(given(target, (str, os.PathLike), "target", "export_to()"))
         if text.lower().startswith("iceberg:"):
@@ -283,11 +284,15 @@ class Moving:
         if names is None and not known:
             self._lake.refuse_other_format()
             raise StorageError(f"There is no table in lake {self._lake.root}")
-        refs = [session.table(name).ref for name in (known if names is None else names)]
-        with connect(text, storage_options=storage_options) as other:
+        refs = [session.existing(name) for name in (known if names is None else names)]
+        with self._connect(text, storage_options=storage_options) as other:
             return exporting.export(session, other, refs, versions)
 
 
-def _is_view(source: Session, name: str) -> bool:
+def _rows(source: TableAccess, table: TableToMove) -> Frame:
+    return source.scan(table.snapshot.ref, ReadSpec(version=table.snapshot.version))
+
+
+def _is_view(source: TableAccess, name: str) -> bool:
     schema, _, table = name.rpartition(".")
     return table in source.lake.views(schema)

@@ -1,4 +1,5 @@
-"""Parts of a session: its lakes and engines, writes, upkeep, and several commits together.
+"""Parts of a session: its lakes and engines, statements and writes, upkeep, and transactions.
 
-``duckrun/session.py`` is the class that users see. Read ``opened.py`` first.
+Each module knows those that it takes and nothing of tables, builders and moves, which take a
+session. ``duckrun/session.py`` composes all of them. Read ``opened.py`` and ``access.py`` first.
 """

@@ -8,54 +8,65 @@ from __future__ import annotations
 import uuid
 from contextlib import nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-from duckrun.change_set import ChangeSet
-from duckrun.changes.applying import Applying, unfit_identity
+from duckrun.changes.applying import Applying
+from duckrun.engines.engine import Engine
 from duckrun.engines.frame import LazyRows
 from duckrun.errors import CommitConflict, InvalidConfig
+from duckrun.frame import Frame
+from duckrun.run.pins import Reads
 from duckrun.sql.quoting import quote_identifier
+from duckrun.statements.run import StatementSession
 from duckrun.values.applying import ApplySpec
-from duckrun.values.choices import EngineName
 from duckrun.values.cursors import CursorTransaction
 from duckrun.values.rows import NO_TABLE, Commit, ReadSpec
-from duckrun.values.snapshot import TableRef
-
-if TYPE_CHECKING:
-    from duckrun.session import Session
+from duckrun.values.snapshot import Snapshot, TableRef
 
 _RACES = 3
 """Attempts to create a table that other processes may create at the same time."""
 
 
-def apply_changes(
-    session: Session, ref: TableRef, spec: ApplySpec, changes: Any, *, engine: EngineName | None = None
-) -> Commit:
-    """Apply changes to a table, as one commit (see ``Session.apply_changes``)."""
-    _refuse_other_identity(ref, spec, changes)
-    chosen = session.engine_to_write(engine or session.engine_name, changes, ref)
-    on_engine = session.on(chosen.name)
-    chosen.reach(session.lakes.of(ref))
+class ApplySession(StatementSession, Protocol):
+    """Part of a session that applies changes: its statements, and its rows as sources of writes."""
+
+    def sql(self, text: str) -> Any: ...
+    def snapshot(self, name: TableRef, spec: ReadSpec | None = None) -> Snapshot: ...
+    def scan(self, name: TableRef, spec: ReadSpec | None = None) -> LazyRows: ...
+    def computed(self, source: Any, engine: Engine) -> Any: ...
+    def reads_of(self, source: Any) -> Reads: ...
+
+
+def apply_changes(session: ApplySession, ref: TableRef, spec: ApplySpec, changes: Any) -> Commit:
+    """Apply changes to a table, as one commit (see ``Session.apply_changes``).
+
+    Args:
+        session: The session, on the engine that writes.
+    """
+    why = changes.unfit_for_keys(spec.keys) if isinstance(changes, Frame) else None
+    if why is not None:
+        raise InvalidConfig(f"Changes of table {ref}: {why}.")
+    engine = session.engine
     name = f"__duckrun_changes_{uuid.uuid4().hex}"
-    rows = on_engine.computed(changes, chosen)
-    if isinstance(rows, LazyRows) and rows.engine == chosen.name and chosen.temp_tables:
-        chosen.keep(name, rows)  # several queries read it, so compute it once
+    rows = session.computed(changes, engine)
+    if isinstance(rows, LazyRows) and rows.engine == engine.name and engine.temp_tables:
+        engine.keep(name, rows)  # several queries read it, so compute it once
     else:
-        chosen.register(name, rows, on_engine.reads_of(rows))
+        engine.register(name, rows, session.reads_of(rows))
     try:
         for tried in range(1, _RACES + 1):
             there = session.lakes.of(ref).exists(ref)
             try:
-                return _applied(on_engine, ref, spec, name, there=there)
+                return _applied(session, ref, spec, name, there=there)
             except CommitConflict:
                 if there or tried == _RACES or not session.lakes.of(ref).exists(ref):
                     raise  # no race: retry only if another process created the table meanwhile
         raise AssertionError("the last attempt returns or raises")
     finally:
-        chosen.forget(name)
+        engine.forget(name)
 
 
-def _applied(session: Session, ref: TableRef, spec: ApplySpec, name: str, *, there: bool) -> Commit:
+def _applied(session: ApplySession, ref: TableRef, spec: ApplySpec, name: str, *, there: bool) -> Commit:
     changes, table = quote_identifier(name), f"{name}_table"
     columns = session.sql(f"SELECT * FROM {changes} LIMIT 0").columns
     for attempt in session.attempts(ref) if there else (nullcontext(),):
@@ -82,16 +93,8 @@ def _applied(session: Session, ref: TableRef, spec: ApplySpec, name: str, *, the
     raise AssertionError("the last attempt returns or raises")
 
 
-def _rows_of(session: Session, ref: TableRef, query: str) -> list[tuple[Any, ...]]:
+def _rows_of(session: ApplySession, ref: TableRef, query: str) -> list[tuple[Any, ...]]:
     try:
         return [tuple(row.values()) for row in session.sql(query).collect()]
     except InvalidConfig as error:  # the caller's condition ``deletes`` is wrong
         raise InvalidConfig(f"Changes of table {ref}: {error}") from error
-
-
-def _refuse_other_identity(ref: TableRef, spec: ApplySpec, changes: Any) -> None:
-    """Raise InvalidConfig if the changes pair rows by another identity than the keys."""
-    if isinstance(changes, ChangeSet) and changes.spec.kind in ("min_delta", "full_delta"):
-        why = unfit_identity(spec.keys, changes.identity, changes.spec.key)
-        if why is not None:
-            raise InvalidConfig(f"Changes of table {ref}: {why}.")

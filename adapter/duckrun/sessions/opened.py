@@ -1,9 +1,10 @@
-"""Lakes, engines and read versions of a session."""
+"""Lakes, engines, read versions and transactions of a session."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
@@ -20,12 +21,13 @@ from duckrun.lake.lakes import Lakes
 from duckrun.run.memory import Arbiter
 from duckrun.run.pins import Pins, Reads, together
 from duckrun.run.work_log import WorkLog
-from duckrun.sessions.together import Transactions
+from duckrun.sessions.together import OpenTransaction, Transactions
 from duckrun.values.checked import checked, unknown_word
 from duckrun.values.choices import BY_DELTA_RS, EngineName, WriterChoice
 from duckrun.values.lake_format import LakeFormat
 from duckrun.values.options import given
-from duckrun.values.rows import preferred
+from duckrun.values.rows import ReadSpec, preferred
+from duckrun.values.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -231,6 +233,91 @@ class Opened:
                 f"{place.ref} is a view: read it by read.table() or sql(); it has no versions and takes no rows."
             )
         return place.ref
+
+    def snapshot(self, name: str | TableRef, spec: ReadSpec | None = None) -> Snapshot:
+        """Return the snapshot that a read of this session uses."""
+        ref = self.ref(name)
+        if spec is not None and (spec.version is not None or spec.timestamp is not None):
+            return self.lakes.snapshot(ref, spec.version, spec.timestamp)
+        return self.pins.snapshot(ref, self.lakes.snapshot)
+
+    def tables(self) -> list[str]:
+        """Return the names of tables and views.
+
+        They are ``schema.name``, in attached lakes ``lake.schema.name``. No log is opened.
+        """
+        return self.lakes.names(without={(ref.catalog, ref.schema, ref.name) for ref in self.pins.hidden()})
+
+    def existing(self, name: str | TableRef) -> TableRef:
+        """Return the table of a name.
+
+        Raises:
+            TableNotFound: No such table.
+        """
+        ref = self.ref(name)
+        lake = self.lakes.of(ref)
+        if not lake.exists(ref):
+            lake.snapshot(ref)
+        if self.pins.hides(ref):
+            self.pins.snapshot(ref)
+        return ref
+
+    # -- several tables at once
+
+    @contextmanager
+    def transaction(self, lake: str | None = None) -> Iterator[Self]:
+        """Group the writes of a block into one snapshot of the lake.
+
+        Readers see all of them or none. An error rolls all of them back. Reads in the block see the
+        lake as of its start, with the block's own writes.
+
+        Args:
+            lake: Name of an attached lake; None is the session's own.
+
+        Raises:
+            UnsupportedFeature: The lake has format delta, where each table has its own log.
+
+        Example::
+
+            with s.transaction() as t:
+                t.sql("insert into sales.orders values (7, 'fig', 2.5)")
+                t.sql("update sales.totals set price = price + 2.5")
+        """
+        with self.transactions.block(self, lake):
+            yield self
+
+    def begin(self, lake: str | None = None) -> OpenTransaction:
+        """Begin a transaction that ``commit()`` or ``rollback()`` ends, like ``BEGIN``.
+
+        Other writers wait from its first write on.
+
+        Raises:
+            UnsupportedFeature: As in ``transaction()``.
+            InvalidConfig: A transaction is open already.
+        """
+        return self.transactions.begin(self, lake, lazily=True)
+
+    def commit(self) -> None:
+        """Commit the open transaction.
+
+        Raises:
+            InvalidConfig: No transaction is open.
+            CommitConflict: It cannot be committed. The lake is unchanged then.
+        """
+        self.transactions.end(self, "COMMIT").commit()
+
+    def rollback(self) -> None:
+        """Roll back the open transaction.
+
+        Raises:
+            InvalidConfig: No transaction is open.
+        """
+        self.transactions.end(self, "ROLLBACK").rollback()
+
+    @property
+    def in_transaction(self) -> bool:
+        """True while a transaction over several tables is open."""
+        return self.transactions.opened is not None
 
     # -- other lakes
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from duckrun.errors import InvalidConfig, UnsupportedFeature, VersionNotReadable, outcome_of
+from duckrun.lake.lake import Lake
 from duckrun.run import lake_upkeep
+from duckrun.sessions.opened import Opened
 from duckrun.values.options import given
 from duckrun.values.snapshot import TableRef
 from duckrun.values.tables import MaintenanceResult
@@ -26,10 +28,6 @@ from duckrun.values.upkeep import (
     moment_of,
 )
 
-if TYPE_CHECKING:
-    from duckrun.lake.lake import Lake
-    from duckrun.session import Session
-
 
 class Upkeep:
     """Maintenance of a session's lake as a whole, if it is a DuckLake: ``s.upkeep``.
@@ -41,7 +39,7 @@ class Upkeep:
         s.upkeep.flush()  # format: ducklake
     """
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Opened) -> None:
         self._session = session
 
     def maintain(

@@ -11,6 +11,17 @@ DEFAULT = "CURRENT_DEFAULT"
 """Metadata key of a column's default, in Spark's SQL. Source: Delta protocol, Default Columns."""
 
 
+def comment_of(field: pa.Field) -> str | None:
+    """Return the comment of a column, if any."""
+    comment = (field.metadata or {}).get(b"comment")
+    return None if comment is None else comment.decode()
+
+
+def comments_in(schema: pa.Schema) -> dict[str, str]:
+    """Return the comments of the columns that have one."""
+    return {field.name: comment for field in schema if (comment := comment_of(field)) is not None}
+
+
 def defaults_in(schema: pa.Schema) -> dict[str, str]:
     """Return the defaults of the columns that have one, in Spark's SQL."""
     defaults = {field.name: (field.metadata or {}).get(DEFAULT.encode()) for field in schema}

@@ -1,15 +1,17 @@
-"""Deep clones: copies of a table with files and a history of their own."""
+"""Writes that copy a table: deep clones, and moves to a lake of another format."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from duckrun.errors import UnsupportedFeature
-from duckrun.values.columns import defaults_in, refuses_inner_nulls
+from duckrun.values.choices import WriteMode
+from duckrun.values.columns import comments_in, defaults_in, refuses_inner_nulls
+from duckrun.values.layout import codec_of
 from duckrun.values.rows import TableConstraints, WriteSpec
 from duckrun.values.snapshot import Snapshot
+from duckrun.values.tables import sort_order
 
-# ==>
 # Features that only CREATE TABLE can set, so that a write of the clone's rows would lose them.
 _OF_SPARK = {
     "generatedColumns": "generated columns",
@@ -35,16 +37,14 @@ def clone_spec(source: Snapshot, properties: Mapping[str, str], *, replace: bool
     inherited = {
         k: v for k, v in source.properties.items() if not k.startswith(("delta.constraints.", "duckrun.constraints"))
     }
-    comments = {f.name: f.metadata[b"comment"].decode() for f in source.schema if b"comment" in (f.metadata or {})}
-    strict = tuple(f.name for f in source.schema if not f.nullable)
     return WriteSpec(
         "overwrite" if replace else "error",
         redefine=replace,
         partition_by=source.partition_keys,
         table_properties={**inherited, **properties},
         description=source.description,
-        column_comments=comments,
-        constraints=TableConstraints(strict, source.checks),
+        column_comments=comments_in(source.schema),
+        constraints=TableConstraints(_required(source), source.checks),
         dialect="spark",
     )
 
@@ -60,3 +60,30 @@ def _refuse_lost(source: Snapshot) -> None:
             f"Table {source.ref} has {', '.join(lost)}, which its clone would lose",
             remedy="Make the table by CREATE TABLE with the same words, and INSERT its rows",
         )
+
+
+def moved_spec(source: Snapshot, mode: WriteMode, properties: Sequence[str]) -> WriteSpec:
+    """Return the write that copies a table to a lake of another format.
+
+    Args:
+        properties: Table properties to copy.
+    """
+    return WriteSpec(
+        mode,
+        partition_by=source.partition_columns,
+        sort_by=sort_order(source.properties),
+        table_properties=properties_of(source, properties),
+        compression=codec_of(source.properties),
+        description=source.description,
+        column_comments=comments_in(source.schema),
+        constraints=TableConstraints(_required(source)),
+    )
+
+
+def properties_of(source: Snapshot, names: Sequence[str]) -> dict[str, str]:
+    """Return the table properties with these names, if they are set."""
+    return {name: source.properties[name] for name in names if name in source.properties}
+
+
+def _required(source: Snapshot) -> tuple[str, ...]:
+    return tuple(field.name for field in source.schema if not field.nullable)

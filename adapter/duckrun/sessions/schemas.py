@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from duckrun.errors import InvalidConfig, UnsupportedFeature
-from duckrun.values.columns import refuses_inner_nulls
+from duckrun.sessions.opened import Opened
+from duckrun.values.columns import comment_of, refuses_inner_nulls
 from duckrun.values.tables import ColumnSpec
 
-if TYPE_CHECKING:
-    from duckrun.session import Session
 
-
-def columns_of(session: Session, cols: Any, what: str) -> list[ColumnSpec]:
+def columns_of(session: Opened, cols: Any, what: str) -> list[ColumnSpec]:
     """Return the columns of a schema, or of a list of its fields, with types in Spark's SQL.
 
     Args:
@@ -40,7 +38,7 @@ def columns_of(session: Session, cols: Any, what: str) -> list[ColumnSpec]:
     raise InvalidConfig(f"{what} is {said(cols)}; give a schema or a list of fields, of pyarrow or PySpark.")
 
 
-def sql_type(session: Session, kind: Any, column: str, what: str) -> str:
+def sql_type(session: Opened, kind: Any, column: str, what: str) -> str:
     """Return a type in Spark's SQL; text is returned unchanged. Raises as columns_of()."""
     if isinstance(kind, str):
         return kind
@@ -68,18 +66,18 @@ def said(value: Any) -> str:
     return f"{value!r}, a {type(value).__name__}"
 
 
-def _columns(session: Session, fields: Iterable[Mapping[str, Any]]) -> list[ColumnSpec]:
+def _columns(session: Opened, fields: Iterable[Mapping[str, Any]]) -> list[ColumnSpec]:
     spelled = session.lake.format.spelled
     return [ColumnSpec(f["name"], spelled(f["type"]), f["nullable"], f["metadata"].get("comment")) for f in fields]
 
 
-def _of_arrow(session: Session, schema: pa.Schema) -> list[Mapping[str, Any]]:
+def _of_arrow(session: Opened, schema: pa.Schema) -> list[Mapping[str, Any]]:
     """Return Arrow columns as the log stores them, with the schema's own NOT NULL and comments."""
     for field in schema:
         _refuse_strict(field.name, refuses_inner_nulls(field.type))
-    stored = session.schema_of(schema.empty_table(), engine="duckdb")
+    stored = session.embedded.schema_of(schema.empty_table())
     return [
-        {**logged, "nullable": field.nullable, "metadata": _metadata(field)}
+        {**logged, "nullable": field.nullable, "metadata": {"comment": comment_of(field)}}
         for logged, field in zip(session.lake.format.fields_of(stored), schema, strict=True)
     ]
 
@@ -90,11 +88,6 @@ def _of_spark(fields: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     for field in listed:
         _refuse_strict(field["name"], _strict_in_json(field["type"]))
     return listed
-
-
-def _metadata(field: pa.Field) -> dict[str, str]:
-    comment = (field.metadata or {}).get(b"comment")
-    return {} if comment is None else {"comment": comment.decode()}
 
 
 def _refuse_strict(column: str, strict: bool) -> None:
