@@ -12,6 +12,7 @@ from typing import Any
 from duckrun.errors import InvalidConfig, ReadOnlyLake, StorageError, TableNotFound, UnsupportedFeature
 from duckrun.formats.factory import format_of
 from duckrun.formats.format import Format
+from duckrun.formats.transactions import TransactionalLake
 from duckrun.lake import schema_folders
 from duckrun.storage.roots import normalise_root, refuse_location
 from duckrun.storage.storage import Storage
@@ -85,6 +86,19 @@ class Lake:
         self.waits_for: str | None = None
         """Lake of the session's open transaction, which blocks writes to this one."""
         self.format: Format = format_of(self.storage, form, read_only=read_only)
+
+    def transactions(self, why: str) -> TransactionalLake:
+        """Return the transactions of a lake whose format has them.
+
+        Args:
+            why: What the operation needs instead; it follows the lake's format in the message.
+
+        Raises:
+            UnsupportedFeature: The lake has format delta.
+        """
+        if self.format.transactions is None:
+            raise UnsupportedFeature(f"Lake {self.root} is of format {self.format.name}{why}")
+        return self.format.transactions
 
     has_catalog = False
     """True if a catalog stores the names, views and macros, and tables have no folders to open."""

@@ -72,11 +72,7 @@ class Moving:
             ``s.import_from("old_lake/", ["sales.orders"])``
         """
         self._session.ensure_open()
-        if self._lake.format.transactions is None:
-            raise UnsupportedFeature(
-                f"Lake {self._lake.root} is of format {self._lake.format.name}: import_from() fills a lake of format "
-                "ducklake. To leave one, export_to()."
-            )
+        self._lake.transactions(": import_from() fills a lake of format ducklake. To leave one, export_to().")
         self._lake.ensure_writable(self._lake.schema_ref(self._lake.default_schema))
         text = os.fspath(given(source, (str, os.PathLike), "source", "import_from()"))
         names = None if tables is None else names_in([tables], "tables", "import_from()")
@@ -204,9 +200,7 @@ class Moving:
         self._session.ensure_open()
         ref = self._session.ref(table)
         lake = self._session.lakes.of(ref)
-        transactions = lake.format.transactions
-        if transactions is None:
-            raise UnsupportedFeature(f"Table {ref} is a Delta table; adopt_files() is of a DuckLake's.")
+        transactions = lake.transactions("; adopt_files() is of tables of a DuckLake.")
         lake.ensure_writable(ref)
         paths = [
             str(Path(path).expanduser().resolve()) if "://" not in path else path
@@ -271,11 +265,7 @@ class Moving:
             )
         if _MOTHERDUCK.match(text):
             raise UnsupportedFeature(f"{text.partition(':')[0]}: MotherDuck cannot be written from here")
-        if self._lake.format.transactions is None:
-            raise UnsupportedFeature(
-                f"Lake {self._lake.root} is of format {self._lake.format.name} already; export_to() copies tables of a "
-                "DuckLake to a Delta lake."
-            )
+        self._lake.transactions(" already; export_to() copies tables of a DuckLake to a Delta lake.")
         if isinstance(versions, bool) or not isinstance(versions, int) or versions < 1:
             raise InvalidConfig(f"versions is {versions!r}; it is how many of the last versions to copy, 1 or more.")
         names = None if tables is None else names_in([tables], "tables", "export_to()")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
-from duckrun.errors import UnsupportedFeature
+from duckrun.formats.transactions import Kept, TransactionalLake
 from duckrun.lake.lake import Lake
 from duckrun.run.consumers import Reading, consumers_of
 from duckrun.values.snapshot import TableRef
@@ -23,53 +25,72 @@ def maintain(lake: Lake, spec: UpkeepSpec, ref: TableRef | None = None) -> Maint
         ReadOnlyLake: The lake is open read-only.
         InvalidConfig: The spec does not fit.
     """
-    transactions = lake.format.transactions
-    if transactions is None:
-        raise UnsupportedFeature(
-            f"{spec.mode} is of lakes of format ducklake, and lake {lake.root} is of format "
-            f"{lake.format.name}: there OPTIMIZE and VACUUM keep each table "
-            "in order (docs/maintenance.md)."
-        )
+    dry_run = getattr(spec, "dry_run", False)
+
+    def run(transactions: TransactionalLake) -> dict[str, Any]:
+        readers = _readers(lake) if isinstance(spec, ExpireSpec | LakeCheckpointSpec) else []
+        result = transactions.maintain(spec, ref, min((each.version for _, each in readers), default=None))
+        warnings = list(_warnings(result, readers, "would be" if dry_run else "are"))
+        for warning in warnings:
+            log.warning("%s", warning)
+        return {
+            "version": result.version,
+            "removed": tuple(result.removed),
+            "dry_run": dry_run,
+            "warnings": tuple(warnings),
+            "expired": tuple(result.expired),
+            "rows_flushed": result.rows_flushed,
+        }
+
+    return measured(lake, spec, ref, run)
+
+
+def measured(
+    lake: Lake, spec: UpkeepSpec, ref: TableRef | None, run: Callable[[TransactionalLake], Mapping[str, Any]]
+) -> MaintenanceResult:
+    """Run upkeep, and return its result with the files before and after it.
+
+    Args:
+        run: The work. It returns further fields of the result.
+    """
+    transactions = lake.transactions(
+        f", and {spec.mode} is of lakes of format ducklake: there OPTIMIZE and VACUUM keep each table in order "
+        "(docs/maintenance.md), and table(…).restoreToVersion() restores one."
+    )
     lake.ensure_writable(ref or lake.schema_ref(lake.default_schema))
     started = time.perf_counter()
-    readers = _readers(lake) if isinstance(spec, ExpireSpec | LakeCheckpointSpec) else []
-    before = transactions.figures(ref)
-    result = transactions.maintain(spec, ref, min((each.version for _, each in readers), default=None))
-    files, size = transactions.figures(ref)
+    files_before, bytes_before = transactions.figures(ref)
+    done = run(transactions)
+    files_after, bytes_after = transactions.figures(ref)
+    return MaintenanceResult(
+        str(ref) if ref is not None else lake.root,
+        spec.mode,
+        "duckdb",
+        files_before=files_before,
+        files_after=files_after,
+        bytes_before=bytes_before,
+        bytes_after=bytes_after,
+        seconds=round(time.perf_counter() - started, 3),
+        **done,
+    )
+
+
+def _warnings(result: Kept, readers: Sequence[tuple[str, Reading]], would: str) -> Iterator[str]:
+    """Yield warnings about consumers whose snapshots expire, or keep others from it."""
     gone = max(result.expired, default=-1)
-    would = "would be" if getattr(spec, "dry_run", False) else "are"
-    warnings = [
-        f"{each.consumer} has read table {name} up to version {each.version}, and snapshots from "
-        f"there on {would} expired: {each.output} needs a full "
-        "refresh."
-        for name, each in readers
-        if each.version <= gone
-    ]
+    for name, each in readers:
+        if each.version <= gone:
+            yield (
+                f"{each.consumer} has read table {name} up to version {each.version}, and snapshots from there on "
+                f"{would} expired: {each.output} needs a full refresh."
+            )
     if result.spared:
         last = min(readers, key=lambda reader: reader[1].version)[1]
-        warnings.append(
+        yield (
             f"{len(result.spared)} snapshots from {min(result.spared)} to {max(result.spared)} stay, since "
-            f"{last.consumer} ({last.output}) goes on from version "
-            f"{last.version}; run it, or expire with spare_consumers=False."
+            f"{last.consumer} ({last.output}) goes on from version {last.version}; run it, or expire with "
+            "spare_consumers=False."
         )
-    for warning in warnings:
-        log.warning("%s", warning)
-    return MaintenanceResult(
-        table=str(ref) if ref is not None else lake.root,
-        mode=spec.mode,
-        engine="duckdb",
-        version=result.version,
-        files_before=before[0],
-        files_after=files,
-        bytes_before=before[1],
-        bytes_after=size,
-        removed=tuple(result.removed),
-        dry_run=getattr(spec, "dry_run", False),
-        seconds=round(time.perf_counter() - started, 3),
-        warnings=tuple(warnings),
-        expired=tuple(result.expired),
-        rows_flushed=result.rows_flushed,
-    )
 
 
 def _readers(lake: Lake) -> list[tuple[str, Reading]]:

@@ -13,13 +13,10 @@ def transactions_on(lake: Lake, engine: str) -> TransactionalLake:
     Raises:
         UnsupportedFeature: The lake's format or the engine has no such transactions.
     """
-    transactions = lake.format.transactions
-    if transactions is None:
-        raise UnsupportedFeature(
-            f"Lake {lake.root} is of format {lake.format.name}: each table has a log of its own, so "
-            "that no commit spans several. A lake of format "
-            "ducklake has such transactions."
-        )
+    transactions = lake.transactions(
+        ": each table has a log of its own, so that no commit spans several. A lake of format ducklake has such "
+        "transactions."
+    )
     if engine != "duckdb":
         raise UnsupportedFeature(
             f"Lake {lake.root}: a transaction over several tables runs on engine duckdb, and this "

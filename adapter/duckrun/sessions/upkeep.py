@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
-from duckrun.errors import InvalidConfig, UnsupportedFeature, VersionNotReadable, outcome_of
+from duckrun.errors import InvalidConfig, VersionNotReadable, outcome_of
+from duckrun.formats.transactions import TransactionalLake
 from duckrun.lake.lake import Lake
 from duckrun.run import lake_upkeep
 from duckrun.sessions.opened import Opened
@@ -193,34 +193,20 @@ class Upkeep:
         return self.maintain(RestoreLakeSpec(given(version, int, "version", "restoreToVersion()")))
 
     def _restored(self, spec: RestoreLakeSpec, lake: Lake) -> MaintenanceResult:
-        started = time.perf_counter()
-        transactions = lake.format.transactions
-        if transactions is None:
-            raise UnsupportedFeature(
-                f"Lake {lake.root} is of format {lake.format.name}, whose tables have a history each: "
-                "table(…).restoreToVersion()."
-            )
-        lake.ensure_writable(lake.schema_ref(lake.default_schema))
         note = {"engine": "duckdb", "mode": spec.mode, "writer": "ducklake", "reason": f"the lake as of {spec.version}"}
-        there = transactions.snapshots(1)
-        if not there:
-            raise VersionNotReadable(f"Lake {lake.root} has no snapshot {spec.version}: nothing was written to it yet.")
-        before, newest = transactions.figures(None), there[0]["snapshot_id"]
-        with self._session.transaction(lake.name):
-            done = transactions.restore(spec.version, note)
-        (files, size), restored = transactions.figures(None), transactions.snapshots(1)[0]["snapshot_id"]
-        return MaintenanceResult(
-            lake.root,
-            spec.mode,
-            "duckdb",
-            version=restored if restored > newest else None,
-            files_before=before[0],
-            files_after=files,
-            bytes_before=before[1],
-            bytes_after=size,
-            seconds=round(time.perf_counter() - started, 3),
-            actions=tuple(done),
-        )
+
+        def run(transactions: TransactionalLake) -> dict[str, Any]:
+            there = transactions.snapshots(1)
+            if not there:
+                raise VersionNotReadable(
+                    f"Lake {lake.root} has no snapshot {spec.version}: nothing was written to it yet."
+                )
+            with self._session.transaction(lake.name):
+                done = transactions.restore(spec.version, note)
+            newest = transactions.snapshots(1)[0]["snapshot_id"]
+            return {"actions": tuple(done), "version": newest if newest > there[0]["snapshot_id"] else None}
+
+        return lake_upkeep.measured(lake, spec, None, run)
 
     def snapshots(self, limit: int | None = None) -> list[dict[str, Any]]:
         """Return the snapshots of a DuckLake, newest first.
@@ -230,13 +216,7 @@ class Upkeep:
         Raises:
             UnsupportedFeature: The lake has format delta, where each table has its own history.
         """
-        lake = self._session.lake
-        transactions = lake.format.transactions
-        if transactions is None:
-            raise UnsupportedFeature(
-                f"Lake {lake.root} is of format {lake.format.name}, whose tables have a history each: "
-                "table(…).history()."
-            )
+        transactions = self._session.lake.transactions(", whose tables have a history each: table(…).history().")
         return transactions.snapshots(None if limit is None else given(limit, int, "limit", "snapshots()"))
 
     def set_inline_rows(self, rows: int, table: str | TableRef | None = None) -> None:
@@ -252,16 +232,13 @@ class Upkeep:
             UnsupportedFeature: The lake has format delta.
         """
         self._session.ensure_open()
-        lake = self._session.lake if table is None else self._session.lakes.of(self._session.ref(table))
-        transactions = lake.format.transactions
-        if transactions is None:
-            raise UnsupportedFeature(
-                f"Lake {lake.root} is of format {lake.format.name}; inline_rows is of lakes of format ducklake."
-            )
+        ref = None if table is None else self._session.ref(table)
+        lake = self._session.lake if ref is None else self._session.lakes.of(ref)
+        transactions = lake.transactions("; inline_rows is of lakes of format ducklake.")
         count = given(rows, int, "rows", "set_inline_rows()")
         if count < 0:
             raise InvalidConfig(f"inline_rows is {rows!r}; it is a number of rows, 0 for none.")
-        transactions.set_inline_rows(count, None if table is None else self._session.ref(table))
+        transactions.set_inline_rows(count, ref)
 
 
 def _moment(age: Age | None) -> datetime | None:

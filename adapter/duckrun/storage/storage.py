@@ -406,17 +406,6 @@ class Storage:
             except (FileNotFoundError, NotADirectoryError):
                 return None
 
-    def is_there(self, path: str) -> bool:
-        """True if an object exists at a path under the root."""
-        if self.is_local:
-            return Path(self.root, path).is_file()
-        with self._about("read", f"{self.root}/{path}"):
-            try:
-                obstore.head(self.store, path)
-            except FileNotFoundError:
-                return False
-            return True
-
     def put(self, path: str, data: bytes) -> None:
         """Put one object under the root, atomically."""
         with self._about("write", f"{self.root}/{path}"):

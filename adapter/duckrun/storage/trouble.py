@@ -25,12 +25,34 @@ _FULL = re.compile(
     r"No space left|Disk quota exceeded|File too large|os error 2[78]\b|not enough space|"
     r"Could not write all bytes|max_temp_directory_size"
 )
-_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|bucket does not exist|bucketNotFound")
-_NO_KEYS = re.compile(r"169\.254\.169\.254|NoAuthWithAWS|Unable to load credentials|No AWS Credentials")
-_ACCESS = re.compile(
-    r"AccessDenied|Access Denied|InvalidAccessKeyId|SignatureDoesNotMatch|ExpiredToken|"
-    r"AuthenticationFailed|40[13] (Forbidden|Unauthorized)"
+_CAUSES = {
+    re.compile(r"NoSuchBucket|ContainerNotFound|bucket does not exist|bucketNotFound"): (
+        "the bucket or container is not there",
+        "make it, or correct root_path",
+    ),
+    re.compile(r"169\.254\.169\.254|NoAuthWithAWS|Unable to load credentials|No AWS Credentials"): (
+        "no credentials were found",
+        "Give the lake storage_options, such as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or set them in the "
+        "environment",
+    ),
+    re.compile(
+        r"AccessDenied|Access Denied|InvalidAccessKeyId|SignatureDoesNotMatch|ExpiredToken|"
+        r"AuthenticationFailed|40[13] (Forbidden|Unauthorized)"
+    ): (
+        "the store refused the credentials or what they may do",
+        "Check the storage_options of this lake",
+    ),
+    re.compile("object with invalid path"): (
+        "an object there has a key that is no path",
+        "Take it away, by the tool that made it",
+    ),
+}
+"""Causes and remedies by the words of the libraries' errors."""
+_NO_ANSWER = (
+    "the endpoint of the store does not answer",
+    "run it again when it does, or correct the endpoint in the storage_options",
 )
+_PUT_BACK = "Put it back from a copy of the table, or read or restore a version that does without it (history())."
 _MISSING = re.compile(
     r"No such file or directory|No files found|NoSuchKey|[Nn]ot [Ff]ound|does not exist|os error 2\b|"
     r"(?<![\w-])404(?![\w-])"
@@ -112,71 +134,40 @@ def storage_error(error: object, what: str) -> StorageError | None:
         what: Beginning of the message: the operation that failed.
     """
     text = str(error)
-    if is_full(error):
-        return StorageError(
-            f"{what}: the disk is full, or a limit on its use is reached{_free(text)} ({said(error)})",
-            remedy="make room and run this again",
-        )
-    if _BUCKET.search(text):
-        return StorageError(
-            f"{what}: the bucket or container is not there; make it, or correct root_path ({said(error)})."
-        )
-    if _NO_KEYS.search(text):
-        return StorageError(
-            f"{what}: no credentials were found. Give the lake storage_options, such as "
-            "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or "
-            f"set them in the environment ({said(error)})."
-        )
-    if _ACCESS.search(text):
-        return StorageError(
-            f"{what}: the store refused the credentials or what they may do ({said(error)}). Check "
-            "the storage_options of this lake."
-        )
-    lost = lost_connection(text)
-    if lost is not None and _OF_A_STORE.search(text):
-        return StorageError(
-            f"{what}: the endpoint of the store does not answer ({said(error)})",
-            remedy="run it again when it does, or correct the endpoint in the storage_options",
-        )
-    if lost is not None:
+    lost, value = lost_connection(text), _PARTITION.search(text)
+    cause = _cause_in_store(text, is_lost=lost is not None)
+    if cause is None and lost is not None:
         return StorageError(
             f"{what}: the connection to the database of the lake's catalog was lost ({lost})",
             remedy="run it again when the server answers",
         )
-    if unread := _PARTITION.search(text):
+    if cause is None and value is not None:
         return StorageError(
-            f"{what}: a partition value in its log, {unread[1]}, is none of the type that its column "
-            f"has now ({unread[2]}): the column changed its "
-            "type, and the log has no checkpoint since. Write one, session.table('…').checkpoint(); "
-            "engine: spark reads the table without."
+            f"{what}: a partition value in its log, {value[1]}, is none of the type that its column has now "
+            f"({value[2]}): the column changed its type, and the log has no checkpoint since",
+            remedy="Write one, session.table('…').checkpoint(); engine: spark reads the table without.",
         )
-    if "object with invalid path" in text:
-        return StorageError(
-            f"{what}: an object there has a key that is no path ({said(error)}). Take it away, by the "
-            "tool that made it."
-        )
-    file = _FILE.search(text)
-    name = (file[1] or file[2]) if file else None
-    way_out = "Put it back from a copy of the table, or read or restore a version that does without it (history())."
-    vector = _VECTOR.search(text)
-    if vector is not None and (_MISSING.search(text) or "Deletion Vector error" in text):
-        state = "is gone" if _MISSING.search(text) else "is damaged"
-        return StorageError(
-            f"{what}: {vector[0]}, which says what rows of a data file are deleted, {state} ({said(error)})",
-            remedy=way_out,
-        )
+    why, remedy = cause or (_trouble_of_file(text), _PUT_BACK)
+    return None if why is None else StorageError(f"{what}: {why} ({said(error)})", remedy=remedy)
+
+
+def _cause_in_store(text: str, *, is_lost: bool) -> tuple[str, str] | None:
+    """Return why a disk or store refuses every file of a kind, and the remedy."""
+    if is_full(text):
+        return f"the disk is full, or a limit on its use is reached{_free(text)}", "make room and run this again"
+    no_answer = _NO_ANSWER if is_lost and _OF_A_STORE.search(text) else None
+    return next((cause for pattern, cause in _CAUSES.items() if pattern.search(text)), no_answer)
+
+
+def _trouble_of_file(text: str) -> str | None:
+    """Return which file of a table is damaged or missing."""
+    is_missing, vector, file = _MISSING.search(text), _VECTOR.search(text), _FILE.search(text)
+    name = (file[1] or file[2]) if file else ""
+    if vector is not None and (is_missing or "Deletion Vector error" in text):
+        return f"{vector[0]}, which says what rows of a data file are deleted, is {'gone' if is_missing else 'damaged'}"
     if _DAMAGED.search(text):
-        return StorageError(
-            f"{what}: {name or 'a data file'} is damaged, or is no Parquet file ({said(error)})",
-            remedy=way_out,
-        )
-    if (
-        name is not None and name.rpartition("/")[2].startswith(("part-", "ducklake-")) and _MISSING.search(text)
-    ):  # as Delta's writers and DuckLake name files
-        return StorageError(
-            f"{what}: {name}, a data file that "
-            f"{'the catalog' if '/ducklake-' in name else 'the log of its table'} names, is gone "
-            f"({said(error)})",
-            remedy=way_out,
-        )
+        return f"{name or 'a data file'} is damaged, or is no Parquet file"
+    if is_missing and name.rpartition("/")[2].startswith(("part-", "ducklake-")):  # as Delta and DuckLake name files
+        owner = "the catalog" if "/ducklake-" in name else "the log of its table"
+        return f"{name}, a data file that {owner} names, is gone"
     return None

@@ -172,7 +172,9 @@ class _Question:
         )
         storage = self._catalog.storage
         return [
-            path for (path,) in self._ask(files) if not storage.is_there(str(path).removeprefix(f"{storage.root}/"))
+            path
+            for (path,) in self._ask(files)
+            if not storage.has(storage.root, str(path).removeprefix(f"{storage.root}/"))
         ]
 
     def _refuse_irreversible(self, snapshot: int, changes: str, gone: list[str]) -> None:
