@@ -288,6 +288,6 @@ def test_nothing_of_the_log_is_read_again_where_the_version_stands(
 ) -> None:
     races.make(lake / "main" / "t")
     frame = frame_of(opened)
-    monkeypatch.setattr("duckrun.run.transaction.Transaction.commits_after", lambda *_: pytest.fail("the log was read"))
+    monkeypatch.setattr("duckrun.run.fence.Fence.commits_after", lambda *_: pytest.fail("the log was read"))
     frame.write.mode("overwrite").saveAsTable("t")
     opened.sql("insert into t select * from t")

@@ -9,7 +9,7 @@ from duckrun.changes.changes import Changes, ChangeSpec
 from duckrun.display.notebook import facts_html
 from duckrun.frame import Frame
 from duckrun.run.pins import NOTHING
-from duckrun.sessions.access import TableAccess
+from duckrun.sessions.tables import TableSession
 from duckrun.values.changes import Identity, Source
 from duckrun.values.rows import ReadSpec
 from duckrun.values.snapshot import TableRef
@@ -23,9 +23,9 @@ class ChangeSet(Frame):
         s.table("sales.orders").changes("upsert", from_version=-1, key=["id"]).show()
     """
 
-    session: TableAccess
+    session: TableSession
 
-    def __init__(self, session: TableAccess, ref: TableRef, spec: ChangeSpec) -> None:
+    def __init__(self, session: TableSession, ref: TableRef, spec: ChangeSpec) -> None:
         newest, reads = None, NOTHING
         if spec.to_version is None:
             newest = session.snapshot(ref)

@@ -10,7 +10,7 @@ from sqlglot.errors import SqlglotError
 
 from duckrun.errors import InvalidConfig
 from duckrun.frame import Frame
-from duckrun.sessions.access import TableAccess
+from duckrun.sessions.tables import TableSession
 from duckrun.sql.dialects import tree_in
 from duckrun.sql.names import plain_error
 from duckrun.statements.plan.rows import Asked
@@ -31,7 +31,7 @@ class DeltaMergeBuilder:
     condition filters the matches. Expressions are SQL over both aliases.
     """
 
-    def __init__(self, session: TableAccess, ref: TableRef, alias: str | None, source: Any, condition: str) -> None:
+    def __init__(self, session: TableSession, ref: TableRef, alias: str | None, source: Any, condition: str) -> None:
         self._session, self._ref = session, ref
         self._target = alias or TARGET
         self._source = source

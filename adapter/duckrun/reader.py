@@ -9,7 +9,7 @@ from duckrun.change_set import ChangeSet
 from duckrun.changes.changes import ChangeSpec
 from duckrun.errors import InvalidConfig
 from duckrun.frame import Frame
-from duckrun.sessions.access import TableAccess
+from duckrun.sessions.tables import TableSession
 from duckrun.sql.quoting import quote_identifier
 from duckrun.storage.roots import normalise_root
 from duckrun.values.options import FORMATS, as_bool, as_int, given, known_option, known_value
@@ -36,7 +36,7 @@ class DataFrameReader:
     Example: ``s.read.format("delta").option("versionAsOf", 3).load("lake/sales/orders")``.
     """
 
-    def __init__(self, session: TableAccess) -> None:
+    def __init__(self, session: TableSession) -> None:
         self._session = session
         self._format = "delta"
         self._given: dict[str, Any] = {}

@@ -11,7 +11,7 @@ from duckrun.moving.moving import Moving
 from duckrun.reader import DataFrameReader
 from duckrun.run.memory import Arbiter
 from duckrun.run.pins import Pins
-from duckrun.sessions.access import TableAccess
+from duckrun.sessions.tables import TableSession
 from duckrun.table import Table
 from duckrun.values.checked import checked
 from duckrun.values.choices import EngineName, WriterChoice
@@ -81,7 +81,7 @@ def connect(
     return Session(lake, engine=engine, spark=spark, arbiter=arbiter, pins=pins, writer=writer)
 
 
-class Session(TableAccess):
+class Session(TableSession):
     """One lake, a default engine, and the table versions that the session reads.
 
     Every statement reads each table at one version. A session pins a table again for each

@@ -20,8 +20,8 @@ from duckrun.errors import InvalidConfig, UnsupportedFeature, outcome_of
 from duckrun.frame import Frame
 from duckrun.merge_builder import DeltaMergeBuilder, expression_tree
 from duckrun.moving.copies import clone_spec
-from duckrun.sessions.access import TableAccess
 from duckrun.sessions.schemas import columns_in, columns_of
+from duckrun.sessions.tables import TableSession
 from duckrun.statements.run import change
 from duckrun.statements.values import Delete, Update
 from duckrun.table_builder import DeltaTableBuilder
@@ -64,13 +64,13 @@ class Table:
         merge.whenNotMatchedInsertAll().execute()
     """
 
-    def __init__(self, session: TableAccess, ref: TableRef, alias: str | None = None) -> None:
+    def __init__(self, session: TableSession, ref: TableRef, alias: str | None = None) -> None:
         self.session = session
         self.ref = ref
         self.alias_name = alias
 
     @classmethod
-    def forName(cls, session: TableAccess, tableOrViewName: str) -> Table:
+    def forName(cls, session: TableSession, tableOrViewName: str) -> Table:
         """Return a table by ``name``, ``schema.name`` or ``lake.schema.name``.
 
         Raises:
@@ -80,7 +80,7 @@ class Table:
         return cls(session, _opened(session, "forName()").existing(name))
 
     @classmethod
-    def forPath(cls, session: TableAccess, path: str | os.PathLike[str]) -> Table:
+    def forPath(cls, session: TableSession, path: str | os.PathLike[str]) -> Table:
         """Return the table in a folder, inside or outside a lake.
 
         Raises:
@@ -90,7 +90,7 @@ class Table:
         return cls(session, _opened(session, "forPath()").existing(session.lakes.at(folder).ref))
 
     @classmethod
-    def isDeltaTable(cls, session: TableAccess, identifier: str | os.PathLike[str]) -> bool:
+    def isDeltaTable(cls, session: TableSession, identifier: str | os.PathLike[str]) -> bool:
         """True if a folder holds a Delta table."""
         located = _opened(session, "isDeltaTable()").lakes.at(
             given(identifier, (str, os.PathLike), "identifier", "isDeltaTable()")
@@ -98,7 +98,7 @@ class Table:
         return located.lake.exists(located.ref) and not session.pins.hides(located.ref)
 
     @classmethod
-    def create(cls, session: TableAccess) -> DeltaTableBuilder[Table]:
+    def create(cls, session: TableSession) -> DeltaTableBuilder[Table]:
         """Start a new table.
 
         Its execute() creates the empty table, or raises CommitConflict if it exists.
@@ -112,12 +112,12 @@ class Table:
         return DeltaTableBuilder(_opened(session, "create()"), cls, "create", "error")
 
     @classmethod
-    def createIfNotExists(cls, session: TableAccess) -> DeltaTableBuilder[Table]:
+    def createIfNotExists(cls, session: TableSession) -> DeltaTableBuilder[Table]:
         """Start a new table, as create(), but keep a table that exists."""
         return DeltaTableBuilder(_opened(session, "createIfNotExists()"), cls, "createIfNotExists", "ignore")
 
     @classmethod
-    def replace(cls, session: TableAccess) -> DeltaTableBuilder[Table]:
+    def replace(cls, session: TableSession) -> DeltaTableBuilder[Table]:
         """Start a table that replaces an existing one and continues its history.
 
         Raises:
@@ -126,12 +126,12 @@ class Table:
         return DeltaTableBuilder(_opened(session, "replace()"), cls, "replace", "replace", must_exist=True)
 
     @classmethod
-    def createOrReplace(cls, session: TableAccess) -> DeltaTableBuilder[Table]:
+    def createOrReplace(cls, session: TableSession) -> DeltaTableBuilder[Table]:
         """Start a table that replaces an existing one, if any."""
         return DeltaTableBuilder(_opened(session, "createOrReplace()"), cls, "createOrReplace", "replace")
 
     @classmethod
-    def convertToDelta(cls, session: TableAccess, identifier: str, partitionSchema: Any | None = None) -> Table:
+    def convertToDelta(cls, session: TableSession, identifier: str, partitionSchema: Any | None = None) -> Table:
         """Convert a folder of Parquet files, ``parquet.`/a/folder```, into a table, as one commit.
 
         The files stay unchanged.
@@ -641,9 +641,9 @@ class DeltaOptimizeBuilder:
         return self._table.session.execute(self._table.ref, OptimizeSpec(self._where, columns))
 
 
-def _opened(session: Any, method: str) -> TableAccess:
+def _opened(session: Any, method: str) -> TableSession:
     """Return the session. Raise InvalidConfig for another object, such as Spark's own session."""
-    if isinstance(session, TableAccess):
+    if isinstance(session, TableSession):
         return session
     raise InvalidConfig(f"{method}: session is a {type(session).__name__}; give that of duckrun.connect(…).")
 

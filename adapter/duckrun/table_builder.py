@@ -9,8 +9,8 @@ from typing import Any, Generic, Literal, Self, TypeVar
 from duckrun.errors import InvalidConfig
 from duckrun.lake.lake import LocationDefinition
 from duckrun.lake.lakes import Located
-from duckrun.sessions.access import TableAccess
 from duckrun.sessions.schemas import columns_of, said, sql_type
+from duckrun.sessions.tables import TableSession
 from duckrun.statements.run import create
 from duckrun.values.options import given, names_in
 from duckrun.values.snapshot import TableRef
@@ -28,8 +28,8 @@ class DeltaTableBuilder(Generic[TableT]):
 
     def __init__(
         self,
-        session: TableAccess,
-        table: Callable[[TableAccess, TableRef], TableT],
+        session: TableSession,
+        table: Callable[[TableSession, TableRef], TableT],
         method: str,
         if_exists: Literal["error", "ignore", "replace"],
         *,

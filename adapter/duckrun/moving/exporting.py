@@ -8,7 +8,7 @@ from dataclasses import replace
 from duckrun.errors import CommitConflict, DuckrunError, UnsupportedFeature
 from duckrun.moving.copies import moved_spec
 from duckrun.moving.kinds import fitting
-from duckrun.sessions.access import TableAccess
+from duckrun.sessions.tables import TableSession
 from duckrun.values.columns import defaults_in
 from duckrun.values.moved import Moved
 from duckrun.values.rows import ReadSpec
@@ -19,7 +19,7 @@ SNAPSHOT = "ducklake_snapshot"
 """Commit metadata: DuckLake snapshot that a copied version comes from."""
 
 
-def export(source: TableAccess, target: TableAccess, refs: Sequence[TableRef], versions: int) -> list[Moved]:
+def export(source: TableSession, target: TableSession, refs: Sequence[TableRef], versions: int) -> list[Moved]:
     """Copy tables; each of their last versions becomes a commit.
 
     All checks happen before anything is written. After an error, all tables that this call created
@@ -65,7 +65,7 @@ def export(source: TableAccess, target: TableAccess, refs: Sequence[TableRef], v
         raise
 
 
-def _versions(source: TableAccess, ref: TableRef, count: int) -> list[Snapshot]:
+def _versions(source: TableSession, ref: TableRef, count: int) -> list[Snapshot]:
     """Return the last versions that changed a table's rows or columns, oldest first.
 
     Versions that only moved rows to other files do not count.

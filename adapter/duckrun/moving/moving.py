@@ -15,7 +15,7 @@ from duckrun.frame import Frame
 from duckrun.moving import adopting, database, exporting
 from duckrun.moving.delta import TableToMove
 from duckrun.moving.kinds import fitting
-from duckrun.sessions.access import TableAccess
+from duckrun.sessions.tables import TableSession
 from duckrun.values.moved import Moved
 from duckrun.values.options import given, names_in
 from duckrun.values.rows import ReadSpec
@@ -28,7 +28,7 @@ _MOTHERDUCK = re.compile(r"(md|motherduck):", re.IGNORECASE)
 class Moving:
     """Moves of tables into and out of a session's lake: ``s.moving``."""
 
-    def __init__(self, session: TableAccess, connect: Callable[..., TableAccess]) -> None:
+    def __init__(self, session: TableSession, connect: Callable[..., TableSession]) -> None:
         """Move tables of a session's lake.
 
         Args:
@@ -125,7 +125,7 @@ class Moving:
             return done
 
     def _adopt(
-        self, source: TableAccess, moving: Sequence[TableToMove], left_out: Mapping[str, tuple[str, ...]]
+        self, source: TableSession, moving: Sequence[TableToMove], left_out: Mapping[str, tuple[str, ...]]
     ) -> list[Moved]:
         paths = {each.name: adopting.refuse_table(each, self._lake, source.lake) for each in moving}
         refs = {each.name: self._lake.parse(each.name) for each in moving}
@@ -279,10 +279,10 @@ class Moving:
             return exporting.export(session, other, refs, versions)
 
 
-def _rows(source: TableAccess, table: TableToMove) -> Frame:
+def _rows(source: TableSession, table: TableToMove) -> Frame:
     return source.scan(table.snapshot.ref, ReadSpec(version=table.snapshot.version))
 
 
-def _is_view(source: TableAccess, name: str) -> bool:
+def _is_view(source: TableSession, name: str) -> bool:
     schema, _, table = name.rpartition(".")
     return table in source.lake.views(schema)

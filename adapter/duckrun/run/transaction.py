@@ -41,7 +41,7 @@ from duckrun.run.fence import Fence
 from duckrun.run.memory import PeakSampler
 from duckrun.run.pins import NOTHING, Pins, Reads
 from duckrun.run.reruns import NotTakenBack, Rerun, ToTakeBack, is_made_by, newest_of, of_older_attempts, version_before
-from duckrun.run.work_log import Read, WorkLog
+from duckrun.run.work_log import WorkLog
 from duckrun.values.choices import WriterName
 from duckrun.values.cursors import CursorTransaction
 from duckrun.values.rows import NO_TABLE, AppTransaction, Commit, Retracted, Returning, Spec, WorkTransaction
@@ -158,7 +158,7 @@ class Transaction:
                         if commit is None:
                             snapshot, commit = self._attempted(attempt, snapshot)
                             if snapshot is None or commit.version > snapshot.version:
-                                self.log.committed(self.ref.location, commit.version)
+                                self.fence.log.committed(self.ref.location, commit.version)
                                 before = self.fence.known(commit.version - 1) or snapshot
                                 commit = commit.with_(retracted=self._retracted)
                                 now = self.lake.format.committed(before, self.ref, commit.version)
@@ -195,7 +195,7 @@ class Transaction:
                     return snapshot, attempt(snapshot)
             except WentAhead as ahead:
                 log.info("%s %s: %s, version %s", self.mode, self.ref, ahead, ahead.version)
-                self.log.committed(self.ref.location, ahead.version)
+                self.fence.log.committed(self.ref.location, ahead.version)
                 self.note_commit(ahead.version)
                 if self.taken_back is not None:
                     raise
@@ -209,18 +209,18 @@ class Transaction:
             self.lake.refuse_other_format()
             if self.lake.format.logs is not None and not over_files:
                 self.lake.format.logs.refuse_other_files(self.ref)
-        if isinstance(self.app, CursorTransaction):
-            earlier = self._counted(snapshot, self.app)
-            if earlier is not None:
-                return snapshot, earlier.with_(replayed=True)
-        elif isinstance(self.app, WorkTransaction):
-            earlier = self._earlier(snapshot, self.app)
-            if earlier is not None:
-                return snapshot, earlier.with_(replayed=True)
-        elif snapshot is not None and self.app is not None:
-            earlier = self.lake.format.find_commit(self.ref, self.app, snapshot)
-            if earlier is not None:
-                return snapshot, earlier.with_(replayed=True)
+        self.taken_back, self.compared_with = None, None  # of a race that was lost
+        match self.app:
+            case CursorTransaction():
+                earlier = self._counted(snapshot, self.app)
+            case WorkTransaction():
+                earlier = self._earlier(snapshot, self.app)
+            case AppTransaction() if snapshot is not None:
+                earlier = self.lake.format.find_commit(self.ref, self.app, snapshot)
+            case _:
+                earlier = None
+        if earlier is not None:
+            return snapshot, earlier.with_(replayed=True)
         if not self.is_anew:  # then nobody else has changed a row
             self.fence.refuse_outdated(snapshot, self.mode)
         taken = self.taken_back
@@ -238,7 +238,6 @@ class Transaction:
                 for dead. Or the older attempt's commit cannot be rolled back.
         """
         form = self.lake.format
-        self.taken_back, self.compared_with = None, None  # of a race that was lost
         if snapshot is None:
             self.app = replace(app, version=0)
             return None
@@ -260,7 +259,7 @@ class Transaction:
                 )
         elif not app.ordinal:
             return None
-        if self._rerun is None or ((how := self._rerun()) == "again" and self.read() is None):
+        if self._rerun is None or ((how := self._rerun()) == "again" and self.fence.read() is None):
             return None
         if newest is not None and record is None:
             raise self._not_taken_back(None, snapshot, "the log no longer says what that did")
@@ -283,14 +282,14 @@ class Transaction:
 
         Raises CommitConflict, ToTakeBack.
         """
-        form, read = self.lake.format, self.read()
+        form, read = self.lake.format, self.fence.read()
         seen = [] if read is None else [each for each in records if self.fence.is_seen(read, each)]
         if seen:
             how = "base"  # its rows, too, are computed from the table
         if not records or how == "again":
             return
         first, taken = records[0].version, {each.version for each in records}
-        since = [each for each in self.commits_after(first) if each.version not in taken]
+        since = [each for each in self.fence.commits_after(first) if each.version not in taken]
         others = [each for each in since if each.changes_rows]
         is_new = is_made_by(form, snapshot, records[0])
         if how == "append":
@@ -313,7 +312,7 @@ class Transaction:
         for each in records:  # they are not somebody else's, nor are those that they took back
             before = version_before(each)
             for version in range(each.version if before is None else before + 1, each.version + 1):
-                self.log.committed(self.ref.location, version)
+                self.fence.log.committed(self.ref.location, version)
         log.info("%s %s: an older attempt has committed version %s", self.mode, self.ref, sorted(taken))
         by_rows = self.taken_back is not None and self.taken_back.by_rows
         if self._takes_back == "nothing" or (self._takes_back == "rows" and not by_rows):
@@ -415,7 +414,6 @@ class Transaction:
                 continues.
         """
         form = self.lake.format
-        self.taken_back, self.compared_with = None, None  # of a race that was lost
         holds = None if snapshot is None else form.counter(self.ref, app.app_id, snapshot).holds
         if snapshot is not None and holds == app.version:
             return form.find_commit(self.ref, app.plain, snapshot)
@@ -509,13 +507,13 @@ class Transaction:
                     return self._made(version, new.writer, reason, (None, None, None, None), None, new.rows)
                 return self._made(version, new.writer, reason, files, size, new.rows)
             except CommitTaken:
-                others = self.commits_after(at.version) if at is not None and on_top is not None else []
+                others = self.fence.commits_after(at.version) if at is not None and on_top is not None else []
                 if not others or on_top is None or not on_top(others):
                     raise
                 log.info(
                     "table %s: version %s was taken, committing the same files on top", self.ref, others[0].version
                 )
-                before, at = at, self.version(others[-1].version)
+                before, at = at, self.fence.version(others[-1].version)
                 if before is not None and before.table_id != at.table_id:
                     raise
 
@@ -553,27 +551,6 @@ class Transaction:
 
     # -- the fence
 
-    @property
-    def log(self) -> WorkLog:
-        """Reads and commits of the piece of work around this commit."""
-        return self.fence.log
-
-    def read(self) -> Read | None:
-        """Return the reads of the target behind the rows, by their source and by the run."""
-        return self.fence.read()
-
-    def version(self, number: int) -> Snapshot:
-        """Return a version of the table, cached if this transaction has read it before."""
-        return self.fence.version(number)
-
-    def commits_after(self, version: int) -> list[CommitRecord]:
-        """Return the commits after a version, oldest first."""
-        return self.fence.commits_after(version)
-
-    def outdated_by(self, others: Sequence[CommitRecord]) -> bool:
-        """True if commits of others changed rows that the rows to write were computed from."""
-        return self.fence.outdated_by(others)
-
     def check_fence(self, snapshot: Snapshot | None, spec: Spec) -> None:
         """Check that the table is still at the version that was read.
 
@@ -591,8 +568,6 @@ class Transaction:
             raise CommitConflict(
                 f"{self.mode} on table {self.ref} was computed {then}, but {now} now", remedy="read again and repeat"
             )
-
-    # -- the lock
 
     @contextmanager
     def locked(self) -> Iterator[None]:

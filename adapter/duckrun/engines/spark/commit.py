@@ -186,10 +186,10 @@ class SparkCommit:
         )
         # Spark has checked for conflicts itself, and the rows are in the table. Running the write
         # again would add them twice.
-        between = [a for a in self.transaction.commits_after(self.snapshot.version) if a.version < version]
-        if self.fence is None and not self.transaction.outdated_by(between):
+        between = [a for a in self.transaction.fence.commits_after(self.snapshot.version) if a.version < version]
+        if self.fence is None and not self.transaction.fence.outdated_by(between):
             return
-        read = self.transaction.read()
+        read = self.transaction.fence.read()
         fence = read.version if self.fence is None and read is not None else self.fence
         raise CommitConflict(
             f"{self.mode} on table {self.ref} was computed from version {fence}, but a writer that does not take the "

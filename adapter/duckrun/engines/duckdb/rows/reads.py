@@ -146,7 +146,7 @@ def may_go_on_top(
     that this commit removes. None may change rows that the write depends on.
     """
     others = list(others)
-    if transaction.outdated_by(others):
+    if transaction.fence.outdated_by(others):
         return False
     ours = {file.spelled for file in removed}
     for other in others:
@@ -169,7 +169,7 @@ def _meets_any(transaction: Transaction, others: Sequence[CommitRecord], read: R
     names = {file.name for other in adding for file in other.added if file.changes_rows}
     if len(adding) > 1 and names and read is not EVERYTHING:
         try:
-            last = transaction.version(others[-1].version)
+            last = transaction.fence.version(others[-1].version)
             files = list(last.files().named(names).values())
             if len(files) == len(names):  # no file was rewritten meanwhile
                 if read.meets(last, files, None):
@@ -191,7 +191,7 @@ def meets_commit(transaction: Transaction, other: CommitRecord, read: Read) -> b
     if read is EVERYTHING:
         return True
     try:
-        before, after = (transaction.version(number) for number in (other.version - 1, other.version))
+        before, after = (transaction.fence.version(number) for number in (other.version - 1, other.version))
         for snapshot, named, opposite in ((after, added, before), (before, removed, after)):
             files = list(snapshot.files().named(named).values())
             if len(files) < len(named):

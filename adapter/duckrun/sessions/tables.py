@@ -40,7 +40,7 @@ from duckrun.values.tables import CommitSpec, MaintenanceResult, MaintenanceSpec
 from duckrun.values.upkeep import UpkeepSpec
 
 
-class TableAccess(Opened):
+class TableSession(Opened):
     """Part of a Session that runs statements, and reads and writes tables."""
 
     # -- reading
