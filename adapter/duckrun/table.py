@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
+from pydantic import SkipValidation
 from sqlglot import exp
 
 from duckrun.change_set import ChangeSet
@@ -26,6 +27,7 @@ from duckrun.statements.run import change
 from duckrun.statements.values import Delete, Update
 from duckrun.table_builder import DeltaTableBuilder
 from duckrun.values.changes import ChangeKind, OwnFunction
+from duckrun.values.checked import checked
 from duckrun.values.options import given, names_in
 from duckrun.values.rows import Commit, ReadSpec
 from duckrun.values.snapshot import Snapshot, TableRef
@@ -181,6 +183,7 @@ class Table:
 
     # -- reading
 
+    @checked
     def snapshot(self, version: int | None = None, timestamp: str | None = None) -> Snapshot:
         """Return the table at a version, at a time (ISO 8601), or now.
 
@@ -188,10 +191,10 @@ class Table:
             VersionNotReadable: The table has no such version or time.
             InvalidConfig: Both a version and a time are given.
         """
-        _refuse_moment(version, timestamp, "snapshot()")
         at = ReadSpec(version=version, timestamp=timestamp)
         return self.session.lakes.snapshot(self.ref, at.version, at.timestamp)
 
+    @checked
     def toDF(self, version: int | None = None, timestamp: str | None = None, *, row_ids: bool = False) -> Frame:
         """Return the rows at a version, at a time, or now. Lazy.
 
@@ -202,7 +205,6 @@ class Table:
         Raises:
             InvalidConfig: The table does not track rows.
         """
-        _refuse_moment(version, timestamp, "toDF()")
         spec = ReadSpec(version=version, timestamp=timestamp)
         if not row_ids:
             return self.session.scan(self.ref, spec)
@@ -213,9 +215,10 @@ class Table:
         rows.reads = self.session.reading(snapshot, spec)
         return self.session.own(rows)
 
+    @checked
     def changes(
         self,
-        kind: ChangeKind,
+        kind: SkipValidation[ChangeKind],  # Changes checks it, for SQL and dbt too
         from_version: int | None = None,
         to_version: int | None = None,
         *,
@@ -241,16 +244,6 @@ class Table:
             VersionNotReadable: The table was dropped and created again since, so that its id
                 differs and its versions have other numbers.
         """
-        for name, value, kinds in (
-            ("from_version", from_version, int),
-            ("to_version", to_version, (int, str)),
-            ("from_timestamp", from_timestamp, str),
-            ("predicate", predicate, str),
-            ("commit_version", commit_version, bool),
-            ("table_id", table_id, str),
-        ):
-            if value is not None:
-                given(value, kinds, name, "changes()")
         spec = ChangeSpec(
             kind,
             from_version,
@@ -646,14 +639,6 @@ def _opened(session: Any, method: str) -> TableSession:
     if isinstance(session, TableSession):
         return session
     raise InvalidConfig(f"{method}: session is a {type(session).__name__}; give that of duckrun.connect(…).")
-
-
-def _refuse_moment(version: Any, timestamp: Any, method: str) -> None:
-    """Raise InvalidConfig for a version that is no number, or a time that is no text."""
-    if version is not None:
-        given(version, int, "version", method)
-    if timestamp is not None:
-        given(timestamp, str, "timestamp", method)
 
 
 DeltaTable = Table

@@ -14,19 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from duckrun.cli.lakes import export, import_, maintain
-from duckrun.cli.options import (
-    Catalog,
-    DuckLakeOutput,
-    Engine,
-    Format,
-    Root,
-    Schema,
-    StorageOption,
-    TableName,
-    opened,
-    output,
-    with_session,
-)
+from duckrun.cli.options import DuckLakeOutput, Format, TableName, output, with_session
 from duckrun.cli.output import print_as, print_facts, print_result, working
 from duckrun.errors import DuckrunError, StorageError
 
@@ -62,29 +50,15 @@ def tables(s: Session, format: Format = None) -> None:
 
 
 @app.command()
+@with_session(also=("inline_rows", "encrypted", "read_only"))
 def sql(
+    s: Session,
     statement: Annotated[str, typer.Argument(metavar="SQL", help="One or more statements; - reads them from stdin.")],
-    root: Root,
-    engine: Engine = "duckdb",
-    schema: Schema = "main",
-    storage_option: StorageOption = None,
     format: Format = None,
-    catalog: Catalog = None,
-    inline_rows: Annotated[
-        int | None, typer.Option(min=0, help="Of a DuckLake: up to how many rows of an insert lie in the catalog.")
-    ] = None,
-    encrypted: Annotated[
-        bool, typer.Option("--encrypted", help="Of a DuckLake that is made: its files are encrypted.")
-    ] = False,
     limit: Annotated[int, typer.Option(min=0, help="Rows that --format table shows; 0 is all of them.")] = 100,
-    read_only: Annotated[bool, typer.Option("--read-only", help="Refuse statements that write.")] = False,
 ) -> None:
     """Run SQL and print its rows, or what it changed."""
-    text = sys.stdin.read() if statement == "-" else statement
-    words: dict[str, Any] = {"read_only": read_only, "inline_rows": inline_rows, "encrypted": encrypted or None}
-    formats: Any = format  # may include the output's format, which opened() ignores
-    with opened(root, engine, schema, storage_option, formats, catalog, **words) as s:
-        print_result(s.sql(text), output(format), limit)
+    print_result(s.sql(sys.stdin.read() if statement == "-" else statement), output(format), limit)
 
 
 @app.command()

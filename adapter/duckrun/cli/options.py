@@ -75,8 +75,14 @@ def opened(
     format: LakeFormat = None,
     catalog: Catalog = None,
     *,
+    inline_rows: Annotated[
+        int | None, typer.Option(min=0, help="Of a DuckLake: up to how many rows of an insert lie in the catalog.")
+    ] = None,
+    encrypted: Annotated[
+        bool, typer.Option("--encrypted", help="Of a DuckLake that is made: its files are encrypted.")
+    ] = False,
+    read_only: Annotated[bool, typer.Option("--read-only", help="Refuse statements that write.")] = False,
     unset: str | None = None,
-    **words: Any,
 ) -> Session:
     """Open a session on a lake.
 
@@ -87,8 +93,10 @@ def opened(
         storage_option: Credentials and settings, as KEY=VALUE.
         format: The values of --format; formats of the output are ignored.
         catalog: The catalog of a DuckLake.
+        inline_rows: Largest insert that the catalog stores.
+        encrypted: Encrypt the files of a new DuckLake.
+        read_only: Refuse all writes.
         unset: The lake's format if none is named.
-        **words: Further arguments of connect().
 
     Raises:
         InvalidConfig: Two formats are named, or an option is invalid.
@@ -101,14 +109,21 @@ def opened(
         raise InvalidConfig(f"--format names {' and '.join(named)}: a lake is of one format.")
     elsewhere = unset or os.environ.get("DUCKRUN_FORMAT") or (DUCKLAKE if catalog else FORMATS[0])
     form = named[0] if named else elsewhere
-    credentials = storage_options(storage_option)
     return connect(
-        root, engine=engine, schema=schema, storage_options=credentials, format=form, catalog=catalog, **words
+        root,
+        engine=engine,
+        schema=schema,
+        storage_options=storage_options(storage_option),
+        read_only=read_only,
+        format=form,
+        catalog=catalog,
+        inline_rows=inline_rows,
+        encrypted=encrypted or None,
     )
 
 
 def with_session(
-    *without: str, unset: Literal["ducklake"] | None = None, **words: Any
+    *without: str, also: Sequence[str] = (), unset: Literal["ducklake"] | None = None, **words: Any
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Decorate a command: its first parameter is a session, which its options open.
 
@@ -117,6 +132,7 @@ def with_session(
 
     Args:
         *without: Options of :func:`opened` that the command lacks.
+        also: Options of :func:`opened`, by keyword only, that the command has.
         unset: The lake's format if none is named.
         **words: Further arguments of :func:`opened`.
 
@@ -129,7 +145,7 @@ def with_session(
     opening = {
         name: parameter
         for name, parameter in _options(opened).items()
-        if parameter.kind is Parameter.POSITIONAL_OR_KEYWORD and name not in without
+        if name in also or (parameter.kind is Parameter.POSITIONAL_OR_KEYWORD and name not in without)
     }
     if unset is not None:
         opening["format"] = opening["format"].replace(annotation=DuckLakeFormat)

@@ -6,10 +6,10 @@ import os
 from collections.abc import Iterator, Mapping, Set
 from typing import Any, NoReturn
 
-from duckrun.errors import InvalidConfig, StorageError, TableNotFound, UnsupportedFeature
+from duckrun.errors import StorageError, TableNotFound, UnsupportedFeature
 from duckrun.formats.format import transactions_of
 from duckrun.formats.transactions import TransactionalLake
-from duckrun.lake.lake import Lake, LocationDefinition, NameDefinition, ViewDefinition
+from duckrun.lake.lake import Lake, LocationDefinition, NameDefinition, ViewDefinition, refuse_rename
 from duckrun.sql.names import dotted_names
 from duckrun.values.lake_format import DELTA_LAKE, DUCKLAKE, TABLES, LakeFormat
 from duckrun.values.macros import Macro
@@ -122,10 +122,8 @@ class CatalogLake(Lake):
 
     # -- views, stored in the catalog
 
-    def _definitions(self, schema: str, like: str | None = None) -> dict[str, NameDefinition]:
-        names = [name for name in self.views(schema) if like is None or name.lower() == like.lower()]
-        definitions = {name: self._read_definition(schema, name) for name in names}
-        return {name: definition for name, definition in definitions.items() if definition is not None}
+    def _defined(self, schema: str) -> list[str]:
+        return self.views(schema)
 
     def _read_definition(self, schema: str, name: str) -> NameDefinition | None:
         view = self.catalog.views.find(schema, name)
@@ -195,21 +193,15 @@ class CatalogLake(Lake):
 
     def rename(self, ref: TableRef, new: TableRef) -> None:
         self.ensure_writable(ref)
-        taken = ", ".join(f"{new.schema}.{name}" for name in self._like(new.schema, new.name))
-        if taken and new.name.lower() != ref.name.lower():
-            raise InvalidConfig(
-                f"{ref} cannot be renamed to {new}: {taken} is there. Drop it first, or choose another name."
-            )
+        is_other = new.name.lower() != ref.name.lower()
+        taken = [f"{new.schema}.{name}" for name in self._like(new.schema, new.name)] if is_other else []
         view = self.definition(ref)
+        refuse_rename(ref, new, view, taken)
         if not isinstance(view, ViewDefinition):
             self.format.rename(ref, new)
             if not self.catalog.is_open:  # else it may be rolled back
                 self._move_notes(ref, new)
             return
-        if ref.schema != new.schema:
-            raise UnsupportedFeature(
-                f"View {ref} cannot move to schema {new.schema}, where its bare names are others: create it there."
-            )
         with self.format.locked(ref):
             self.catalog.views.rename(ref, new, view.sql, view.comment)
 

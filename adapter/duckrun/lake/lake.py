@@ -383,10 +383,14 @@ class Lake:
         return f"{folder_of(schema)}/{RESERVED}/{folder_of(name)}.json"
 
     def _definitions(self, schema: str, like: str | None = None) -> dict[str, NameDefinition]:
-        files = self.storage.list_names(f"{self.folder(schema)}/{RESERVED}")[1]
-        names = self._named(f.removesuffix(".json") for f in files if f.endswith(".json"))
+        names = self._defined(schema)
         definitions = {n: self._read_definition(schema, n) for n in names if like is None or n.lower() == like.lower()}
         return {name: definition for name, definition in definitions.items() if definition is not None}
+
+    def _defined(self, schema: str) -> list[str]:
+        """Return the names that have a definition."""
+        files = self.storage.list_names(f"{self.folder(schema)}/{RESERVED}")[1]
+        return self._named(f.removesuffix(".json") for f in files if f.endswith(".json"))
 
     def _read_definition(self, schema: str, name: str) -> NameDefinition | None:
         path = self._definition_path(schema, name)
@@ -454,15 +458,8 @@ class Lake:
         self.ensure_writable(new)
         (old, definition), (_, other) = self.find(ref.schema, ref.name), self.find(new.schema, new.name)
         same = [each for each in self.named_like(new.schema, new.name) if each != (ref.schema, ref.name)]
-        if same and not (definition is not None and other == definition and same == [(new.schema, new.name)]):
-            taken = ", ".join(".".join(each) for each in same)
-            raise InvalidConfig(
-                f"{ref} cannot be renamed to {new}: {taken} is there. Drop it first, or choose another name."
-            )
-        if isinstance(definition, ViewDefinition) and ref.schema != new.schema:
-            raise UnsupportedFeature(
-                f"View {ref} cannot move to schema {new.schema}, where its bare names are others: create it there."
-            )
+        is_repeated = definition is not None and other == definition and same == [(new.schema, new.name)]
+        refuse_rename(ref, new, definition, () if is_repeated else [".".join(each) for each in same])
         if definition is None:
             if ref != old:
                 raise UnsupportedFeature(
@@ -486,6 +483,23 @@ class Lake:
     def schema_ref(self, schema: str) -> TableRef:
         """Return the ref of a schema's own folder, for ensure_writable()."""
         return TableRef(schema, "", f"{self.root}/{self.folder(schema)}", catalog=self.name)
+
+
+def refuse_rename(ref: TableRef, new: TableRef, definition: NameDefinition | None, taken: Sequence[str]) -> None:
+    """Raise if a table or view cannot be renamed.
+
+    Raises:
+        InvalidConfig: Names like the new one are taken.
+        UnsupportedFeature: A view would move to another schema.
+    """
+    if taken:
+        raise InvalidConfig(
+            f"{ref} cannot be renamed to {new}: {', '.join(taken)} is there. Drop it first, or choose another name."
+        )
+    if isinstance(definition, ViewDefinition) and ref.schema != new.schema:
+        raise UnsupportedFeature(
+            f"View {ref} cannot move to schema {new.schema}, where its bare names are others: create it there."
+        )
 
 
 def _only(name: str, like: Sequence[str], several: str, shown: Callable[[str], str]) -> str:

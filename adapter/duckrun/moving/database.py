@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import duckdb
 
@@ -110,30 +111,26 @@ def _table(
     to: Format,
     unfit: list[str],
 ) -> DatabaseTable:
+    def listed(columns: str, function: str, order: str = "ALL") -> list[tuple[Any, ...]]:
+        return cursor.execute(
+            f"SELECT {columns} FROM {function}() WHERE database_name = ? AND schema_name = ? AND table_name = ? "
+            f"ORDER BY {order}",
+            [database, schema, name],
+        ).fetchall()
+
     shown = f"{schema}.{name}"
-    columns = cursor.execute(
-        "SELECT column_name, data_type, is_nullable, comment, column_default FROM duckdb_columns() "
-        "WHERE database_name = ? AND schema_name = ? AND table_name = ? ORDER BY column_index",
-        [database, schema, name],
-    ).fetchall()
+    columns = listed("column_name, is_nullable, comment, column_default", "duckdb_columns", "column_index")
     source = quote_identifier(database, schema, name)
     # A relation has the types as objects; duckdb_columns() only has them as text.
     types = dict(zip(*(lambda r: (r.columns, r.types))(cursor.sql(f"SELECT * FROM {source}")), strict=True))
     left_out = fitting(shown, types, to, unfit)
-    strict = tuple(c[0] for c in columns if not c[2])
-    comments = {c[0]: c[3] for c in columns if c[3] is not None}
-    constraints = cursor.execute(
-        "SELECT constraint_type, constraint_text FROM duckdb_constraints() WHERE database_name = ? AND schema_name = "
-        "? AND table_name = ? AND constraint_type <> 'NOT NULL' ORDER BY ALL",
-        [database, schema, name],
-    ).fetchall()
-    indexes = cursor.execute(
-        "SELECT index_name FROM duckdb_indexes() WHERE database_name = ? AND schema_name = ? AND table_name = ? "
-        "ORDER BY 1",
-        [database, schema, name],
-    ).fetchall()
-    left_out += [f"constraint {text}" for _, text in constraints]
-    left_out += [f"index {index}" for (index,) in indexes]
-    left_out += [f"column {c[0]} has a default: {c[4]}" for c in columns if c[4] is not None]
+    strict = tuple(column for column, is_nullable, _, _ in columns if not is_nullable)
+    comments = {column: text for column, _, text, _ in columns if text is not None}
+    constraints = listed("constraint_type, constraint_text", "duckdb_constraints")
+    left_out += [f"constraint {text}" for kind, text in constraints if kind != "NOT NULL"]
+    left_out += [f"index {index}" for (index,) in listed("index_name", "duckdb_indexes")]
+    left_out += [
+        f"column {column} has a default: {default}" for column, _, _, default in columns if default is not None
+    ]
     spec = WriteSpec("error", description=comment, column_comments=comments, constraints=TableConstraints(strict))
     return DatabaseTable(shown, f"SELECT * FROM {source}", spec, tuple(left_out))

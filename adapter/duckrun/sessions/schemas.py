@@ -26,12 +26,8 @@ def columns_of(session: Opened, cols: Any, what: str) -> list[ColumnSpec]:
         SchemaMismatch: Delta lacks a type.
         UnsupportedFeature: A nested field refuses NULL.
     """
-    if isinstance(cols, pa.Schema):
-        return _columns(session, _of_arrow(session, cols))
-    if hasattr(cols, "jsonValue"):
-        return _columns(session, _of_spark(cols.jsonValue().get("fields", ())))
-    listed = list(cols) if isinstance(cols, Iterable) and not isinstance(cols, str | bytes | Mapping) else []
-    if listed and all(isinstance(field, pa.Field) for field in listed):
+    listed = list(cols) if isinstance(cols, Iterable) else []  # a schema of either library lists its fields
+    if isinstance(cols, pa.Schema) or (listed and all(isinstance(field, pa.Field) for field in listed)):
         return _columns(session, _of_arrow(session, pa.schema(listed)))
     if listed and all(hasattr(field, "jsonValue") for field in listed):
         return _columns(session, _of_spark(field.jsonValue() for field in listed))
