@@ -65,10 +65,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if everything() or config.getoption("keyword") or any("::" in arg for arg in config.invocation_params.args):
         return
     selection = _Selection()
-    left = [item for item in items if not selection.takes(item)]
+    taken: list[pytest.Item] = []
+    left: list[pytest.Item] = []
+    for item in items:
+        (taken if selection.takes(item) else left).append(item)
     if left:
         config.hook.pytest_deselected(items=left)
-        items[:] = [item for item in items if item not in set(left)]
+        items[:] = taken
 
 
 class _Selection:

@@ -49,20 +49,21 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """What a format lacks is expected to fail; on formats that are not Delta, only DuckDB's cases run."""
-    gone = []
+    kept: list[pytest.Item] = []
+    gone: list[pytest.Item] = []
     for item in items:
         params = item.callspec.params if hasattr(item, "callspec") else {}
         name = params.get("lake_format")
         only = item.get_closest_marker("only_format")
-        if (name not in (None, "delta") and _on_spark(item, params)) or (only and name and only.args[0] != name):
-            gone.append(item)
+        other = (name not in (None, "delta") and _on_spark(item, params)) or (only and name and only.args[0] != name)
+        (gone if other else kept).append(item)
         for lack in item.iter_markers("lacks_format"):
             lacking, error, why = lack.args
             if lacking == name:
                 item.add_marker(pytest.mark.xfail(raises=error, reason=why, strict=True))
     if gone:
         config.hook.pytest_deselected(items=gone)
-        items[:] = [item for item in items if item not in set(gone)]
+        items[:] = kept
 
 
 def _on_spark(item: pytest.Item, params: dict[str, object]) -> bool:

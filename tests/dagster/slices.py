@@ -129,7 +129,7 @@ KINDS = (
     ),
     _timed(
         "hours of a day with 25, instants",
-        lambda: dg.HourlyPartitionsDefinition("2023-11-05-00:00", timezone=NEW_YORK),
+        lambda: dg.HourlyPartitionsDefinition("2023-11-05-00:00", "2023-11-07-00:00", timezone=NEW_YORK),
         INSTANT,
         _utc,
         LONG_AGO.replace(tzinfo=UTC),
@@ -137,7 +137,7 @@ KINDS = (
     ),
     _timed(
         "hours of a day with 23, instants",
-        lambda: dg.HourlyPartitionsDefinition("2024-03-10-00:00", timezone=NEW_YORK),
+        lambda: dg.HourlyPartitionsDefinition("2024-03-10-00:00", "2024-03-12-00:00", timezone=NEW_YORK),
         INSTANT,
         _utc,
         LONG_AGO.replace(tzinfo=UTC),
@@ -164,7 +164,7 @@ KINDS = (
         SHOPS,
     ),
     _grid(
-        dg.HourlyPartitionsDefinition("2023-11-05-00:00", timezone=NEW_YORK),
+        dg.HourlyPartitionsDefinition("2023-11-05-00:00", "2023-11-07-00:00", timezone=NEW_YORK),
         ("2023-11-05-01:00", "2023-11-05-01:00-0500"),
         lambda key: datetime(2023, 11, 5, 1, 30, fold="-0500" in key, tzinfo=ZoneInfo(NEW_YORK)).astimezone(UTC),
         INSTANT,
