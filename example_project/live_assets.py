@@ -10,6 +10,7 @@ from typing import Any
 import dagster as dg
 
 from example_project import settings
+from example_project.columns import described
 
 LIVE: dict[str, Any] = {"group_name": "live"}
 SIGN = "case when _change_type in ('insert', 'update_postimage') then 1 else -1 end"
@@ -23,7 +24,12 @@ def _changes(key: list[str], of: list[str], **more: Any) -> dg.AssetIn:
 @dg.asset(
     key=["live", "flights"],
     ins={"flights": _changes(["flight_id"], ["refined", "flights"], columns=COLUMNS)},
-    metadata={"merge_keys": "flight_id", "merge_mode": "deletion_vectors", "change_data_feed": True},
+    metadata={
+        "merge_keys": "flight_id",
+        "merge_mode": "deletion_vectors",
+        "change_data_feed": True,
+        "column_descriptions": described(" ".join(COLUMNS)),
+    },
     kinds={"duckdb", settings.STORED},
     **LIVE,
 )
@@ -35,7 +41,16 @@ def live_flights(flights: Any) -> Any:
 @dg.asset(
     key=["live", "planes"],
     ins={"flights": _changes(["flight_id"], ["live", "flights"])},
-    metadata={"mode": "scd2", "merge_keys": "tailnum", "sequence_by": "as_of"},
+    metadata={
+        "mode": "scd2",
+        "merge_keys": "tailnum",
+        "sequence_by": "as_of",
+        "column_descriptions": described(
+            "tailnum flights as_of valid_from valid_to",
+            carrier="Airline of the last flight of the plane.",
+            minutes_late="Mean arrival delay, in whole minutes.",
+        ),
+    },
     kinds={"duckdb", settings.STORED},
     **LIVE,
 )
@@ -76,6 +91,7 @@ def planes(flights: Any) -> Any:
             },
             {"kind": "not_matched_insert"},
         ],
+        "column_descriptions": described("flight_month airline flights flown minutes_late"),
     },
     kinds={"duckdb", settings.STORED},
     **LIVE,

@@ -10,6 +10,7 @@ import duckdb
 import polars as pl
 
 from example_project import landing, settings
+from example_project.columns import described
 
 BY_MONTH: dict[str, Any] = {
     "group_name": "analytics",
@@ -22,7 +23,14 @@ BY_MONTH: dict[str, Any] = {
     key=["analytics", "delay_by_carrier"],
     ins={"flights": dg.AssetIn(["marts", "fct_flights"]), "airlines": dg.AssetIn(["marts", "dim_airline"])},
     kinds={"polars", settings.STORED},
-    metadata={"partition_expr": "flight_month"},
+    metadata={
+        "partition_expr": "flight_month",
+        "column_descriptions": described(
+            "flight_month carrier airline hour flights cancelled",
+            dep_delay="Mean departure delay, in minutes.",
+            arr_delay="Mean arrival delay, in minutes.",
+        ),
+    },
     **BY_MONTH,
 )
 def delay_by_carrier(flights: pl.LazyFrame, airlines: pl.LazyFrame) -> pl.LazyFrame:
@@ -54,7 +62,10 @@ def delay_by_carrier(flights: pl.LazyFrame, airlines: pl.LazyFrame) -> pl.LazyFr
         )
     },
     kinds={"pandas", settings.STORED},
-    metadata={"partition_expr": "flight_month"},
+    metadata={
+        "partition_expr": "flight_month",
+        "column_descriptions": described("flight_month visibility wind rain flights cancelled delayed minutes"),
+    },
     **BY_MONTH,
 )
 def delay_by_weather(flights: Any) -> Any:
@@ -91,6 +102,10 @@ def delay_by_weather(flights: Any) -> Any:
         # All months are in one folder. A month that is computed again gets deletion vectors, so the
         # files that it shares with other months stay.
         "merge_mode": "deletion_vectors",
+        "column_descriptions": described(
+            "flight_month tailnum carrier built flights hours miles",
+            dep_delay="Mean departure delay, in minutes.",
+        ),
     },
     **BY_MONTH,
 )

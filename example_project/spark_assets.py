@@ -4,7 +4,9 @@ Days are partitions. Each asset takes all days of a run at once (`single_run`): 
 one Spark job per table, not 334.
 """
 
+from collections.abc import Mapping
 from datetime import timedelta
+from types import MappingProxyType
 from typing import Any
 
 import dagster as dg
@@ -12,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from duckrun_dagster import SparkResource
 from example_project import landing, settings
+from example_project.columns import described
 
 INGEST: dict[str, Any] = {"group_name": "ingest", "kinds": {"pyspark", settings.STORED}}
 BY_DAY = {**INGEST, "partitions_def": landing.DAYS, "backfill_policy": dg.BackfillPolicy.single_run()}
@@ -32,6 +35,31 @@ PLANES = """
 """
 AIRPORTS = "faa string, name string, lat double, lon double, alt int, tz int, dst string, tzone string"
 AIRLINES = "carrier string, name string"
+OF_A_WEATHER_ROW = {
+    "origin": "Airport of the observation: EWR, JFK or LGA.",
+    "year": "Year of the observation.",
+    "month": "Month of the observation, 1 to 12.",
+    "day": "Day of the month of the observation.",
+    "hour": "Local hour of the observation.",
+}
+OF_A_PLANE = {"year": "Year in which the plane was built."}
+OF_AN_AIRPORT = {"name": "Name of the airport."}
+OF_AN_AIRLINE = {"name": "Name of the airline."}
+REFINED = """
+    flight_id flight_date dep_time sched_dep_time dep_delay arr_time sched_arr_time arr_delay carrier flight tailnum
+    origin dest air_time distance hour minute time_hour temp humid wind_speed wind_gust precip pressure visib plane_year
+    manufacturer model seats dest_name dest_lat dest_lon
+"""
+
+
+def _described(schema: str, others: Mapping[str, str] = MappingProxyType({})) -> dict[str, str]:
+    """Return the descriptions of the columns of a declared schema.
+
+    Args:
+        others: Columns that mean something else in this table, with their descriptions.
+    """
+    names = (field.split()[0] for field in schema.split(","))
+    return described(" ".join(name for name in names if name not in others), **others)
 
 
 def _read(session: SparkSession, schema: str, files: list[landing.LandedFile]) -> DataFrame:
@@ -59,7 +87,11 @@ def _read_days(
 @dg.asset(
     key=["raw", "flights"],
     deps=[landing.asset_key("flights")],
-    metadata={"partition_expr": "flight_date", "engine": "spark"},
+    metadata={
+        "partition_expr": "flight_date",
+        "engine": "spark",
+        "column_descriptions": _described(FLIGHTS) | described("flight_date"),
+    },
     **BY_DAY,
 )
 def raw_flights(context: dg.AssetExecutionContext, spark: SparkResource) -> DataFrame:
@@ -73,7 +105,12 @@ def raw_flights(context: dg.AssetExecutionContext, spark: SparkResource) -> Data
     deps=[landing.asset_key("weather")],
     # A day has only seventy-two rows: Dagster's partitions are days, the table's folders are
     # months.
-    metadata={"partition_expr": "weather_date", "partition_by": ["weather_month"], "engine": "spark"},
+    metadata={
+        "partition_expr": "weather_date",
+        "partition_by": ["weather_month"],
+        "engine": "spark",
+        "column_descriptions": _described(WEATHER, OF_A_WEATHER_ROW) | described("weather_date weather_month"),
+    },
     **BY_DAY,
 )
 def raw_weather(context: dg.AssetExecutionContext, spark: SparkResource) -> DataFrame:
@@ -85,11 +122,11 @@ def raw_weather(context: dg.AssetExecutionContext, spark: SparkResource) -> Data
     )
 
 
-def _whole_table(name: str, schema: str, description: str) -> dg.AssetsDefinition:
+def _whole_table(name: str, schema: str, description: str, columns: dict[str, str]) -> dg.AssetsDefinition:
     @dg.asset(
         key=["raw", name],
         deps=[landing.asset_key(name)],
-        metadata={"engine": "spark"},
+        metadata={"engine": "spark", "column_descriptions": _described(schema, columns)},
         description=description,
         **INGEST,
     )
@@ -99,9 +136,9 @@ def _whole_table(name: str, schema: str, description: str) -> dg.AssetsDefinitio
     return table
 
 
-raw_planes = _whole_table("planes", PLANES, "Planes of the FAA's register, by tail number.")
-raw_airports = _whole_table("airports", AIRPORTS, "Airports of the United States.")
-raw_airlines = _whole_table("airlines", AIRLINES, "Names of the carriers.")
+raw_planes = _whole_table("planes", PLANES, "Planes of the FAA's register, by tail number.", OF_A_PLANE)
+raw_airports = _whole_table("airports", AIRPORTS, "Airports of the United States.", OF_AN_AIRPORT)
+raw_airlines = _whole_table("airlines", AIRLINES, "Names of the carriers.", OF_AN_AIRLINE)
 
 
 def _enriched(flights: DataFrame, weather: DataFrame, planes: DataFrame, airports: DataFrame) -> DataFrame:
@@ -131,7 +168,7 @@ def _enriched(flights: DataFrame, weather: DataFrame, planes: DataFrame, airport
         "planes": dg.AssetIn(["raw", "planes"]),
         "airports": dg.AssetIn(["raw", "airports"]),
     },
-    metadata={"partition_expr": "flight_date", "engine": "spark"},
+    metadata={"partition_expr": "flight_date", "engine": "spark", "column_descriptions": described(REFINED)},
     **BY_DAY,
 )
 def refined_flights(flights: DataFrame, weather: DataFrame, planes: DataFrame, airports: DataFrame) -> DataFrame:
@@ -142,7 +179,10 @@ def refined_flights(flights: DataFrame, weather: DataFrame, planes: DataFrame, a
 @dg.asset(
     key=["refined", "flights"],
     deps=[["raw", "flights"], ["raw", "weather"], ["raw", "planes"], ["raw", "airports"]],
-    metadata={"partition_expr": "flight_date"},  # for the assets that load it
+    metadata={
+        "partition_expr": "flight_date",  # for the assets that load it
+        "column_descriptions": described(REFINED),
+    },
     **BY_DAY,
 )
 def refined_flights_by_names(context: dg.AssetExecutionContext, spark: SparkResource) -> None:

@@ -66,6 +66,10 @@ def test_history_is_measured_and_drawn(session: Session) -> None:
     assert list(drawn.get_xdata()) == [nth(0), nth(1), nth(2)] and list(drawn.get_ydata()) == [3, 4, 2]
     assert figure._repr_png_().startswith(b"\x89PNG")  # type: ignore[attr-defined]
     assert [v.version for v in table._sizes(1)] == [nth(2)]
+    alone = table.plot_history(limit=1)
+    assert not alone.axes and alone._repr_png_().startswith(b"\x89PNG")  # type: ignore[attr-defined]
+    words = alone.texts[-1].get_text()
+    assert f"only version {nth(2)} is listed\n2 rows in " in words and words.endswith("2 deletes")
     session.sql("update main.t set id = id where id > 3")
     session.sql(
         "merge into main.t using (select 3 as id union all select 9) s on main.t.id = s.id when not matched then insert *"

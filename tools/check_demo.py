@@ -20,6 +20,7 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
+import dagster as dg
 import duckdb
 import pandas as pd
 import polars as pl
@@ -170,6 +171,22 @@ def check_output(output: str, lake: Path) -> list[str]:
     return wrong
 
 
+def undescribed(lake: Path) -> list[str]:
+    """Return the assets whose page in Dagster shows columns without a description."""
+    wrong = []
+    with dg.DagsterInstance.from_config(str(lake.parent / ".dagster")) as instance:
+        for key in instance.all_asset_keys():
+            event = instance.get_latest_materialization_event(key)
+            metadata = event.asset_materialization.metadata if event and event.asset_materialization else {}
+            schema = metadata.get("dagster/column_schema")
+            if not isinstance(schema, dg.TableSchemaMetadataValue):
+                continue
+            names = [column.name for column in schema.schema.columns if not column.description]
+            if names:
+                wrong.append(f"{key.to_user_string()} has columns without a description: {', '.join(names)}")
+    return wrong
+
+
 def older_days_touched() -> list[str]:
     """Return files of raw.flights that its newest commit changed, except for two months.
 
@@ -187,7 +204,8 @@ def main() -> int:
         print(__doc__, file=sys.stderr)
         return 2
     what, output = sys.argv[1], Path(sys.argv[2]).read_text(encoding="utf-8")
-    wrong = check_output(output, others.get(what, LAKE))
+    lake = others.get(what, LAKE)
+    wrong = check_output(output, lake) + undescribed(lake)
     if what == "ducklake":
         result = (
             f"the flights in the DuckLake are those that landed; its newest snapshot is {newest_snapshot(DUCKLAKE)}"

@@ -1,7 +1,7 @@
 """Hooks of `mkdocs.yml` that add pages to those under docs/.
 
-They add README as the first page, the notebook, the API reference, and every file of the repository
-that a page links to. A broken link ends the build.
+They add README as the page of the tour, the notebook, the API reference, and every file of the
+repository that a page links to. A broken link ends the build.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FENCED = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 
 # Pages of the site that are files elsewhere in the repository. Other linked files are added too.
 MOVED = {
-    "README.md": "index.md",
+    "README.md": "tour.md",
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
     "LICENSE": "license.md",

@@ -15,12 +15,12 @@ from tools import docs_site
 @pytest.mark.parametrize(
     ("page", "link", "on_the_site"),
     [
-        ("index.md", "docs/dbt.md", "dbt.md"),
-        ("index.md", "docs/images/asset_graph.png", "images/asset_graph.png"),
-        ("index.md", "CONTRIBUTING.md", "contributing.md"),
-        ("index.md", "LICENSE", "license.md"),
+        ("tour.md", "docs/dbt.md", "dbt.md"),
+        ("tour.md", "docs/images/asset_graph.png", "images/asset_graph.png"),
+        ("tour.md", "CONTRIBUTING.md", "contributing.md"),
+        ("tour.md", "LICENSE", "license.md"),
         ("session.md", "sql.md#types", "sql.md#types"),
-        ("session.md", "../README.md#why", "index.md#why"),
+        ("session.md", "../README.md#why", "tour.md#why"),
         ("session.md", "notebook.ipynb", "notebook.md"),
         ("dagster.md", "../example_project/dbt_assets.py", "source/example_project/dbt_assets.py.md"),
         ("dagster.md", "https://delta.io", "https://delta.io"),

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from duckrun.display.units import readable_bytes
 from duckrun.errors import InvalidConfig
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ _COLOURS = {"insert": "tab:green", "update": "tab:orange", "delete": "tab:red"}
 def plot(name: str, versions: Sequence[VersionSize]) -> Figure:
     """Plot rows, files, bytes and changed rows by version, one above the other.
 
+    One version has no course over time: the figure then states its sizes in words.
+
     Raises:
         InvalidConfig: matplotlib is not installed.
     """
@@ -53,6 +56,8 @@ def plot(name: str, versions: Sequence[VersionSize]) -> Figure:
             self.savefig(picture, format="png", dpi=100)
             return picture.getvalue()
 
+    if len(versions) == 1:
+        return _in_words(HistoryFigure(figsize=(7, 1.6), layout="constrained"), name, versions[0])
     figure = HistoryFigure(figsize=(7, 8), layout="constrained")
     axes = figure.subplots(4, 1, sharex=True)
     numbers = [v.version for v in versions]
@@ -70,6 +75,17 @@ def plot(name: str, versions: Sequence[VersionSize]) -> Figure:
     axes[0].set_title(name)
     axes[-1].set_xlabel("version")
     axes[-1].xaxis.set_major_locator(MaxNLocator(integer=True))
+    return figure
+
+
+def _in_words(figure: Figure, name: str, size: VersionSize) -> Figure:
+    """Write the sizes of a table's only version into the figure."""
+    changes = ", ".join(f"{size.changes[kind]:,} {kind}s" for kind in CHANGE_TYPES if size.changes.get(kind))
+    facts = f"{size.rows:,} rows in {size.files:,} files, {readable_bytes(size.bytes)}"
+    figure.suptitle(name)
+    figure.text(
+        0.5, 0.35, "\n".join(filter(None, (f"only version {size.version} is listed", facts, changes))), ha="center"
+    )
     return figure
 
 
