@@ -87,7 +87,8 @@ format: $(STAMP) ## ruff's formatter and its safe fixes
 types: $(STAMP) ## mypy
 	@$(BIN)/mypy adapter/duckrun adapter/dbt duckrun_dagster example_project tools
 
-docs: $(STAMP) ## docs/ as a site in site/, with search and an API reference; a dead link is an error
+docs: $(STAMP) ## docs/ as a site in site/, with search and an API reference; a dead link or an old picture is an error
+	@$(PY) tools/screenshots.py --check docs/images
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "docs: site/index.html"
 

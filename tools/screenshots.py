@@ -1,13 +1,16 @@
 """Pictures of the example in Dagster's page, for README and docs: `make images` after `make demo`.
 
     python tools/screenshots.py docs/images
+    python tools/screenshots.py --check docs/images     # are they older than the graph that they show?
 
 Starts `dagster dev` on the example, drives Chromium (Debian's, or the one that CHROMIUM names), and
-stops both.
+stops both. The file `shown.txt` beside the pictures has a hash of what they show.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import shutil
 import sys
@@ -29,6 +32,7 @@ FLAGS = [
     "--disable-sync",
 ]
 
+SHOWN = "shown.txt"
 CORNERS = ("fct_flights", "mart_routes", "flights_2013", "airline_months", "other_airports")
 """Assets at all sides of the example's graph."""
 
@@ -84,6 +88,28 @@ def graph(page: Page, url: str) -> None:
     page.wait_for_timeout(2_000)
 
 
+def shown() -> str:
+    """Return a hash of what the pictures show: assets, groups, kinds, arrows and descriptions."""
+    from example_project.definitions import defs
+
+    graph = defs.resolve_asset_graph()
+    nodes = [graph.get(key) for key in sorted(graph.get_all_asset_keys())]
+    facts = [
+        [node.key.path, node.group_name, sorted(node.kinds), node.description, node.is_partitioned]
+        + [sorted(parent.path for parent in node.parent_keys)]
+        for node in nodes
+    ]
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
+
+
+def check(folder: Path) -> int:
+    """Return 1, with a sentence on standard error, if the pictures show another graph."""
+    if (folder / SHOWN).read_text(encoding="utf-8").strip() == shown():
+        return 0
+    print(f"{folder}: the example's graph has changed since the pictures were taken. Run `make images`.", file=sys.stderr)
+    return 1
+
+
 def main(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with dagster_dev() as url, browser_page() as page:
@@ -93,8 +119,11 @@ def main(folder: Path) -> None:
         page.get_by_text("Row count").first.wait_for(timeout=60_000)
         page.wait_for_timeout(3_000)
         page.screenshot(path=folder / "asset_page.png")
+    (folder / SHOWN).write_text(shown() + "\n", encoding="utf-8")
     print(f"wrote {folder}/asset_graph.png and {folder}/asset_page.png")
 
 
 if __name__ == "__main__":
+    if sys.argv[1:2] == ["--check"]:
+        sys.exit(check(Path(sys.argv[2])))
     main(Path(sys.argv[1] if len(sys.argv) > 1 else "docs/images"))
