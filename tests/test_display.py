@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import builtins
+import io
 import sys
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from duckrun import InvalidConfig, WriteSpec
-from duckrun.display.notebook import is_interactive
+from duckrun import InvalidConfig, VacuumSpec, WriteSpec
+from duckrun.display.progress import SETTING, shows_progress, tracked
 from duckrun.display.units import readable_bytes
 from duckrun.session import Session
 from tests.lake import nth
@@ -95,11 +96,48 @@ def test_without_matplotlib_the_extra_to_install_is_named(duck: Session, monkeyp
 
 def test_progress_is_for_a_terminal_or_a_notebook(duck: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     setting = "select current_setting('enable_progress_bar') as shown"
-    assert not is_interactive()
+    assert not shows_progress(sys.stdout)
     assert duck.sql(setting).collect() == [{"shown": False}]
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    assert is_interactive()
+    assert shows_progress(sys.stdout)
     assert duck.sql(setting).collect() == [{"shown": True}]
+    monkeypatch.setenv(SETTING, "0")
+    assert not shows_progress(sys.stdout)
+    assert duck.sql(setting).collect() == [{"shown": False}]
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_tracked_work_says_how_much_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    groups = [[1, 2], [3], [4, 5, 6]]
+
+    def shown(stream: io.StringIO) -> str:
+        monkeypatch.setattr(sys, "stderr", stream)
+        done = list(tracked(groups, "optimize main.t", "files", total=6, size=len))
+        assert done == groups
+        return stream.getvalue()
+
+    assert shown(Terminal()) == ""  # it takes less than a second
+    monkeypatch.setattr("duckrun.display.progress.SECONDS", 0.0)
+    line = shown(Terminal())
+    assert "optimize main.t" in line and "/6 [" in line and "files/s" in line
+    assert shown(io.StringIO()) == ""
+    monkeypatch.setenv(SETTING, "0")
+    assert shown(Terminal()) == ""
+
+
+def test_optimize_and_vacuum_are_tracked(duck: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("duckrun.display.progress.SECONDS", 0.0)
+    for n in range(3):
+        duck.execute("main.t", WriteSpec("append"), pa.table({"id": [n]}))
+    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
+    duck.table("main.t").optimize().executeCompaction()
+    assert "optimize main.t" in terminal.getvalue() and "/3 [" in terminal.getvalue()
+    duck.execute("main.t", VacuumSpec(0, enforce_retention=False))
+    assert "vacuum main.t" in terminal.getvalue()
 
 
 def test_bytes_are_said_in_a_unit_that_people_read() -> None:

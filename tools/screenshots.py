@@ -1,7 +1,7 @@
 """Pictures of the example in Dagster's page, for README and docs: `make images` after `make demo`.
 
     python tools/screenshots.py docs/images
-    python tools/screenshots.py --check docs/images     # are they older than the graph that they show?
+    python tools/screenshots.py --check docs/images     # are they older than the example's graph?
 
 Starts `dagster dev` on the example, drives Chromium (Debian's, or the one that CHROMIUM names), and
 stops both. The file `shown.txt` beside the pictures has a hash of what they show.
@@ -96,7 +96,7 @@ def shown() -> str:
     nodes = [graph.get(key) for key in sorted(graph.get_all_asset_keys())]
     facts = [
         [node.key.path, node.group_name, sorted(node.kinds), node.description, node.is_partitioned]
-        + [sorted(parent.path for parent in node.parent_keys)]
+        + [sorted(parent.to_user_string() for parent in node.parent_keys)]
         for node in nodes
     ]
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
@@ -106,7 +106,9 @@ def check(folder: Path) -> int:
     """Return 1, with a sentence on standard error, if the pictures show another graph."""
     if (folder / SHOWN).read_text(encoding="utf-8").strip() == shown():
         return 0
-    print(f"{folder}: the example's graph has changed since the pictures were taken. Run `make images`.", file=sys.stderr)
+    print(
+        f"{folder}: the example's graph has changed since the pictures were taken. Run `make images`.", file=sys.stderr
+    )
     return 1
 
 

@@ -15,7 +15,7 @@ import typer
 
 from duckrun.cli.lakes import export, import_, maintain
 from duckrun.cli.options import DuckLakeOutput, Format, TableName, output, with_session
-from duckrun.cli.output import print_as, print_facts, print_result, working
+from duckrun.cli.output import print_as, print_facts, print_result
 from duckrun.errors import DuckrunError, StorageError
 
 if TYPE_CHECKING:
@@ -158,9 +158,7 @@ def optimize(
     """Make fewer, larger files of a table's files; its rows stay the same."""
     builder = s.table(table).optimize()
     builder = builder if where is None else builder.where(where)
-    with working(f"optimizing {table}"):
-        result = builder.executeZOrderBy(*zorder) if zorder else builder.executeCompaction()
-    print_facts(result)
+    print_facts(builder.executeZOrderBy(*zorder) if zorder else builder.executeCompaction())
 
 
 @app.command()
@@ -185,8 +183,7 @@ def vacuum(
     from duckrun.values.tables import VacuumSpec
 
     spec = VacuumSpec(retention_hours, dry_run=dry_run, enforce_retention=not force)
-    with working(f"vacuuming {table}"):
-        result: Any = s.execute(s.table(table).ref, spec)
+    result: Any = s.execute(s.table(table).ref, spec)
     print_facts(result)
     for path in result.removed:
         typer.echo(path)

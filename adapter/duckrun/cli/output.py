@@ -4,25 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 if TYPE_CHECKING:
     from duckrun.frame import Frame
-
-
-@contextmanager
-def working(what: str) -> Iterator[None]:
-    """Show a spinner on stderr, if that is a terminal."""
-    if not sys.stderr.isatty():
-        yield
-        return
-    from rich.console import Console
-
-    with Console(stderr=True).status(what):
-        yield
 
 
 def print_result(result: Any, format: str, limit: int) -> None:

@@ -21,11 +21,6 @@ def is_notebook() -> bool:
     return shell is not None and getattr(shell, "kernel", None) is not None
 
 
-def is_interactive() -> bool:
-    """True in a terminal or a notebook. Progress is shown only there."""
-    return is_notebook() or (sys.stdout is not None and sys.stdout.isatty())
-
-
 def rows_html(head: pa.Table, rows: int = ROWS) -> str:
     """Return the first rows of a table as HTML.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from duckrun.display.progress import tracked
 from duckrun.errors import CommitConflict, DuckrunError, UnsupportedFeature
 from duckrun.moving.copies import moved_spec
 from duckrun.moving.kinds import fitting
@@ -48,7 +49,7 @@ def export(source: TableSession, target: TableSession, refs: Sequence[TableRef],
     created: list[TableRef] = []
     try:
         done = []
-        for ref, snapshots in plans:
+        for ref, snapshots in tracked(plans, "export", "tables"):
             there = target.lake.look_up(ref.schema, ref.name)[0]
             for number, snapshot in enumerate(snapshots):
                 reader = source.scan(ref, ReadSpec(version=snapshot.version)).reader()

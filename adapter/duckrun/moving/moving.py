@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from duckrun.display.progress import tracked
 from duckrun.engines.duckdb.rows.source import SqlOnCursor
 from duckrun.errors import CommitConflict, InvalidConfig, StorageError, UnsupportedFeature, outcome_of
 from duckrun.formats.format import logs_of, transactions_of
@@ -118,7 +119,7 @@ class Moving:
                 return self._adopt(source, moving, left_out)
             done = []
             with self._session.transaction(self._lake.name):
-                for each in moving:
+                for each in tracked(moving, "import", "tables"):
                     reader = _rows(source, each).reader()
                     commit = self._session.execute(self._lake.parse(each.name), each.write_spec(), reader)
                     done.append(Moved(each.name, commit.rows_inserted or 0, left_out=left_out[each.name]))
@@ -134,7 +135,7 @@ class Moving:
         counts = {each.name: _rows(source, each).count() for each in moving}
         aside = adopting.set_aside(source.lake, self._lake, [each.snapshot.ref for each in moving])
         with aside, self._session.transaction(self._lake.name):
-            for each in moving:
+            for each in tracked(moving, "adopt", "tables"):
                 ref = refs[each.name]
                 self._session.execute(ref, each.create_spec())
                 if paths[each.name]:
@@ -161,7 +162,7 @@ class Moving:
             others = database.others_of(connection, name) if names is None else []
             done = []
             with self._session.transaction(self._lake.name):
-                for table in tables:
+                for table in tracked(tables, "import", "tables"):
                     rows = SqlOnCursor(self._session.embedded.cursor(), table.query)
                     commit = self._session.execute(self._lake.parse(table.name), table.spec, rows)
                     done.append(Moved(table.name, commit.rows_inserted or 0, left_out=table.left_out))

@@ -10,10 +10,11 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -485,7 +486,7 @@ class Storage:
             reason, what = self.redacted(error), f"Cannot {verb} {place}"
             raise storage_error(reason, what) or StorageError(f"{what}: {said(reason)}.") from None
 
-    def remove_files(self, location: str, paths: Sequence[str]) -> None:
+    def remove_files(self, location: str, paths: Iterable[str]) -> None:
         """Remove objects below a location, by relative path; missing ones are no error.
 
         Folders stay, since another writer may just have created one.
@@ -496,9 +497,10 @@ class Storage:
                     Path(location, path).unlink(missing_ok=True)
                 return
             store = self.store_at(location)
-            for at in range(0, len(paths), _BATCH):
+            rest = iter(paths)
+            while batch := list(islice(rest, _BATCH)):
                 with suppress(FileNotFoundError):
-                    obstore.delete(store, list(paths[at : at + _BATCH]))
+                    obstore.delete(store, batch)
 
     def remove_below(self, location: str, paths: Sequence[str]) -> None:
         """Remove objects below a location, by relative path, and the folders that become empty."""

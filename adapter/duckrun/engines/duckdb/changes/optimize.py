@@ -12,6 +12,7 @@ from typing import Any
 
 import duckdb
 
+from duckrun.display.progress import tracked
 from duckrun.engines.data_files import file_size
 from duckrun.engines.duckdb.rows.fitted import types_of
 from duckrun.engines.duckdb.rows.places import counted
@@ -78,7 +79,9 @@ def optimize(
         none = "no two files are small enough to be written together"
     added: list[StagedFile] = []
     gone: list[ScanFile] = []
-    for group in groups:
+    work = list(groups)
+    what, count = f"{spec.mode} {snapshot.ref}", sum(map(len, work))
+    for group in tracked(work, what, "files", total=count, size=len):
         added += _together(group, snapshot, z_order_by, cursor, target, logs)
         gone += group
     if not gone:

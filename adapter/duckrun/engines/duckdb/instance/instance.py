@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 import tempfile
 import threading
 from collections.abc import Hashable, Iterator
@@ -10,7 +11,7 @@ from contextlib import contextmanager
 
 import duckdb
 
-from duckrun.display.notebook import is_interactive
+from duckrun.display.progress import shows_progress
 from duckrun.engines.duckdb.instance.arrow import register_view, with_nested_structs_whole
 from duckrun.engines.duckdb.instance.connection import has_ended, load_extensions, open_connection
 from duckrun.engines.duckdb.instance.sql import attach_again
@@ -143,7 +144,7 @@ class Instance:
         if self.held is not None:
             return self.held
         cursor = self.connection.cursor()
-        if self._progress and is_interactive():
+        if self._progress and shows_progress(sys.stdout):  # where DuckDB draws its bar
             cursor.execute("SET enable_progress_bar = true")
         return cursor
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from duckrun.display.progress import shows_progress
 from duckrun.engines.spark.process.checks import (
     CONNECT_PORT,
     check_java,
@@ -253,7 +254,7 @@ def _settings(master: str, conf: Mapping[str, Any], storage: Storage | None) -> 
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.sources.default": DEFAULT_FORMAT,
         "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": _text(sys.stderr.isatty()),
+        "spark.ui.showConsoleProgress": _text(shows_progress()),
         "spark.log.level": "ERROR",
         # Leave PySpark's frames out of the traceback of a Python function.
         "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "true",

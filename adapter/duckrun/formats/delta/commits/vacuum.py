@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from duckrun.display.progress import tracked
 from duckrun.errors import UnsupportedFeature, removing
 from duckrun.formats.delta.definition.protocol import WRITTEN
 from duckrun.formats.delta.definition.retention import file_retention
@@ -64,7 +65,7 @@ def vacuum(tables: TableAccess, snapshot: Snapshot, spec: VacuumSpec) -> tuple[s
     )
     if not spec.dry_run:
         with removing():
-            tables.storage.remove_files(snapshot.ref.location, gone)
+            tables.storage.remove_files(snapshot.ref.location, tracked(gone, f"vacuum {snapshot.ref}", "files"))
     return tuple(gone)
 
 
