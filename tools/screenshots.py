@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import FloatRect, Page, sync_playwright
 
 from tools.dagster_server import serving
 
@@ -33,7 +33,8 @@ FLAGS = [
 ]
 
 SHOWN = "shown.txt"
-CORNERS = ("fct_flights", "mart_routes", "flights_2013", "airline_months", "other_airports")
+MARGIN, HEAD = 20, 110  # pixels
+CORNERS = ("mart_routes", "flights_2013", "airline_months", "other_airports")
 """Assets at all sides of the example's graph."""
 
 
@@ -62,30 +63,53 @@ def browser_page() -> Iterator[Page]:
         browser.close()
 
 
-def graph(page: Page, url: str) -> None:
-    """Show the whole lineage, with every group open."""
+def graph(page: Page, url: str) -> FloatRect:
+    """Show the whole lineage with every group open; return where it is on the page."""
+    page.set_viewport_size({"width": 3600, "height": 3400})  # nodes that are drawn small have no icons
     page.goto(f"{url}/asset-groups")
     page.get_by_text("Global asset lineage").first.wait_for(timeout=90_000)
     page.wait_for_timeout(5_000)
     invitation = page.get_by_role("button", name="Skip")  # shown once by a new instance
     if invitation.is_visible():
         invitation.click()
-    page.get_by_text("Hide navigation").click()
+    _show_kinds_alone(page)
     page.keyboard.press("Alt+e")
     page.wait_for_timeout(5_000)  # the layout settles
     # Zoom out until the whole graph is visible: nodes outside of the view are not in the page. The
     # wheel zooms with Control, and pans without.
-    page.mouse.move(1300, 700)
+    page.mouse.move(1800, 1700)
     page.keyboard.down("Control")
-    for _ in range(12):
-        shown = page.content()
-        if all(name in shown for name in CORNERS):
-            break
-        page.mouse.wheel(0, 60)
+    while not _is_visible(page, shape := _shape(page)):
+        page.mouse.wheel(0, 30)
         page.wait_for_timeout(500)
     page.keyboard.up("Control")
-    page.get_by_text("fct_flights").first.wait_for(timeout=60_000)
     page.wait_for_timeout(2_000)
+    return shape
+
+
+def _shape(page: Page) -> FloatRect:
+    """Return the rectangle of all nodes and groups of the graph that are in the page."""
+    boxes = [box for node in page.query_selector_all("foreignObject") if (box := node.bounding_box())]
+    left, top = min(box["x"] for box in boxes) - MARGIN, min(box["y"] for box in boxes) - MARGIN
+    right = max(box["x"] + box["width"] for box in boxes) + MARGIN
+    bottom = max(box["y"] + box["height"] for box in boxes) + MARGIN
+    return {"x": left, "y": top, "width": right - left, "height": bottom - top}
+
+
+def _is_visible(page: Page, shape: FloatRect) -> bool:
+    """True if the whole graph is between the page's head and its foot."""
+    text, size = page.content(), page.viewport_size
+    assert size is not None
+    return all(name in text for name in CORNERS) and shape["y"] > HEAD and shape["y"] + shape["height"] < size["height"]
+
+
+def _show_kinds_alone(page: Page) -> None:
+    """Have the nodes of the graph show their status and kinds, and nothing else."""
+    page.locator("button:has([aria-label='config'])").click()
+    for facet in ("Sync status tags", "Asset checks", "Latest event", "Automation", "Partitions"):
+        page.locator(".dagster-portal label").filter(has_text=facet).first.click()
+    page.get_by_role("button", name="Save").click()
+    page.wait_for_timeout(500)
 
 
 def shown() -> str:
@@ -115,8 +139,8 @@ def check(folder: Path) -> int:
 def main(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with dagster_dev() as url, browser_page() as page:
-        graph(page, url)
-        page.screenshot(path=folder / "asset_graph.png")
+        page.screenshot(path=folder / "asset_graph.png", clip=graph(page, url))
+        page.set_viewport_size({"width": 1700, "height": 1250})
         page.goto(f"{url}/assets/marts/fct_flights")
         page.get_by_text("Row count").first.wait_for(timeout=60_000)
         page.wait_for_timeout(3_000)
