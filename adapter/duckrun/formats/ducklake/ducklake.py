@@ -26,6 +26,7 @@ from duckrun.formats.ducklake.commits.work import Work
 from duckrun.formats.ducklake.definition.defining import Defining
 from duckrun.formats.ducklake.state.applied import Applied
 from duckrun.formats.ducklake.state.figures import column_figures
+from duckrun.formats.ducklake.state.inlined import inlined_tables
 from duckrun.formats.ducklake.state.lake_files import Footers, lake_files
 from duckrun.formats.ducklake.state.records import Records
 from duckrun.formats.ducklake.state.state import States, TableState
@@ -194,9 +195,10 @@ class DuckLakeFormat(Defining):
         # A row id is unique in the whole table, so the file is not needed to identify a row.
         columns += [f"'' AS {quote_identifier(file)}"] if file is not None else []
         columns += [f"rowid AS {quote_identifier(row)}"] if row is not None else []
-        alias = self.together.alias if state.at == -1 and self.together is not None else self.catalog.alias(epoch)
-        source = quote_identifier(alias, state.schema, state.name)
-        source += "" if state.at == -1 else f" AT (VERSION => {state.version})"
+        if state.at == -1 and self.together is not None:
+            source = quote_identifier(self.together.alias, state.schema, state.name)
+        else:
+            source = self.catalog.rows(epoch, state.schema, state.name, state.version)
         where = ""
         if files is not None:
             if twins := [name for name in state.definition.names if name.lower() == "filename"]:
@@ -206,7 +208,8 @@ class DuckLakeFormat(Defining):
                     "read: read it whole, or rename the column."
                 )
             names = [each.path for each in files if each.path != IN_CATALOG]
-            names += self.records.names_in_catalog(state) if len(names) < len(files) else []
+            if len(names) < len(files):
+                names += inlined_tables(self.catalog.ask, self.catalog.meta, state.id)
             where = f" WHERE filename IN ({', '.join(map(quote_literal, names or ['']))})"
         return f"(SELECT {', '.join(columns)} FROM {source}{where})"
 

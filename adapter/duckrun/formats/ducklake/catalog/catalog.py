@@ -89,6 +89,10 @@ class Catalog:
         """Return a table of the catalog itself, in SQL."""
         return f"{quote_identifier(self._metadata(epoch))}.{quote_identifier(table)}"
 
+    def rows(self, epoch: int | str, schema: str, name: str, version: int) -> str:
+        """Return a table at a snapshot in SQL, read through the attachment of an epoch."""
+        return f"{quote_identifier(self.alias(epoch), schema, name)} AT (VERSION => {version})"
+
     def _metadata(self, epoch: int | str = 0) -> str:
         """Return the name of the catalog's database.
 

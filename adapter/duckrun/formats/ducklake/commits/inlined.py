@@ -11,6 +11,7 @@ import duckdb
 from duckrun.errors import UnsupportedFeature
 from duckrun.formats.ducklake.catalog.catalog import Catalog
 from duckrun.formats.ducklake.commits.work import Work
+from duckrun.formats.ducklake.state.inlined import inlined_tables
 from duckrun.sql.quoting import quote_identifier, quote_literal
 from duckrun.values.snapshot import TableRef
 
@@ -116,6 +117,5 @@ def _is_unsafe(kind: Any, *, inside: bool = False) -> bool:
 
 def lie_in_catalog(catalog: Catalog, table_id: int) -> bool:
     """True if the table has inlined rows."""
-    meta = catalog.meta
-    listed = f"SELECT table_name FROM {meta('ducklake_inlined_data_tables')} WHERE table_id = {table_id}"
-    return any(catalog.ask(f"SELECT 1 FROM {meta(name)} LIMIT 1") for (name,) in catalog.ask(listed))
+    tables = inlined_tables(catalog.ask, catalog.meta, table_id)
+    return any(catalog.ask(f"SELECT 1 FROM {catalog.meta(name)} LIMIT 1") for name in tables)

@@ -14,15 +14,13 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
-
-import duckdb
 
 from duckrun.formats.ducklake.catalog.catalog import Catalog
 from duckrun.formats.ducklake.state.columns import Columns
 from duckrun.formats.ducklake.state.folders import table_folder
+from duckrun.formats.ducklake.state.inlined import if_there, inlined_tables
 from duckrun.formats.ducklake.state.state import TableState, touches
-from duckrun.formats.ducklake.state.stored import ROWS
+from duckrun.formats.ducklake.state.stored import ROWS, touching
 from duckrun.values.changes import Between, FileRows, StateRows
 from duckrun.values.snapshot import Snapshot
 
@@ -93,10 +91,9 @@ def _said(catalog: Catalog, state: TableState, after: int, to: int) -> dict[int,
     Expired snapshots map to None.
     """
     meta, within = catalog.meta, f"snapshot_id > {after} AND snapshot_id <= {to}"
-    marks = "|".join((*_DELETED_IN_THE_CATALOG, *_WRITTEN_ANEW))
     changes = catalog.ask(
         f"SELECT snapshot_id, changes_made FROM {meta('ducklake_snapshot_changes')} WHERE {within} "
-        f"AND regexp_matches(changes_made, '(^|,)({marks}):{state.id}(,|$)')"
+        f"AND {touching((*_DELETED_IN_THE_CATALOG, *_WRITTEN_ANEW), state.id)}"
     )
     changes_of: dict[int, str | None] = dict(changes)
     count, newest = catalog.ask(f"SELECT count(*), max(snapshot_id) FROM {meta('ducklake_snapshot')} WHERE {within}")[0]
@@ -116,7 +113,7 @@ def _pieces(step: Between, state: TableState, changes: Mapping[int, str | None])
             continue
         if (
             touches(text, state.id, _WRITTEN_ANEW)
-            and _only_moves(text, state.id)
+            and not touches(text, state.id, ROWS)
             and changes.get(version - 1, "") is not None
         ):
             if before < version - 1:
@@ -124,10 +121,6 @@ def _pieces(step: Between, state: TableState, changes: Mapping[int, str | None])
             before = version
     if before is None or before < step.after:
         yield Between(before, step.after, step.number, step.timestamp)
-
-
-def _only_moves(text: str, table_id: int) -> bool:
-    return not touches(text, table_id, ROWS)
 
 
 def _may_hide(step: Between, changes: Mapping[int, str | None]) -> bool:
@@ -162,23 +155,17 @@ def _files(catalog: Catalog, state: TableState, after: int, to: int) -> Iterator
             files[number].deletes.append((begin, partial))
     marked = f"SELECT DISTINCT file_id, begin_snapshot FROM {meta(f'ducklake_inlined_delete_{state.id}')} "
     marked += f"WHERE begin_snapshot > {after} AND begin_snapshot <= {to}"
-    for number, begin in _if_there(catalog, marked):
+    for number, begin in if_there(catalog.cursor(), marked):
         if number in files:
             files[number].gone.append(begin)
     yield from files.values()
-    for (name,) in ask(f"SELECT table_name FROM {meta('ducklake_inlined_data_tables')} WHERE table_id = {state.id}"):
-        rows = _if_there(catalog, f"SELECT begin_snapshot, end_snapshot FROM {meta(name)} WHERE {within} GROUP BY ALL")
-        if rows:
-            ends = sorted({end for _, end in rows if end is not None and end <= to})
-            yield _File(name, min(r[0] for r in rows), None, max(r[0] for r in rows), gone=ends)
-
-
-def _if_there(catalog: Catalog, sql: str) -> list[tuple[Any, ...]]:
-    """Query a table that DuckLake creates on first use; empty if it does not exist."""
-    try:
-        return catalog.cursor().execute(sql).fetchall()
-    except duckdb.CatalogException:
-        return []
+    for name in inlined_tables(ask, meta, state.id):
+        listed = if_there(
+            catalog.cursor(), f"SELECT begin_snapshot, end_snapshot FROM {meta(name)} WHERE {within} GROUP BY ALL"
+        )
+        if listed:
+            ends = sorted({end for _, end in listed if end is not None and end <= to})
+            yield _File(name, min(r[0] for r in listed), None, max(r[0] for r in listed), gone=ends)
 
 
 class _Plan:

@@ -11,8 +11,9 @@ from typing import Any
 import duckdb
 
 from duckrun.formats.ducklake.catalog.catalog import Catalog, there
+from duckrun.formats.ducklake.state.inlined import if_there, inlined_rows, inlined_tables
 from duckrun.formats.ducklake.state.state import TableState
-from duckrun.sql.quoting import quote_identifier, quote_literal
+from duckrun.sql.quoting import quote_literal
 from duckrun.values.rows import ColumnFigures
 from duckrun.values.snapshot import Snapshot
 
@@ -101,18 +102,12 @@ def counts_whole(catalog: Catalog, state: TableState) -> bool:
     if partial or marked:
         return False
     marks = meta(f"ducklake_inlined_delete_{state.id}")
-    try:
-        marked_rows = catalog.cursor().execute(f"SELECT 1 FROM {marks} WHERE begin_snapshot <= {state.version} LIMIT 1")
-    except duckdb.CatalogException:  # DuckLake creates the table for the first inlined delete.
-        return True
-    return not marked_rows.fetchall()
+    return not if_there(catalog.cursor(), f"SELECT 1 FROM {marks} WHERE begin_snapshot <= {state.version} LIMIT 1")
 
 
 def _of_catalog(catalog: Catalog, state: TableState, names: list[str], kinds: dict[str, Any]) -> _Part | None:
     """Statistics of the inlined rows; None if there are none."""
-    tables = catalog.ask(
-        f"SELECT table_name FROM {catalog.meta('ducklake_inlined_data_tables')} WHERE table_id = {state.id}"
-    )
+    tables = inlined_tables(catalog.ask, catalog.meta, state.id)
     if not tables:
         return None
     expressions = ["count(*)"]
@@ -121,11 +116,7 @@ def _of_catalog(catalog: Catalog, state: TableState, names: list[str], kinds: di
         plain = kinds[name].id in _PLAIN
         expressions += [_text(f"{of}({value})", kinds[name]) if plain else "''" for of in ("min", "max")]
         expressions.append(f"count(*) - count({value})")
-    source = quote_identifier(catalog.alias(state.epoch), state.schema, state.name)
-    listed = ", ".join(quote_literal(name) for (name,) in tables)
-    [row] = catalog.ask(
-        f"SELECT {', '.join(expressions)} FROM {source} AT (VERSION => {state.version}) WHERE filename IN ({listed})"
-    )
+    [row] = catalog.ask(f"SELECT {', '.join(expressions)} FROM {inlined_rows(catalog, state, state.epoch, tables)}")
     if not row[0]:
         return None
     return {

@@ -21,6 +21,8 @@ from duckrun.errors import UnsupportedFeature
 from duckrun.formats.ducklake.catalog.catalog import Catalog
 from duckrun.formats.ducklake.catalog.refusals import DuckLakeRefusal
 from duckrun.formats.ducklake.state.folders import folder_sql
+from duckrun.formats.ducklake.state.inlined import if_there, inlined_rows, inlined_tables
+from duckrun.formats.ducklake.state.state import TableState
 from duckrun.sql.quoting import quote_identifier, quote_literal
 from duckrun.values.lake_files import DeleteFile, LakeColumn, LakeFile, LakeFiles, NamedColumn
 from duckrun.values.snapshot import Snapshot
@@ -43,7 +45,7 @@ class _Reading:
 
     def __init__(self, catalog: Catalog, footers: Footers, snapshot: Snapshot) -> None:
         self.catalog, self.footers, self.snapshot = catalog, footers, snapshot
-        self.state = snapshot.format_state
+        self.state: TableState = snapshot.format_state
         self.epoch: int | str = self.state.epoch
         self.version: int = self.state.version
         self.now = f"begin_snapshot <= {self.version} AND ((end_snapshot IS NULL) OR end_snapshot > {self.version})"
@@ -227,14 +229,8 @@ class _Reading:
     def _deleted(self) -> dict[int, list[int]]:
         """Positions per file that are deleted by catalog rows."""
         positions: dict[int, list[int]] = defaultdict(list)
-        try:
-            rows = self._ask(
-                f"SELECT file_id, row_id FROM {self._meta(f'ducklake_inlined_delete_{self.state.id}')} "
-                f"WHERE begin_snapshot <= {self.version}"
-            )
-        except duckdb.CatalogException:
-            # DuckLake creates this table for the first such delete.
-            return positions
+        marks = self._meta(f"ducklake_inlined_delete_{self.state.id}")
+        rows = if_there(self.cursor, f"SELECT file_id, row_id FROM {marks} WHERE begin_snapshot <= {self.version}")
         for number, position in rows:
             positions[number].append(int(position))
         return positions
@@ -242,9 +238,7 @@ class _Reading:
     # -- rows in the catalog
 
     def _inlined(self, columns: Sequence[LakeColumn]) -> pa.Table | None:
-        tables = self._ask(
-            f"SELECT table_name FROM {self._meta('ducklake_inlined_data_tables')} WHERE table_id = {self.state.id}"
-        )
+        tables = inlined_tables(self._ask, self._meta, self.state.id)
         if not tables:
             return None
         listed = ", ".join(
@@ -253,12 +247,8 @@ class _Reading:
             else quote_identifier(column.name)
             for column in columns
         )
-        source = quote_identifier(self.catalog.alias(self.epoch), self.state.schema, self.state.name)
-        names = ", ".join(quote_literal(name) for (name,) in tables)
-        # DuckLake reports the inlined table's name as the file name of its rows. The filter keeps
-        # it from opening any data file.
-        query = f"SELECT {listed} FROM {source} AT (VERSION => {self.version}) WHERE filename IN ({names})"
-        inlined = self.cursor.execute(query).to_arrow_table()
+        source = inlined_rows(self.catalog, self.state, self.epoch, tables)
+        inlined = self.cursor.execute(f"SELECT {listed} FROM {source}").to_arrow_table()
         return inlined if inlined.num_rows else None
 
 

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from duckrun.errors import StorageError, UnsupportedFeature, VersionNotReadable
 from duckrun.formats.commits import CommitRecord, FileChange
@@ -15,11 +15,12 @@ from duckrun.formats.ducklake.catalog.catalog import Catalog, there
 from duckrun.formats.ducklake.state.applied import Applied
 from duckrun.formats.ducklake.state.figures import counts_whole
 from duckrun.formats.ducklake.state.folders import table_folder
-from duckrun.formats.ducklake.state.state import States, TableState, changes_in, touches
-from duckrun.formats.ducklake.state.stored import DEFINITION, LAYOUT, ROWS
+from duckrun.formats.ducklake.state.inlined import inlined_rows, inlined_tables
+from duckrun.formats.ducklake.state.state import States, TableState, kinds_of, touches
+from duckrun.formats.ducklake.state.stored import DEFINITION, EVERY, LAYOUT, ROWS, touching
 from duckrun.formats.ducklake.state.tenures import Tenures
 from duckrun.formats.transactions import CommitFiles
-from duckrun.sql.quoting import quote_identifier, quote_literal, with_values
+from duckrun.sql.quoting import quote_literal
 from duckrun.values.changes import CommitChange
 from duckrun.values.lake_files import IN_CATALOG
 from duckrun.values.rows import ScanFile, counted_rows
@@ -29,6 +30,18 @@ ALL = "*"
 """Table name in the note of a snapshot that concerns every changed table."""
 UPKEEP = ("flush", "optimize", "rewrite")
 """Modes in notes of commits that change no row."""
+
+
+class _Entry(NamedTuple):
+    """Snapshot of the lake, by the names that users see."""
+
+    snapshot_id: int
+    timestamp: int
+    schema_version: int
+    changes: str | None
+    author: str | None
+    commit_message: str | None
+    commit_extra_info: str | None
 
 
 class Records:
@@ -54,64 +67,47 @@ class Records:
 
     def versions(self, state: TableState, *, after: int = -1, up_to: int | None = None) -> list[int]:
         """Return the snapshots that changed a table, oldest first, without expired ones."""
-        marks = "|".join((*ROWS, *DEFINITION, *LAYOUT))
         limit = "" if up_to is None else f" AND snapshot_id <= {up_to}"
         rows = self.catalog.ask(
             f"SELECT snapshot_id FROM {self.catalog.meta('ducklake_snapshot_changes')} "
             f"WHERE snapshot_id > {after}{limit} AND "
             # ``changes_made`` names a created table by its name, not by its id.
-            f"(snapshot_id = {state.begun} OR regexp_matches(changes_made, '(^|,)({marks}):{state.id}(,|$)')) ORDER "
-            "BY 1"
+            f"(snapshot_id = {state.begun} OR {touching(EVERY, state.id)}) ORDER BY 1"
         )
         return [int(number) for (number,) in rows]
 
-    def _entry(self, snapshot: int) -> tuple[Any, ...] | None:
+    def _entries(self, where: str, limit: int | None = None) -> list[_Entry]:
+        """Return the snapshots of a condition, newest first."""
         meta = self.catalog.meta
         rows = self.catalog.ask(
-            "SELECT s.snapshot_id, epoch_ms(s.snapshot_time::TIMESTAMPTZ), c.changes_made, c.author, "
-            "c.commit_message, c.commit_extra_info "
-            f"FROM {meta('ducklake_snapshot')} AS s JOIN {meta('ducklake_snapshot_changes')} AS c USING "
-            f"(snapshot_id) WHERE s.snapshot_id = {snapshot}"
+            "SELECT snapshot_id, epoch_ms(snapshot_time::TIMESTAMPTZ), schema_version, changes_made, author, "
+            f"commit_message, commit_extra_info FROM {meta('ducklake_snapshot')} LEFT JOIN "
+            f"{meta('ducklake_snapshot_changes')} USING (snapshot_id) WHERE {where} ORDER BY 1 DESC"
+            + ("" if limit is None else f" LIMIT {int(limit)}")
         )
-        return rows[0] if rows else None
+        return [_Entry(*row) for row in rows]
+
+    def _entry(self, snapshot: int) -> _Entry | None:
+        return next(iter(self._entries(f"snapshot_id = {snapshot}")), None)
 
     def snapshots(self, limit: int | None = None) -> list[dict[str, Any]]:
         """Snapshots of the lake, newest first."""
-        meta = self.catalog.meta
-        rows = self.catalog.ask(
-            "SELECT s.snapshot_id, epoch_ms(s.snapshot_time::TIMESTAMPTZ), s.schema_version, c.changes_made, "
-            "c.author, c.commit_message, c.commit_extra_info "
-            f"FROM {meta('ducklake_snapshot')} AS s LEFT JOIN {meta('ducklake_snapshot_changes')} AS c USING "
-            "(snapshot_id) ORDER BY 1 DESC" + ("" if limit is None else f" LIMIT {int(limit)}")
-        )
-        names = (
-            "snapshot_id",
-            "timestamp",
-            "schema_version",
-            "changes",
-            "author",
-            "commit_message",
-            "commit_extra_info",
-        )
-        return [dict(zip(names, row, strict=True)) for row in rows]
+        return [entry._asdict() for entry in self._entries("true", limit)]
 
     def history(self, ref: TableRef, state: TableState, limit: int | None) -> list[dict[str, Any]]:
         """Return the commits of a table, newest first. See Format."""
-        versions = self.versions(state)[::-1]
+        versions = ", ".join(map(str, self.versions(state))) or "NULL"
         commits = []
-        for version in versions[:limit]:
-            entry = self._entry(version)
-            if entry is None:
-                continue
-            note = note_of(entry[5], ref)
+        for entry in self._entries(f"snapshot_id IN ({versions})", limit):
+            note = note_of(entry.commit_extra_info, ref)
             commits.append(
                 {
-                    "version": version,
-                    "timestamp": entry[1],
-                    "operation": _operation(entry[2], state, version, note),
+                    "version": entry.snapshot_id,
+                    "timestamp": entry.timestamp,
+                    "operation": _operation(entry.changes, state, entry.snapshot_id, note),
                     "operationParameters": {},
-                    "engineInfo": entry[3],
-                    "message": entry[4],
+                    "engineInfo": entry.author,
+                    "message": entry.commit_message,
                     **({"duckrun": note} if note else {}),
                 }
             )
@@ -120,27 +116,25 @@ class Records:
     def record(self, ref: TableRef, state: TableState, version: int) -> CommitRecord | None:
         """Return the changes of one commit; None if the snapshot did not change the table."""
         entry = self._entry(version)
-        note = {} if entry is None else note_of(entry[5], ref)
+        note = {} if entry is None else note_of(entry.commit_extra_info, ref)
         # A write of this library without changed rows has a note, and maybe an application
         # transaction.
-        if entry is None or not (version == state.begun or touches(entry[2], state.id) or note):
+        if entry is None or not (version == state.begun or touches(entry.changes, state.id) or note):
             return None
-        rows_change = _changes_rows(entry[2], state, note)
-        in_catalog = touches(entry[2], state.id, ("inlined_insert", "inlined_delete"))
+        rows_change = _changes_rows(entry.changes, state, note)
+        in_catalog = touches(entry.changes, state.id, ("inlined_insert", "inlined_delete"))
         added, removed = self._files_of(state, version, rows_change, in_catalog)
-        transactions = self.applied.transactions(ref, version)
-        kinds = {kind for kind, what in changes_in(entry[2]) if what == str(state.id)}
         return CommitRecord(
             version=version,
-            operation=_operation(entry[2], state, version, note),
+            operation=_operation(entry.changes, state, version, note),
             added=added,
             removed=removed,
-            transactions=transactions,
-            changes_metadata=version == state.begun or bool(kinds & set(DEFINITION)),
+            transactions=self.applied.transactions(ref, version),
+            changes_metadata=version == state.begun or touches(entry.changes, state.id, DEFINITION),
             rows=tuple(  # type: ignore[arg-type]
                 note.get(name) for name in ("rows_inserted", "rows_updated", "rows_deleted")
             ),
-            timestamp=entry[1],
+            timestamp=entry.timestamp,
             note=note,
         )
 
@@ -174,46 +168,27 @@ class Records:
         state: TableState = snapshot.format_state
         if state.at == -1:
             return
-        epoch = self.states.epoch_now(state)
-        self.catalog.ensure(epoch)
-        name = self.catalog.alias(epoch)
-        with self.catalog.errors(f"table {snapshot.ref}"):
-            listed = (
-                self.catalog.cursor()
-                .execute(
-                    with_values(
-                        (
-                            "SELECT data_file, data_file_size_bytes, delete_file "
-                            "FROM ducklake_list_files(?, ?, schema => ?, snapshot_version => ?)"
-                        ),
-                        [name, state.name, state.schema, state.version],
-                    )
-                )
-                .fetchall()
-            )
-        meta = self.catalog.meta
-        at = state.version
+        meta, at = self.catalog.meta, state.version
         # For rows or deletes of several snapshots, the count at an older snapshot is unknown.
         newest = f"(SELECT max(snapshot_id) FROM {meta('ducklake_snapshot')})"
         several = (
             f"f.partial_max > {state.at} OR bool_or(coalesce(d.partial_max, {newest}) > {state.at} AND "
             "d.data_file_id IS NOT NULL)"
         )
-        counts = self.catalog.ask(
-            f"SELECT CASE WHEN f.path_is_relative THEN {quote_literal(table_folder(self.catalog, state.id))} || "
-            "f.path ELSE f.path END, f.data_file_id, "
-            f"CASE WHEN {several} THEN NULL ELSE f.record_count END, coalesce(sum(d.delete_count), 0) "
+        folder = quote_literal(table_folder(self.catalog, state.id))
+        listed = self.catalog.ask(
+            f"SELECT CASE WHEN f.path_is_relative THEN {folder} || f.path ELSE f.path END, f.file_size_bytes, "
+            f"f.data_file_id, CASE WHEN {several} THEN NULL ELSE f.record_count END, "
+            "count(d.data_file_id) > 0, coalesce(sum(d.delete_count), 0) "
             f"FROM {meta('ducklake_data_file')} AS f LEFT JOIN "
             f"(SELECT * FROM {meta('ducklake_delete_file')} AS d WHERE {there('d', at)}) AS d "
             f"ON d.data_file_id = f.data_file_id WHERE f.table_id = {state.id} AND {there('f', at)} "
-            "GROUP BY f.data_file_id, f.path, f.path_is_relative, f.record_count, f.partial_max"
+            "GROUP BY f.data_file_id, f.path, f.path_is_relative, f.file_size_bytes, f.record_count, f.partial_max "
+            "ORDER BY f.data_file_id"
         )
-        # Spark uses the same file name in several partitions.
-        rows = {path: figures for path, *figures in counts}
         partitions = self._partition_values(state)
-        for path, size, marks in listed:
-            file, count, gone = rows.get(path, (None, None, 0))
-            yield ScanFile(path, size or 0, partitions.get(file, {}), count, marks is not None, int(gone))
+        for path, size, file, count, marked, gone in listed:
+            yield ScanFile(path, size or 0, partitions.get(file, {}), count, marked, int(gone))
 
     def weight(self, state: TableState) -> tuple[int, int]:
         """Return the number and total bytes of a version's data files."""
@@ -234,28 +209,17 @@ class Records:
                 "read it by the transaction, or plan a scan once "
                 "it is committed."
             )
-        names = self.names_in_catalog(state)
-        if not names:
+        tables = inlined_tables(self.catalog.ask, self.catalog.meta, state.id)
+        if not tables:
             return []
-        source = (
-            f"{quote_identifier(self.catalog.alias(self.states.epoch_now(state)), state.schema, state.name)} AT "
-            f"(VERSION => {state.version})"
-        )
+        rows = inlined_rows(self.catalog, state, self.states.epoch_now(state), tables)
+        count = self._count(snapshot, rows)
+        return [ScanFile(IN_CATALOG, 0, rows=count)] if count else []
+
+    def _count(self, snapshot: Snapshot, source: str) -> int:
+        """Return the number of rows of a FROM clause of a table's SQL."""
         with self.catalog.errors(f"table {snapshot.ref}"):
-            listed = ", ".join(map(quote_literal, names))
-            count = (
-                self.catalog.cursor().execute(f"SELECT count(*) FROM {source} WHERE filename IN ({listed})").fetchone()
-            )
-        assert count is not None
-        return [ScanFile(IN_CATALOG, 0, rows=count[0])] if count[0] else []
-
-    def names_in_catalog(self, state: TableState) -> list[str]:
-        """Return the names of a table's inlined tables.
-
-        DuckLake reports them as the file names of the rows.
-        """
-        meta = self.catalog.meta("ducklake_inlined_data_tables")
-        return [name for (name,) in self.catalog.ask(f"SELECT table_name FROM {meta} WHERE table_id = {state.id}")]
+            return int(self.catalog.cursor().execute(f"SELECT count(*) FROM {source}").fetchall()[0][0])
 
     def refuse_moved(self, snapshot: Snapshot, files: Sequence[ScanFile]) -> None:
         """Raise StorageError if maintenance has moved the rows of some files to others.
@@ -294,14 +258,10 @@ class Records:
     def row_count(self, snapshot: Snapshot) -> int | None:
         """Return the number of rows of a version, with inlined rows."""
         state: TableState = snapshot.format_state
-        inlined = self.catalog.ask(
-            f"SELECT count(*) FROM {self.catalog.meta('ducklake_inlined_data_tables')} WHERE table_id = {state.id}"
-        )
-        if (not inlined or not inlined[0][0]) and counts_whole(self.catalog, state):
+        inlined = inlined_tables(self.catalog.ask, self.catalog.meta, state.id)
+        if not inlined and counts_whole(self.catalog, state):
             return counted_rows(snapshot.files())
-        with self.catalog.errors(f"table {snapshot.ref}"):
-            count = self.catalog.cursor().execute(f"SELECT count(*) FROM {snapshot.scan_sql()}").fetchone()
-        return None if count is None else int(count[0])
+        return self._count(snapshot, snapshot.scan_sql())
 
     def figures(self, state: TableState | None) -> tuple[int, int]:
         """Return the number and total bytes of the current data files of a table.
@@ -350,18 +310,12 @@ class Records:
                 f"works is {oldest}."
             )
         turns = {*tenures.turns(after, to)}
-        meta = self.catalog.meta
-        marks = f"'(^|,)({'|'.join((*ROWS, *DEFINITION, *LAYOUT))}):({'|'.join(map(str, tenures.numbers))})(,|$)'"
-        listed = self.catalog.ask(
-            "SELECT s.snapshot_id, epoch_ms(s.snapshot_time::TIMESTAMPTZ), c.changes_made, c.commit_extra_info "
-            f"FROM {meta('ducklake_snapshot')} AS s "
-            f"JOIN {meta('ducklake_snapshot_changes')} AS c USING (snapshot_id) WHERE s.snapshot_id > {after} "
-            f"AND s.snapshot_id <= {to} "
-            f"AND (regexp_matches(c.changes_made, {marks}) OR s.snapshot_id IN "
-            f"({', '.join(map(str, turns)) or 'NULL'})) ORDER BY 1"
+        entries = self._entries(
+            f"snapshot_id > {after} AND snapshot_id <= {to} AND ({touching(EVERY, *tenures.numbers)} "
+            f"OR snapshot_id IN ({', '.join(map(str, turns)) or 'NULL'}))"
         )
         commits = []
-        for version, at, changes, extra in listed:
+        for version, at, _, changes, *_, extra in reversed(entries):
             tenure = tenures.at(version)
             number = -1 if tenure is None else tenure.number
             if version not in turns and not touches(changes, number):
@@ -376,11 +330,10 @@ class Records:
     def fingerprint(self, version: int) -> str | None:
         """Return a value that tells a snapshot from another of its number."""
         entry = self._entry(version)
-        return (
-            None
-            if entry is None
-            else hashlib.sha256(json.dumps([entry[0], entry[1], entry[2]], default=str).encode()).hexdigest()
-        )
+        if entry is None:
+            return None
+        told = json.dumps([entry.snapshot_id, entry.timestamp, entry.changes], default=str)
+        return hashlib.sha256(told.encode()).hexdigest()
 
 
 def note_of(extra: str | None, ref: TableRef) -> dict[str, Any]:
@@ -402,7 +355,7 @@ def _changes_rows(changes: str | None, state: TableState, note: dict[str, Any]) 
 
     A flush records inlined deletes once more, so its deletes do not count.
     """
-    kinds = {kind for kind, what in changes_in(changes) if what == str(state.id)}
+    kinds = kinds_of(changes, state.id)
     if "inline_flush" in kinds and kinds.isdisjoint({"inserted_into_table", "inlined_insert", "inlined_delete"}):
         return False
     return bool(kinds & set(ROWS)) and note.get("mode") not in UPKEEP
@@ -417,13 +370,11 @@ def _operation(changes: str | None, state: TableState, version: int, note: dict[
         return _CREATES.get(note["mode"], str(note["mode"]).upper())
     if version == state.begun:
         return "CREATE TABLE"
-    kinds = {kind for kind, what in changes_in(changes) if what == str(state.id)}
+    kinds = kinds_of(changes, state.id)
     if kinds & {"altered_table"} and not kinds & set(ROWS):
         return "ALTER TABLE"
     if kinds & set(LAYOUT) and not kinds & set(ROWS):
         return "OPTIMIZE"
-    inserts, deletes = (
-        bool(kinds & {"inserted_into_table", "inlined_insert"}),
-        bool(kinds & {"deleted_from_table", "inlined_delete"}),
-    )
-    return "UPDATE" if inserts and deletes else "INSERT" if inserts else "DELETE"
+    if kinds.isdisjoint({"inserted_into_table", "inlined_insert"}):
+        return "DELETE"
+    return "INSERT" if kinds.isdisjoint({"deleted_from_table", "inlined_delete"}) else "UPDATE"

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from duckrun.errors import TableNotFound, VersionNotReadable
 from duckrun.formats.ducklake.catalog.catalog import Catalog, there
 from duckrun.formats.ducklake.definition.definition import DuckLakeDefinition
-from duckrun.formats.ducklake.state.stored import DEFINITION, LAYOUT, ROWS, Stored, types_in
+from duckrun.formats.ducklake.state.stored import EVERY, LAYOUT, ROWS, Stored, types_in
 from duckrun.sql.quoting import quote_identifier
 from duckrun.values.snapshot import TableRef
 
@@ -102,9 +102,14 @@ def changes_in(text: str | None) -> list[tuple[str, str]]:
     return [(kind, what) for kind, what in _CHANGE.findall(text or "")]
 
 
-def touches(text: str | None, table_id: int, kinds: Iterable[str] = (*ROWS, *DEFINITION, *LAYOUT)) -> bool:
+def kinds_of(text: str | None, table_id: int) -> set[str]:
+    """Return the kinds of a snapshot's changes to one table."""
+    return {kind for kind, what in changes_in(text) if what == str(table_id)}
+
+
+def touches(text: str | None, table_id: int, kinds: Iterable[str] = EVERY) -> bool:
     """True if a snapshot changed the rows, files or definition of a table."""
-    return any(kind in kinds and what == str(table_id) for kind, what in changes_in(text))
+    return not kinds_of(text, table_id).isdisjoint(kinds)
 
 
 class OpenTransaction(Protocol):

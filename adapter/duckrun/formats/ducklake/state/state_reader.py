@@ -8,6 +8,7 @@ from duckrun.errors import SchemaMismatch, StorageError, UnsupportedFeature, Ver
 from duckrun.formats.ducklake.state.changes import state_rows
 from duckrun.formats.ducklake.state.columns import Columns, by_name
 from duckrun.formats.ducklake.state.state import OpenTransaction, States, TableState, hide
+from duckrun.formats.ducklake.state.stored import touching
 from duckrun.formats.ducklake.state.tenures import Tenures
 from duckrun.sql.quoting import quote_identifier, quote_literal
 from duckrun.sql.raising import raising
@@ -159,7 +160,7 @@ class DuckLakeStates:
         assert then is not None, "the catalog has it at that snapshot"
         epoch = self._states.epoch_now(then)
         self._catalog.ensure(epoch)
-        source = f"{quote_identifier(self._catalog.alias(epoch), then.schema, then.name)} AT (VERSION => {version})"
+        source = self._catalog.rows(epoch, then.schema, then.name, version)
         if then.id == state.id and state.at >= 0:
             yield StateRows(version, tree.converted(version, to, columns), (count,), source=source)
             return
@@ -230,15 +231,11 @@ class DuckLakeStates:
                 continue
             schema, name, epoch = places.at(version)
             self._catalog.ensure(epoch)
-            alias = self._catalog.alias(epoch)
-            sources[version, since] = (
-                f"{quote_identifier(alias, schema, name)} AT (VERSION => {version})"
-                if since is None
-                else (
-                    f"ducklake_table_deletions({', '.join(map(quote_literal, (alias, schema, name)))}, {since}, "
-                    f"{version})"
-                )
-            )
+            if since is None:
+                sources[version, since] = self._catalog.rows(epoch, schema, name, version)
+            else:
+                table = ", ".join(map(quote_literal, (self._catalog.alias(epoch), schema, name)))
+                sources[version, since] = f"ducklake_table_deletions({table}, {since}, {version})"
         return sources
 
     def _guard(self, to: Snapshot, seen: int, columns: int) -> str:
@@ -246,15 +243,13 @@ class DuckLakeStates:
 
         DuckLake forgets which files held the rows.
         """
-        state: TableState = to.format_state
-        marks = "|".join(_FORGETS_FILES)
         message = quote_literal(
             f"changes of table {to.ref}: its files were merged or flushed after the changes were asked for. Ask again."
         )
         check = (
             f"SELECT CASE WHEN count(*) > 0 THEN {raising(StorageError, message)} ELSE 'fine' END AS said "
             f"FROM {self._catalog.meta('ducklake_snapshot_changes')} "
-            f"WHERE snapshot_id > {seen} AND regexp_matches(changes_made, '(^|,)({marks}):{state.id}(,|$)')"
+            f"WHERE snapshot_id > {seen} AND {touching(_FORGETS_FILES, to.format_state.id)}"
         )
         nothing = ", ".join(["NULL"] * columns + ["CAST(0 AS BIGINT)", "CAST(0 AS BIGINT)"])
         return f"SELECT {nothing} FROM ({check}) AS guard WHERE said <> 'fine'"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -16,7 +16,6 @@ from duckrun.formats.ducklake.catalog.bounds import bounds_sql
 from duckrun.formats.ducklake.catalog.catalog import Catalog
 from duckrun.formats.ducklake.definition.definition import DuckLakeDefinition, properties_of
 from duckrun.formats.ducklake.definition.partitions import Partition
-from duckrun.sql.quoting import quote_identifier
 from duckrun.values.tables import SORT_BY
 
 ROWS = ("inserted_into_table", "deleted_from_table", "inlined_insert", "inlined_delete")
@@ -27,8 +26,13 @@ Source: the DuckLake specification 1.0, ducklake_snapshot_changes.
 DEFINITION = ("altered_table",)
 LAYOUT = ("merge_adjacent", "rewrite_delete", "inline_flush")
 """Kinds in ``changes_made`` that move the same rows to other files."""
+EVERY = (*ROWS, *DEFINITION, *LAYOUT)
 _TYPES = {"int": "BIGINT", "bool": "BOOLEAN", "str": "VARCHAR"}
-_MARKS = "|".join((*ROWS, *DEFINITION, *LAYOUT))
+
+
+def touching(kinds: Iterable[str], *tables: int) -> str:
+    """Return the condition for snapshots with changes of some kinds to one of some tables."""
+    return f"regexp_matches(changes_made, '(^|,)({'|'.join(kinds)}):({'|'.join(map(str, tables))})(,|$)')"
 
 
 @dataclass(frozen=True)
@@ -196,12 +200,9 @@ def _question(catalog: Catalog, table_id: int, at: int, of: Collection[str]) -> 
     lifetime = {"begun": "begin_snapshot", "ended": "end_snapshot"}
     columns = {"column": "column_id", "number": "parent_column", "flag": "nulls_allowed", "name": "column_name",
                "value": "default_value", "more": "default_value_type", "kind": "column_type"}  # fmt: skip
-    marks, rewritten = (
-        f"regexp_matches(changes_made, '(^|,)({kinds}):{table_id}(,|$)')" for kinds in (_MARKS, "rewrite_delete")
-    )
     changed = {
         "begun": f"max(snapshot_id) FILTER (WHERE snapshot_id <= {at})",
-        "flag": f"coalesce(bool_or(snapshot_id > {at} AND {rewritten}), false)",
+        "flag": f"coalesce(bool_or(snapshot_id > {at} AND {touching(['rewrite_delete'], table_id)}), false)",
     }
     comment = "AND key = 'comment'"
 
@@ -212,7 +213,7 @@ def _question(catalog: Catalog, table_id: int, at: int, of: Collection[str]) -> 
     sources: dict[str, tuple[Mapping[str, str], str]] = {
         "table": (lifetime, f"{meta('ducklake_table')} {of_table}"),
         "column": (lifetime | columns, f"{meta('ducklake_column')} {of_table}"),
-        "changed": (changed, f"{meta('ducklake_snapshot_changes')} WHERE {marks}"),
+        "changed": (changed, f"{meta('ducklake_snapshot_changes')} WHERE {touching(EVERY, table_id)}"),
         "bounds": ({"column": "column_id", "flag": "untrue"}, bounds_sql(catalog, at, table_id)),
         "oldest": ({"begun": "min(snapshot_id)"}, meta("ducklake_snapshot")),
         "inlined": ({"begun": "min(schema_version)"}, f"{meta('ducklake_inlined_data_tables')} {of_table}"),
@@ -246,7 +247,6 @@ def _entries(what: str, columns: Mapping[str, str], source: str) -> str:
 
 def types_in(catalog: Catalog, epoch: int | str, schema: str, name: str, version: int) -> dict[str, str]:
     """Columns of a table at a version, with their types in DuckDB SQL."""
-    source = f"{quote_identifier(catalog.alias(epoch), schema, name)} AT (VERSION => {version})"
     with catalog.errors(f"table {schema}.{name}"):
-        relation = catalog.cursor().sql(f"SELECT * FROM {source}")
+        relation = catalog.cursor().sql(f"SELECT * FROM {catalog.rows(epoch, schema, name, version)}")
         return dict(zip(relation.columns, map(str, relation.types), strict=True))
