@@ -10,7 +10,7 @@ import duckdb
 
 from duckrun.errors import InvalidConfig, TableNotFound, UnsupportedFeature
 from duckrun.formats.commits import NewCommit, TakenBack
-from duckrun.formats.ducklake.catalog.catalog import refuse_delta
+from duckrun.formats.ducklake.catalog.catalog import INLINE_LIMIT, refuse_delta, set_option
 from duckrun.formats.ducklake.commits.adopted import add_files, add_written, owners
 from duckrun.formats.ducklake.commits.commits import Commits
 from duckrun.formats.ducklake.commits.instead import taken_back
@@ -25,7 +25,7 @@ from duckrun.formats.ducklake.state.records import Records
 from duckrun.formats.ducklake.state.state import TableState
 from duckrun.formats.ducklake.state.state_reader import DuckLakeStates
 from duckrun.formats.transactions import CommitFiles, Kept
-from duckrun.sql.quoting import quote_identifier, quote_literal
+from duckrun.sql.quoting import quote_identifier
 from duckrun.values.snapshot import Snapshot, TableRef
 from duckrun.values.upkeep import UpkeepSpec
 
@@ -160,11 +160,6 @@ class DuckLakeAsWhole:
             )
         if ref is not None and not self._states.exists(ref):
             raise TableNotFound(f"There is no table {ref}.")
-        place = (
-            "" if ref is None else f", schema => {quote_literal(ref.schema)}, table_name => {quote_literal(ref.name)}"
-        )
-        with self._catalog.locked(), self._catalog.errors("inline_rows"):
-            self._catalog.cursor(create=True).execute(
-                f"CALL {quote_identifier(self._catalog.alias())}.set_option('data_inlining_row_limit', "
-                f"{int(rows)}{place})"
-            )
+        catalog, place = self._catalog, (None, None) if ref is None else (ref.schema, ref.name)
+        with catalog.locked(), catalog.errors("inline_rows"):
+            set_option(catalog.cursor(create=True), catalog.alias(), INLINE_LIMIT, int(rows), *place)

@@ -36,6 +36,8 @@ log = logging.getLogger(__name__)
 _SCANNERS = {"sqlite": "sqlite_scanner", "postgres": "postgres_scanner"}
 APPLIED = "_duckrun.applied"
 """Table of the lake with the committed application transactions."""
+INLINE_LIMIT = "data_inlining_row_limit"
+"""DuckLake's option for the largest insert, in rows, that it inlines."""
 
 _embedded: dict[str, Catalog] = {}
 """Open catalogs in DuckDB files. Only one DuckDB instance can open such a file."""
@@ -482,6 +484,19 @@ def refuse_delta(storage: Storage) -> None:
             f"{storage.root} is a {f'lake of Delta tables, such as {table}' if table else 'Delta table'}, and was "
             "opened as a DuckLake: open it with format: delta, or choose another root"
         )
+
+
+def set_option(
+    cursor: duckdb.DuckDBPyConnection, alias: str, option: str, value: str | int, schema: str | None, table: str | None
+) -> None:
+    """Set an option of a table, a schema or (None) the lake. This makes no snapshot.
+
+    An attachment reads the options once, when it is attached, and learns of its own changes.
+    """
+    scope = "" if schema is None else f", schema => {quote_literal(schema)}"
+    scope += "" if table is None else f", table_name => {quote_literal(table)}"
+    literal = quote_literal(value) if isinstance(value, str) else value
+    cursor.execute(f"CALL {quote_identifier(alias)}.set_option({quote_literal(option)}, {literal}{scope})")
 
 
 def there(entry: str, snapshot: int | None) -> str:

@@ -25,6 +25,28 @@ _UNWRITABLE = (
     "no space left on device",
 )
 """Messages of SQLite and DuckDB, in lower case, about a file that cannot be written."""
+_SAID = {
+    ("does not match existing data path",): (
+        "The catalog {catalog} is of another lake than {root}: {first} Open that lake by its root, or name another "
+        "catalog."
+    ),
+    ("version mismatch",): (
+        "{of_lake} is of DuckLake version {version}, which this version of DuckDB's extension does not know: open it "
+        "with the duckrun that made it, or a newer one"
+    ),
+    ("password authentication failed", "no password supplied"): (
+        "{of_lake} lets nobody in by that user and password: {server}. Look at both in its address."
+    ),
+    ('fatal:  database "',): (
+        "{of_lake} names a database that is not there: {server}. Make it by CREATE DATABASE; its tables are made by "
+        "the first write."
+    ),
+    ("unable to connect",): "{of_lake} cannot be reached: {server}. Is the server running, and the address right?",
+    ("is not a database", "not a valid duckdb database"): (
+        "The file of the catalog {catalog} of lake {root} is no database of {program}'s: name another one"
+    ),
+}
+"""Parts of messages of DuckLake and of a catalog's database, in lower case -> message of ours."""
 
 
 class NamedCatalog(Protocol):
@@ -67,52 +89,28 @@ def translated(catalog: NamedCatalog, error: duckdb.Error, what: str) -> Duckrun
         )
     if catalog.seen and "ducklake_" in low and ("does not exist" in low or "no such table" in low):
         return gone(catalog)
-    if "does not match existing data path" in low:
-        return StorageError(
-            f"The catalog {catalog.address} is of another lake than {root}: {first} Open that lake by its root, or "
-            "name another catalog."
-        )
-    if "version mismatch" in low:
-        version = text.partition("catalog version is ")[2].partition(",")[0] or "another"
-        return StorageError(
-            f"The catalog {catalog.address} of lake {root} is of DuckLake version {version}, which this version "
-            "of DuckDB's extension does not know: open it with the duckrun that made it, or a newer one"
-        )
     if "requested an encrypted database" in low:
         return not_encrypted(catalog)
-    if "password authentication failed" in low or "no password supplied" in low:
-        return StorageError(
-            f"The catalog {catalog.address} of lake {root} lets nobody in by that user and password: "
-            f"{_server_said(text)}. Look at both in its address."
-        )
-    if catalog.address.kind == "postgres" and 'fatal:  database "' in low:
-        return StorageError(
-            f"The catalog {catalog.address} of lake {root} names a database that is not there: {_server_said(text)}. "
-            "Make it by CREATE DATABASE; "
-            "its tables are made by the first write."
-        )
-    if "unable to connect" in low:
-        return StorageError(
-            f"The catalog {catalog.address} of lake {root} cannot be reached: {_server_said(text)}. "
-            "Is the server running, and the address right?"
-        )
-    if "is not a database" in low or "not a valid duckdb database" in low:
-        return StorageError(
-            f"The file of the catalog {catalog.address} of lake {root} is no database of "
-            f"{_PROGRAMS[catalog.address.kind]}'s: name another one"
-        )
+    of_lake = f"The catalog {catalog.address} of lake {root}"
+    for parts, message in _SAID.items():
+        if any(part in low for part in parts):
+            version = text.partition("catalog version is ")[2].partition(",")[0] or "another"
+            program = _PROGRAMS.get(catalog.address.kind, "")
+            return StorageError(
+                message.format(catalog=catalog.address, root=root, of_lake=of_lake, first=first, version=version,
+                               server=_server_said(text), program=program)
+            )  # fmt: skip
     if (refused := unwritable(catalog, text)) is not None:
         reading = ", which SQLite does for reading too" if catalog.address.kind == "sqlite" else ""
         return StorageError(
-            f"The catalog {catalog.address} of lake {root} cannot be read or written ({refused}): the disk is "
-            f"full, or its folder cannot be written to{reading}"
+            f"{of_lake} cannot be read or written ({refused}): the disk is full, or its folder cannot be written "
+            f"to{reading}"
         )
     if (expired := expired_snapshot(text)) is not None:
         return VersionNotReadable(
             f"Snapshot {expired} of lake {root}, {what}, has expired: take a newer snapshot, by table(name).snapshot()."
         )
-    lost = lost_connection(text)
-    if lost is not None:
+    if (lost := lost_connection(text)) is not None:
         return StorageError(
             f"The connection to the catalog {catalog.address} of lake {root} was lost ({lost})",
             remedy="run it again when the server answers",

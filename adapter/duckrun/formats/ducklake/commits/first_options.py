@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 import duckdb
 
-from duckrun.sql.quoting import quote_identifier, quote_literal
+from duckrun.formats.ducklake.catalog.catalog import set_option
+from duckrun.sql.quoting import quote_literal
 from duckrun.values.snapshot import TableRef
 
 if TYPE_CHECKING:
@@ -59,11 +60,8 @@ def take_back(work: Work) -> None:
 
 
 def _set(cursor: duckdb.DuckDBPyConnection, alias: str, option: str, value: str, schema: str | None) -> None:
-    of_schema = "" if schema is None else f", schema => {quote_literal(schema)}"
     cursor.execute("BEGIN TRANSACTION")
     try:
-        cursor.execute(
-            f"CALL {quote_identifier(alias)}.set_option({quote_literal(option)}, {quote_literal(value)}{of_schema})"
-        )
+        set_option(cursor, alias, option, value, schema, None)
     finally:
         cursor.execute("ROLLBACK")

@@ -9,15 +9,12 @@ from typing import Any
 import duckdb
 
 from duckrun.errors import UnsupportedFeature
-from duckrun.formats.ducklake.catalog.catalog import Catalog
+from duckrun.formats.ducklake.catalog.catalog import INLINE_LIMIT, Catalog, set_option
 from duckrun.formats.ducklake.commits.work import Work
 from duckrun.formats.ducklake.state.inlined import inlined_tables
-from duckrun.sql.quoting import quote_identifier, quote_literal
 from duckrun.values.snapshot import TableRef
 
 log = logging.getLogger(__name__)
-
-_LIMIT = "data_inlining_row_limit"
 
 
 def keep_out_of_older_rows(catalog: Catalog, work: Work, ref: TableRef, table_id: int) -> None:
@@ -36,7 +33,7 @@ def keep_out_of_older_rows(catalog: Catalog, work: Work, ref: TableRef, table_id
         f"WHERE table_id = {table_id}) < "
         f"(SELECT max(schema_version) FROM {meta('ducklake_schema_versions')} WHERE table_id = {table_id}), "
         f"(SELECT count(*) FROM {meta('ducklake_metadata')} WHERE scope = 'table' AND scope_id = {table_id} "
-        f"AND key = '{_LIMIT}' AND value = '0')"
+        f"AND key = '{INLINE_LIMIT}' AND value = '0')"
     )
     older, settled = rows[0]
     if not older or (settled and work.is_shared):  # Its attachment is newer than the option.
@@ -46,11 +43,9 @@ def keep_out_of_older_rows(catalog: Catalog, work: Work, ref: TableRef, table_id
             f"Table {ref}: its columns changed while inline_rows was 0, and rows of before lie in the catalog: "
             f"call set_inline_rows(0, '{ref}') in front of the transaction"
         )
-    place = f"schema => {quote_literal(ref.schema)}, table_name => {quote_literal(ref.name)}"
     for alias in dict.fromkeys((catalog.alias(), work.alias)):
-        # An attachment reads the options once, when it is attached.
         with catalog.errors(f"table {ref}"):
-            work.cursor.cursor().execute(f"CALL {quote_identifier(alias)}.set_option('{_LIMIT}', 0, {place})")
+            set_option(work.cursor.cursor(), alias, INLINE_LIMIT, 0, ref.schema, ref.name)
     if not settled:
         log.warning("table %s: its columns changed while inline_rows was 0; its rows lie in files from now on", ref)
 
@@ -100,7 +95,7 @@ def _may_lie_in_catalog(catalog: Catalog, table_id: int | None) -> bool:
     limits = dict(
         catalog.ask(
             f"SELECT coalesce(scope, 'lake'), max(value::BIGINT) FROM {catalog.meta('ducklake_metadata')} "
-            f"WHERE key = '{_LIMIT}' "
+            f"WHERE key = '{INLINE_LIMIT}' "
             f"AND (scope IS NULL OR scope <> 'table' OR scope_id = {-1 if table_id is None else table_id}) AND "
             "(scope IS NULL OR scope <> 'schema') GROUP BY ALL"
         )

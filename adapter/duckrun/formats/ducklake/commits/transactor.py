@@ -16,7 +16,7 @@ from duckrun.errors import CommitConflict, InvalidConfig, StorageError, note_com
 from duckrun.formats.commits import Behind, CommitTaken
 from duckrun.formats.ducklake.catalog.answers import NotCommitted
 from duckrun.formats.ducklake.catalog.bounds import mend
-from duckrun.formats.ducklake.catalog.catalog import APPLIED, Catalog
+from duckrun.formats.ducklake.catalog.catalog import APPLIED, INLINE_LIMIT, Catalog, set_option
 from duckrun.formats.ducklake.commits import first_options
 from duckrun.formats.ducklake.commits.inlined import keep_out_of_older_rows
 from duckrun.formats.ducklake.commits.work import Work, taken
@@ -69,36 +69,42 @@ class Transactor:
     @contextmanager
     def _opened(self, cursor: duckdb.DuckDBPyConnection, epoch: int | str) -> Iterator[Work]:
         if self.together is not None:
-            try:
+            with self._failed(self.together):
                 yield self.together
-            except BaseException as error:
-                self.together.failure = self.together.failure or error
-                remove_half_written(self.catalog, error)
-                other = taken(error, self.catalog)
-                # Only the caller can retry, with the whole transaction.
-                if isinstance(other, CommitTaken):
-                    raise CommitConflict(
-                        f"The transaction of lake {self.storage.root} cannot go on: {other} Run all of it again."
-                    ) from error
-                if other is error:
-                    raise
-                raise other from error
             return
         self.catalog.ensure(epoch, create=True)
         self._prepare()
         work = Work(self.catalog, cursor, epoch)
         try:
-            yield work.begin()
-        except BaseException as error:
-            work.rollback()
-            remove_half_written(self.catalog, error)
-            other = taken(error, self.catalog)
-            if other is error:
-                raise
-            raise other from error
+            with self._failed(work):
+                yield work.begin()
         finally:
             work.rollback()
             first_options.take_back(work)
+
+    @contextmanager
+    def _failed(self, work: Work) -> Iterator[None]:
+        """Translate the errors of a transaction's block, after its rollback.
+
+        A multi-table transaction is only marked as failed.
+        """
+        try:
+            yield
+        except BaseException as error:
+            if work.is_shared:
+                work.failure = work.failure or error
+            else:
+                work.rollback()
+            remove_half_written(self.catalog, error)
+            other = taken(error, self.catalog)
+            # Only the caller can retry, with the whole transaction.
+            if work.is_shared and isinstance(other, CommitTaken):
+                raise CommitConflict(
+                    f"The transaction of lake {self.storage.root} cannot go on: {other} Run all of it again."
+                ) from error
+            if other is error:
+                raise
+            raise other from error
 
     @contextmanager
     def together_on(
@@ -193,7 +199,7 @@ class Transactor:
 
     def _prepare(self) -> None:
         """Create the table of application transactions, once."""
-        cursor, alias = self.catalog.cursor(create=True), quote_identifier(self.catalog.alias())
+        cursor, alias = self.catalog.cursor(create=True), self.catalog.alias()
         schema, table = APPLIED.split(".")
         if not self._is_prepared():
             # The few small rows of this table are inlined, which saves a file per commit. Their
@@ -201,7 +207,7 @@ class Transactor:
             # makes DuckLake confuse the lake at the two creations. A user table from the later
             # snapshot is then missing at its first version (duckdb 1.5.5).
             shared = self.catalog.address.kind == "duckdb"  # A DuckDB file stays attached.
-            name = self.catalog.alias() if shared else self.catalog.attach_inlining(cursor, 1000)
+            name = alias if shared else self.catalog.attach_inlining(cursor, 1000)
             with self.catalog.errors("prepare"):
                 try:
                     cursor.execute("BEGIN TRANSACTION")
@@ -214,12 +220,9 @@ class Transactor:
                 finally:
                     if not shared:
                         self.catalog.detach(cursor, name)
-                cursor.execute(
-                    f"CALL {alias}.set_option('data_inlining_row_limit', 1000, schema => '{schema}', table_name => "
-                    f"'{table}')"
-                )
+                set_option(cursor, alias, INLINE_LIMIT, 1000, schema, table)
                 if shared:
-                    cursor.execute(f"INSERT INTO {alias}.{APPLIED} VALUES ('', '', 0, 0, '{{}}')")
+                    cursor.execute(f"INSERT INTO {quote_identifier(alias)}.{APPLIED} VALUES ('', '', 0, 0, '{{}}')")
         self._prepared = True
 
     def afterwards(self, work: Work) -> None:
@@ -238,8 +241,10 @@ class Transactor:
                 self.states.doubt(number)
         for ref, number in work.altered.items():  # Writes of other programs need it too.
             keep_out_of_older_rows(self.catalog, work, ref, number)
-        for where, option, value in work.options:
-            self.set_option(where, option, value)
+        for ref, option, value in work.options:
+            with self.catalog.errors(f"table {ref}"):
+                set_option(self.catalog.cursor(), self.catalog.alias(), option, value, ref.schema, ref.name)
+            self.states.forget()
         for _, statement in work.later:
             here = statement.replace(quote_identifier(work.alias), quote_identifier(self.catalog.alias()), 1)
             try:
@@ -247,16 +252,6 @@ class Transactor:
             except duckdb.Error as error:
                 log.warning("lake %s: a column stays nullable: %s", self.storage.root, self.catalog.redacted(error))
             self.states.forget()
-
-    def set_option(self, ref: TableRef, option: str, value: str) -> None:
-        """Set one of DuckLake's options of a table. This makes no snapshot."""
-        with self.catalog.errors(f"table {ref}"):
-            self.catalog.cursor().execute(
-                f"CALL {quote_identifier(self.catalog.alias())}.set_option({quote_literal(option)}, "
-                f"{quote_literal(value)}, "
-                f"schema => {quote_literal(ref.schema)}, table_name => {quote_literal(ref.name)})"
-            )
-        self.states.forget()
 
     # -- changes that are a commit of their own
 

@@ -77,19 +77,15 @@ class Partition:
     @property
     def sql(self) -> str:
         """The key in DuckLake's SQL."""
-        column = quote_identifier(self.column)
+        return self._of(quote_identifier(self.column))
+
+    def __str__(self) -> str:
+        return self._of(self.column)
+
+    def _of(self, column: str) -> str:
         if self.transform == "identity":
             return column
         return f"bucket({self.buckets}, {column})" if self.transform == "bucket" else f"{self.transform}({column})"
-
-    def __str__(self) -> str:
-        if self.transform == "identity":
-            return self.column
-        return (
-            f"bucket({self.buckets}, {self.column})"
-            if self.transform == "bucket"
-            else f"{self.transform}({self.column})"
-        )
 
 
 def partitions(keys: Sequence[str], fields: Sequence[Mapping[str, Any]]) -> tuple[Partition, ...]:
