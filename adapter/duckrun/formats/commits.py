@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote
 
@@ -74,6 +74,10 @@ class NewCommit:
     """Files of the change feed. If there are any, they describe the whole change."""
     work: Any = None
     """Transaction of a TransactionalLake that already wrote the rows."""
+    note: Mapping[str, Any] = field(default_factory=dict)
+    """Note about the commit, for the log."""
+    app: AppTransaction | None = None
+    """Application transaction to record."""
 
 
 @dataclass(frozen=True)

@@ -206,16 +206,7 @@ class Format(Protocol):
 
     # -- commits
 
-    def commit(
-        self,
-        ref: TableRef,
-        snapshot: Snapshot | None,
-        new: NewCommit,
-        note: Mapping[str, Any],
-        app: AppTransaction | None,
-        *,
-        over: Snapshot | None = None,
-    ) -> int:
+    def commit(self, ref: TableRef, snapshot: Snapshot | None, new: NewCommit, *, over: Snapshot | None = None) -> int:
         """Commit, and return the new version.
 
         Args:

@@ -490,6 +490,7 @@ class Transaction:
         reason = new.reason if self.written_for is None else f"{self.written_for[1]}: {new.reason}"
         reason = f"{reason}; {self.remark}" if self.remark else reason
         note = self.note(writer=new.writer, reason=reason, files_pruned=new.pruned, **dict(counts))
+        new = replace(new, note=note, app=self.app)
         at, taken = snapshot, self.taken_back
         over = None if taken is None or taken.base is None else taken.newest
         if over is not None:
@@ -499,7 +500,7 @@ class Transaction:
             if at is not None and over is None:
                 self.fence.remember(at)
             try:
-                version = self.lake.format.commit(self.ref, at, new, note, self.app, over=over)
+                version = self.lake.format.commit(self.ref, at, new, over=over)
                 self.note_commit(version)
                 size = sum(file.size for file in new.adds)
                 files = (len(new.adds), len(new.removes), len(new.marks), new.pruned)

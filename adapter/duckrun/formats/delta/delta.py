@@ -243,17 +243,8 @@ class DeltaFormat(TableAccess):
 
     # -- commits
 
-    def commit(
-        self,
-        ref: TableRef,
-        snapshot: Snapshot | None,
-        new: NewCommit,
-        note: Mapping[str, Any],
-        app: AppTransaction | None,
-        *,
-        over: Snapshot | None = None,
-    ) -> int:
-        return instead.commit(self, ref, snapshot, new, note, app, over=over)
+    def commit(self, ref: TableRef, snapshot: Snapshot | None, new: NewCommit, *, over: Snapshot | None = None) -> int:
+        return instead.commit(self, ref, snapshot, new, over=over)
 
     def check_landed(self, snapshot: Snapshot | None, version: int | None, commit_id: str) -> None:
         replaced.check_landed(self, snapshot, version, commit_id)

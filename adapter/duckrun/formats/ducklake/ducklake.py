@@ -6,7 +6,7 @@ of each table.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
@@ -315,17 +315,8 @@ class DuckLakeFormat(Defining):
 
     # -- commits
 
-    def commit(
-        self,
-        ref: TableRef,
-        snapshot: Snapshot | None,
-        new: NewCommit,
-        note: Mapping[str, Any],
-        app: AppTransaction | None,
-        *,
-        over: Snapshot | None = None,
-    ) -> int:
-        return self.commits.commit(ref, snapshot, new, note, app)
+    def commit(self, ref: TableRef, snapshot: Snapshot | None, new: NewCommit, *, over: Snapshot | None = None) -> int:
+        return self.commits.commit(ref, snapshot, new)
 
     def committed(self, before: Snapshot | None, ref: TableRef, version: int) -> Snapshot | None:
         if self.together is not None:

@@ -34,7 +34,7 @@ from duckrun.formats.delta.log.entries import entry, info_of, new_txn_id
 from duckrun.formats.delta.versions import clustered
 from duckrun.formats.delta.versions.tables import TableAccess
 from duckrun.values.data_paths import encoded, spelled
-from duckrun.values.rows import AppTransaction, StagedFile
+from duckrun.values.rows import StagedFile
 from duckrun.values.snapshot import Snapshot, TableRef
 from duckrun.values.stored import stored_names
 from duckrun.values.tables import OptimizeSpec
@@ -45,8 +45,6 @@ def write_commit(
     ref: TableRef,
     snapshot: Snapshot | None,
     new: NewCommit,
-    note: Mapping[str, Any],
-    app: AppTransaction | None,
     *,
     operation: Operation | None = None,
     returns: Sequence[Mapping[str, Any]] = (),
@@ -72,7 +70,7 @@ def write_commit(
     info["txnId"] = new_txn_id()
     # The commit info goes first: readers look for an in-commit timestamp in the first line alone
     # (Delta protocol, In-Commit Timestamps).
-    actions: list[dict[str, Any]] = [{"commitInfo": {**info, **info_of(note)}}]
+    actions: list[dict[str, Any]] = [{"commitInfo": {**info, **info_of(new.note)}}]
     protocol, definition = _table(tables, snapshot, new)
     if protocol is not None:
         actions.append({"protocol": protocol.action()})
@@ -82,9 +80,9 @@ def write_commit(
         before = None if snapshot is None else tables.definition(snapshot).cluster_by
         if definition.cluster_by != before:
             actions.append(clustered.action(definition))
-    if app is not None:
+    if new.app is not None:
         # Without lastUpdated, Spark drops the transaction at once if the table sets a retention.
-        actions.append({"txn": {"appId": app.app_id, "version": app.version, "lastUpdated": now}})
+        actions.append({"txn": {"appId": new.app.app_id, "version": new.app.version, "lastUpdated": now}})
     if new.removes:
         assert snapshot is not None
         actions += [{"remove": action} for action in _removes(tables, snapshot, new, now)]

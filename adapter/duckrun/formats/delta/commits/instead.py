@@ -5,9 +5,9 @@ Source: Delta protocol, Add File and Remove File.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import cast
 
 from duckrun.errors import VersionNotReadable
 from duckrun.formats.commits import CommitRecord, NewCommit
@@ -23,7 +23,7 @@ from duckrun.formats.delta.log.adds import adds_in_order
 from duckrun.formats.delta.versions.changes import missing_files
 from duckrun.formats.delta.versions.tables import TableAccess
 from duckrun.values.data_paths import spelled
-from duckrun.values.rows import AppTransaction, ScanFile
+from duckrun.values.rows import ScanFile
 from duckrun.values.snapshot import Snapshot, TableRef
 
 
@@ -53,18 +53,11 @@ def added_rows(tables: TableAccess, snapshot: Snapshot, record: CommitRecord) ->
 
 
 def commit(
-    tables: TableAccess,
-    ref: TableRef,
-    snapshot: Snapshot | None,
-    new: NewCommit,
-    note: Mapping[str, Any],
-    app: AppTransaction | None,
-    *,
-    over: Snapshot | None = None,
+    tables: TableAccess, ref: TableRef, snapshot: Snapshot | None, new: NewCommit, *, over: Snapshot | None = None
 ) -> int:
     """See Format. The resulting table is ``snapshot`` changed by ``new``, without ``over``."""
     if over is None or snapshot is None:
-        return write_commit(tables, ref, snapshot, new, note, app)
+        return write_commit(tables, ref, snapshot, new)
     operation = operation_of(new, snapshot)
     refuse_wrong(ref, snapshot, new, operation)
     current, wanted = named(tables, over), named(tables, snapshot)
@@ -84,7 +77,7 @@ def commit(
         rows=(None, None, None),
         blind=False,
     )
-    return write_commit(tables, ref, over, instead, note, app, operation=operation, returns=returns)
+    return write_commit(tables, ref, over, instead, operation=operation, returns=returns)
 
 
 def _definition(tables: TableAccess, snapshot: Snapshot, over: Snapshot, new: NewCommit) -> DeltaDefinition | None:

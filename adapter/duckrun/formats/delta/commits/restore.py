@@ -41,9 +41,9 @@ def restore(tables: TableAccess, now: Snapshot, version: int, note: dict[str, An
     spec = RestoreSpec(then.version)
     before = tables.definition(now)
     definition = expressions.never_back(_with_marks(tables.definition(then), before), before)
-    new = NewCommit(spec, definition, removes=removes, rows=(None, None, None), writer="staged")
+    new = NewCommit(spec, definition, removes=removes, rows=(None, None, None), writer="staged", note=note, app=app)
     returns = adds_in_order(tables, then, missing)
-    return write_commit(tables, now.ref, now, new, note, app, operation=operation(then.version), returns=returns)
+    return write_commit(tables, now.ref, now, new, operation=operation(then.version), returns=returns)
 
 
 def _with_marks(then: DeltaDefinition, now: DeltaDefinition) -> DeltaDefinition:

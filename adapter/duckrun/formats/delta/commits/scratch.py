@@ -40,15 +40,8 @@ class Scratch:
     def create(self, definition: DeltaDefinition) -> None:
         properties = {k: v for k, v in definition.properties.items() if k not in _NOT_HERE}
         definition_of_copy = replace(definition, id=str(uuid.uuid4()), properties=properties)
-        write_commit(
-            self._tables,
-            self.ref,
-            None,
-            NewCommit(None, definition_of_copy),
-            {},
-            None,
-            operation=Operation("CREATE TABLE"),
-        )
+        new = NewCommit(None, definition_of_copy)
+        write_commit(self._tables, self.ref, None, new, operation=Operation("CREATE TABLE"))
 
     def files(self) -> tuple[StagedFile, ...]:
         files: dict[str, StagedFile] = {}

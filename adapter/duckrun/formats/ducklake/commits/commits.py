@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import duckdb
 
@@ -21,7 +20,7 @@ from duckrun.formats.ducklake.definition.definition import DuckLakeDefinition, o
 from duckrun.formats.ducklake.definition.rules import altered
 from duckrun.formats.ducklake.state.state import TableState
 from duckrun.sql.quoting import quote_identifier
-from duckrun.values.rows import AppTransaction, WriteSpec
+from duckrun.values.rows import WriteSpec
 from duckrun.values.snapshot import Snapshot, TableRef
 from duckrun.values.tables import AlterSpec, CreateSpec
 
@@ -143,28 +142,21 @@ class Commits:
         work.now_defined(ref)
         first_options.lend(work, ref)
 
-    def commit(
-        self,
-        ref: TableRef,
-        snapshot: Snapshot | None,
-        new: NewCommit,
-        note: Mapping[str, Any],
-        app: AppTransaction | None,
-    ) -> int:
+    def commit(self, ref: TableRef, snapshot: Snapshot | None, new: NewCommit) -> int:
         """Commit a write, and return the new snapshot; see Format."""
         if new.work is None:
             with self.transactor.transaction(self.catalog.cursor(create=True), snapshot) as opened:
                 if snapshot is not None and new.spec is not None and new.spec.mode == "create" and not new.anew:
                     opened.changed = bool(opened.execute(f"DELETE FROM {opened.table(ref)}"))
-                return self.commit(ref, snapshot, replace(new, work=opened), note, app)
+                return self.commit(ref, snapshot, replace(new, work=opened))
         work: Work = new.work
         self.define(work, ref, snapshot, new)
-        if app is not None:
-            work.applied(ref, getattr(app, "plain", app), note)
-        same = snapshot is not None and new.definition is None and app is None and not any(new.rows)
+        if new.app is not None:
+            work.applied(ref, getattr(new.app, "plain", new.app), new.note)
+        same = snapshot is not None and new.definition is None and new.app is None and not any(new.rows)
         if work.is_shared and snapshot is not None and same:
             return snapshot.version
-        work.note(ref, note)
+        work.note(ref, new.note)
         if snapshot is None or work.is_defined(ref) or snapshot.format_state.fresh:
             work.began[ref] = None
         if work.is_shared:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from duckrun.errors import VersionNotReadable
@@ -55,7 +55,7 @@ def restore(
         counts = (counts[0], counts[1], counts[2] + gone)
         note_after = {**note, **dict(zip(("rows_inserted", "rows_updated", "rows_deleted"), counts, strict=True))}
         work.applied(snapshot.ref, AppTransaction(RESTORED, then.format_state.at), note_after)
-        return commits.commit(snapshot.ref, snapshot, NewCommit(None, work=work), note_after, app)
+        return commits.commit(snapshot.ref, snapshot, NewCommit(None, work=work, note=note_after, app=app))
 
 
 def _keeps_columns(now: DuckLakeDefinition, then: DuckLakeDefinition) -> bool:
@@ -201,7 +201,7 @@ class LakeRestore:
         self.commits.define(work, ref, None, new)
         names = ", ".join(quote_identifier(name) for name in then.schema.names)
         count = work.execute(f"INSERT INTO {work.table(ref)} ({names}) SELECT {names} FROM {then.scan_sql()}")
-        self.commits.commit(ref, None, new, {**note, "rows_inserted": count}, None)
+        self.commits.commit(ref, None, replace(new, note={**note, "rows_inserted": count}))
 
 
 def check_known(version: int, snapshots: Sequence[int], lake: str) -> None:
