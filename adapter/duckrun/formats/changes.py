@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from duckrun.errors import InvalidConfig, SchemaMismatch
 from duckrun.formats import nested
-from duckrun.formats.definitions import OfColumns, refuse_known
+from duckrun.formats.definitions import TableDefinition, refuse_known
 from duckrun.formats.nested import Field, Types
 from duckrun.values.choices import SchemaMode
 from duckrun.values.tables import (
@@ -37,7 +37,7 @@ from duckrun.values.tables import (
     UnsetProperties,
 )
 
-D = TypeVar("D", bound=OfColumns)
+D = TypeVar("D", bound=TableDefinition)
 Path = Sequence[str]
 """A column, then the parts inside it, as the table spells them."""
 
@@ -253,7 +253,7 @@ def evolved(
     return (before if after == before else rules.finished(after)), columns, frozenset(grown)
 
 
-def _unchanged(before: OfColumns) -> dict[str, str | None]:
+def _unchanged(before: TableDefinition) -> dict[str, str | None]:
     return {name: name for name in before.names}
 
 
@@ -329,7 +329,7 @@ def _dropped(now: D, name: str, rules: Rules[D]) -> D:
     return rules.following(replace(now, fields=fields), (column["name"],), None)
 
 
-def _refuse_used(now: OfColumns, path: Path, done: str, followers: set[str]) -> None:
+def _refuse_used(now: TableDefinition, path: Path, done: str, followers: set[str]) -> None:
     users = [user for user in now.users_of(path) if user not in followers]
     if users:
         raise InvalidConfig(f"column {'.'.join(path)!r} cannot be {done}: it is used by {' and by '.join(users)}")

@@ -6,6 +6,7 @@ Common to all formats.
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol, Self
@@ -17,57 +18,57 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class TableDefinition(Protocol):
-    """Columns, partitioning, properties and constraints of a table.
-
-    ``fields`` are dicts with ``name``, ``type``, ``nullable`` and ``metadata``. Types are spelled
-    as in Spark's JSON. ``checks`` maps a constraint name to its condition in Spark SQL.
-    """
+class PartitionKey(Protocol):
+    """Partition key: a column, or a transform of one."""
 
     @property
-    def fields(self) -> tuple[dict[str, Any], ...]: ...
+    def column(self) -> str: ...
     @property
-    def partition_columns(self) -> tuple[str, ...]: ...
-    @property
-    def properties(self) -> Mapping[str, str]: ...
-    @property
-    def description(self) -> str | None: ...
-    @property
-    def names(self) -> list[str]: ...
-    @property
-    def schema(self) -> pa.Schema: ...
-    @property
-    def schema_json(self) -> str: ...
-    @property
-    def sort_by(self) -> tuple[str, ...]: ...
-    @property
-    def checks(self) -> Mapping[str, str]: ...
-
-    @property
-    def sql_types(self) -> Mapping[str, str] | None: ...
-    @property
-    def variants(self) -> frozenset[str]: ...
-
-    def column(self, name: str) -> dict[str, Any]:
-        """Return a column by its name, ignoring case.
-
-        Raises:
-            SchemaMismatch: The table has no such column.
-        """
+    def transform(self) -> str: ...
 
 
 @dataclass(frozen=True)
-class OfColumns:
-    """Members of a definition that depend only on its columns and properties."""
+class TableDefinition(ABC):
+    """Columns, partitioning, properties and constraints of a table."""
 
     fields: tuple[dict[str, Any], ...]
-
+    """Columns as ``name``, ``type``, ``nullable`` and ``metadata``, with types of the format."""
     properties: Mapping[str, str] = field(default_factory=dict, kw_only=True)
     description: str | None = field(default=None, kw_only=True)
 
+    @property
+    @abstractmethod
+    def partition_columns(self) -> tuple[str, ...]:
+        """Columns that partition the table by their own values."""
+
+    @property
+    def partition_by(self) -> Sequence[PartitionKey]:
+        """Partition keys, if they may be transforms of columns."""
+        return ()
+
+    @property
+    @abstractmethod
+    def schema(self) -> pa.Schema:
+        """Columns as an Arrow schema. Comments are field metadata."""
+
+    @property
+    def sql_types(self) -> Mapping[str, str] | None:
+        """Types of the columns in DuckDB's SQL; None if the schema has them."""
+        return None
+
+    @property
+    def variants(self) -> frozenset[str]:
+        """VARIANT columns, unless ``sql_types`` tells them."""
+        return frozenset()
+
+    @property
+    def checks(self) -> Mapping[str, str]:
+        """CHECK constraints: name -> condition in Spark SQL."""
+        return {}
+
+    @abstractmethod
     def users_of(self, path: Sequence[str]) -> list[str]:
         """Return the uses of a column or field that prevent its removal, in words."""
-        raise NotImplementedError
 
     @property
     def names(self) -> list[str]:
@@ -100,6 +101,15 @@ class OfColumns:
         """Return the definition with keys of one column replaced."""
         old = self.column(name)
         return replace(self, fields=tuple({**f, **changes} if f is old else f for f in self.fields))
+
+    def described(self, description: str | None, column_comments: Mapping[str, str]) -> Self | None:
+        """Return the definition with other descriptions; None if nothing differs."""
+        after = self if description is None else replace(self, description=description)
+        comments = {name.lower(): text for name, text in column_comments.items()}
+        for column in self.fields:
+            if (comment := comments.get(column["name"].lower())) is not None:
+                after = after.with_column(column["name"], metadata={**column["metadata"], "comment": comment})
+        return None if after == self else after
 
 
 def refuse_known(name: str, names: Iterable[str]) -> None:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from duckrun.formats.commits import NewCommit, TakenBack
-from duckrun.formats.definitions import TableDefinition
 from duckrun.formats.states import StateReader
 from duckrun.values.lake_format import CatalogAddress
 from duckrun.values.macros import Macro
@@ -46,22 +45,6 @@ class CommitFiles:
     """Files of which some rows were deleted."""
     bytes_added: int
     """Total size of the added files."""
-
-
-class PartitionKey(Protocol):
-    """Partition key: a column, or a transform of one."""
-
-    @property
-    def column(self) -> str: ...
-    @property
-    def transform(self) -> str: ...
-
-
-class LakeDefinition(TableDefinition, Protocol):
-    """Definition of a table whose partition keys may be transforms."""
-
-    @property
-    def partition_by(self) -> Sequence[PartitionKey]: ...
 
 
 class LakeWork(Protocol):

@@ -196,13 +196,7 @@ class DeltaFormat(TableAccess):
     def described(
         self, snapshot: Snapshot, description: str | None, column_comments: Mapping[str, str]
     ) -> DeltaDefinition | None:
-        before = self.definition(snapshot)
-        after = before if description is None else replace(before, description=description)
-        for column in before.fields:
-            comment = column_comments.get(column["name"])
-            if comment is not None:
-                after = after.with_column(column["name"], metadata={**column["metadata"], "comment": comment})
-        return None if after == before else after
+        return self.definition(snapshot).described(description, column_comments)
 
     def marking(self, snapshot: Snapshot, definition: DeltaDefinition | None) -> DeltaDefinition | None:
         if self.marks_rows(snapshot):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 
@@ -26,8 +26,8 @@ from duckrun.engines.spark.types import (
     taking_types,
 )
 from duckrun.errors import SchemaMismatch
+from duckrun.formats.definitions import PartitionKey, TableDefinition
 from duckrun.formats.format import Format, transactions_of
-from duckrun.formats.transactions import LakeDefinition, PartitionKey
 from duckrun.sql.typed import sql_type
 from duckrun.values.choices import SchemaMode
 from duckrun.values.columns import refuse_twins
@@ -52,7 +52,7 @@ class Plan:
     """How a write of whole rows becomes files of the table."""
 
     snapshot: Snapshot | None
-    definition: LakeDefinition
+    definition: TableDefinition
     """The table's definition after the write."""
     changed: bool
     """True if the definition changes."""
@@ -87,7 +87,7 @@ def plan(access: SparkAccess, form: Format, spec: WriteSpec, frame: DataFrame, s
     if snapshot is None or spec.mode == "overwrite":
         check_new_table(frame.schema)
         keys = spec.partition_by if spec.partition_by is not None or snapshot is None else snapshot.partition_keys
-        definition = cast(LakeDefinition, form.overwritten(spec, _fields(form, frame), tuple(keys or ()), snapshot))
+        definition = form.overwritten(spec, _fields(form, frame), tuple(keys or ()), snapshot)
         names = {name.lower() for name in frame.columns}
         for column in spec.column_comments:
             if column.lower() not in names:
@@ -98,7 +98,7 @@ def plan(access: SparkAccess, form: Format, spec: WriteSpec, frame: DataFrame, s
         definition, changed = snapshot.format_state.definition, False
         if spec.schema_mode != "fail":
             alteration = form.evolved(snapshot, _fields(form, frame), spec.schema_mode)
-            definition, changed = cast(LakeDefinition, alteration.after), alteration.changed
+            definition, changed = alteration.after, alteration.changed
         defaults = form.computed_columns(snapshot)
         if missing := defaults - {name for name in definition.names if name.lower() in map(str.lower, frame.columns)}:
             return Plan(
@@ -112,7 +112,7 @@ def plan(access: SparkAccess, form: Format, spec: WriteSpec, frame: DataFrame, s
     return Plan(snapshot, definition, changed, fit, folders)
 
 
-def spark_schema(definition: LakeDefinition) -> Any:
+def spark_schema(definition: TableDefinition) -> Any:
     """Return a table's columns in Spark's types, for those that Spark has."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -139,7 +139,7 @@ def _fields(form: Format, frame: DataFrame) -> list[dict[str, Any]]:
     return form.fields_of(schema, types)
 
 
-def _why_not(form: Format, snapshot: Snapshot | None, definition: LakeDefinition) -> str | None:
+def _why_not(form: Format, snapshot: Snapshot | None, definition: TableDefinition) -> str | None:
     """Return why DuckDB must rewrite the workers' rows into other files; None if it need not."""
     for field in definition.fields:
         if not _is_written(duckdb.type(field["type"])):
@@ -172,7 +172,7 @@ def _is_written(kind: Any) -> bool:
     return str(kind) in _WRITTEN or kind.id == "decimal"
 
 
-def _fitted(frame: DataFrame, definition: LakeDefinition, mode: SchemaMode, *, checked: bool) -> DataFrame:
+def _fitted(frame: DataFrame, definition: TableDefinition, mode: SchemaMode, *, checked: bool) -> DataFrame:
     """Return the rows in the table's columns and types; NULL in a NOT NULL column raises."""
     from pyspark.sql import functions as F
 

@@ -14,7 +14,7 @@ from typing import Any, Self
 
 from deltalake import Schema
 
-from duckrun.formats.definitions import OfColumns
+from duckrun.formats.definitions import TableDefinition
 from duckrun.formats.delta.definition import computed, mapping, types
 from duckrun.formats.delta.definition.properties import (
     CHECKPOINTS,
@@ -29,7 +29,7 @@ from duckrun.sql.names import paths_of
 
 
 @dataclass(frozen=True)
-class DeltaDefinition(OfColumns):
+class DeltaDefinition(TableDefinition):
     """The ``metaData`` action of a table as a value."""
 
     fields: tuple[dict[str, Any], ...]
@@ -49,10 +49,6 @@ class DeltaDefinition(OfColumns):
     def schema(self) -> pa.Schema:
         """Columns as an Arrow schema."""
         return pa.schema(Schema.from_json(self.schema_json).to_arrow())
-
-    @property
-    def sql_types(self) -> None:
-        """None: the schema has the types."""
 
     @property
     def checks(self) -> dict[str, str]:

@@ -130,12 +130,7 @@ class Defining:
         self, snapshot: Snapshot, description: str | None, column_comments: Mapping[str, str]
     ) -> DuckLakeDefinition | None:
         before: DuckLakeDefinition = snapshot.format_state.definition
-        after = before if description is None else replace(before, description=description)
-        comments = {name.lower(): text for name, text in column_comments.items()}
-        for name in before.names:
-            if (comment := comments.get(name.lower())) is not None:
-                after = after.with_column(name, metadata={"comment": comment})
-        return None if after == before else after
+        return before.described(description, column_comments)
 
     def fields_of(self, schema: pa.Schema, types: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
         if types is None:

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature
-from duckrun.formats.definitions import OfColumns
+from duckrun.formats.definitions import TableDefinition
 from duckrun.formats.ducklake.definition.partitions import Partition
 from duckrun.formats.ducklake.definition.types import arrow_types, type_in
 from duckrun.sql.names import transpile
@@ -25,7 +25,7 @@ _NO_OPTIONS = {CHANGE_FEED}
 
 
 @dataclass(frozen=True)
-class DuckLakeDefinition(OfColumns):
+class DuckLakeDefinition(TableDefinition):
     """Definition of a DuckLake table."""
 
     fields: tuple[dict[str, Any], ...]
@@ -36,11 +36,6 @@ class DuckLakeDefinition(OfColumns):
     def partition_columns(self) -> tuple[str, ...]:
         """Columns that partition the table by their own values."""
         return tuple(key.column for key in self.partition_by if key.transform == "identity")
-
-    @property
-    def variants(self) -> frozenset[str]:
-        """Always empty: ``sql_types`` already tells VARIANT columns."""
-        return frozenset()
 
     @property
     def sql_types(self) -> dict[str, str]:
@@ -56,10 +51,6 @@ class DuckLakeDefinition(OfColumns):
                 for f, kind in zip(self.fields, kinds, strict=True)
             ]
         )
-
-    @property
-    def checks(self) -> dict[str, str]:
-        return {}
 
     def users_of(self, path: Sequence[str]) -> list[str]:
         """Return the parts of the layout that need a column, in words."""
