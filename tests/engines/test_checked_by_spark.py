@@ -21,7 +21,7 @@ import pytest
 import duckrun
 from duckrun import AlterSpec, DeleteSpec, MergeSpec, Session, UpdateSpec, VacuumSpec, WriteSpec
 from duckrun.sql.quoting import quote_literal
-from duckrun.values.data_files import place
+from duckrun.values.data_files import place_of
 from duckrun.values.rows import ReadSpec
 from duckrun.values.tables import AddColumn, ChangeType, ColumnSpec, OptimizeSpec, RenameColumn, RestoreSpec
 from tests.drawing import seed
@@ -204,7 +204,7 @@ class Checked:
         files = self.duck.snapshot(self.written.name).files()
         assert theirs["numFiles"] == len(files)
         ref = self.duck.ref(self.written.name)
-        assert theirs["sizeInBytes"] == sum(Path(place(ref, file)).stat().st_size for file in files)
+        assert theirs["sizeInBytes"] == sum(Path(place_of(ref.location, file)).stat().st_size for file in files)
 
     def check_history(self) -> None:
         """DESCRIBE HISTORY has every commit, with the words and the counts of Spark's own."""

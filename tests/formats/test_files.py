@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 import duckrun
 from duckrun import DeleteSpec, Session, WriteSpec
 from duckrun.formats.delta.log.adds import deleted_rows
-from duckrun.values.data_files import place
+from duckrun.values.data_files import place_of
 
 MANY = 700
 """More deletion vectors than deltalake reads at once."""
@@ -110,7 +110,7 @@ def test_a_list_brought_forward_is_the_one_of_a_new_opening(duck: Session, root:
         assert sorted(known, key=str) == sorted(opened, key=str), statement
         for files in (known, opened):
             by_name = {str(file.spelled): file for file in files}
-            by_place = {place(snapshot.ref, file): file for file in files}
+            by_place = {place_of(snapshot.ref.location, file): file for file in files}
             assert (
                 files.named(by_name.keys() | {"none"}) == by_name and files.at(by_place.keys() | {"/none"}) == by_place
             )

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 from duckrun.values.rows import ScanFile
-
-if TYPE_CHECKING:
-    from duckrun.values.snapshot import TableRef
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 
@@ -22,13 +18,8 @@ def is_absolute(path: str) -> bool:
     return path.startswith("/") or _SCHEME.match(path) is not None
 
 
-def place(ref: TableRef, file: ScanFile) -> str:
-    """Return the ``filename`` that DuckDB reports for the rows of a file."""
-    return place_of(ref.location, file)
-
-
 def place_of(location: str, file: ScanFile) -> str:
-    """Return the ``filename`` of a file, given the table's location."""
+    """Return the ``filename`` that DuckDB reports for the rows of a file of a table."""
     if not is_absolute(file.path):
         return f"{location}/{file.path}"
     return re.sub(r"^file:/+", "/", file.path)

@@ -13,7 +13,7 @@ from duckrun.engines.spark.structs import type_text
 from duckrun.engines.weights import CHANGE_TYPE, Dialect, WeighedQuery
 from duckrun.libraries import pa
 from duckrun.values.changes import WeighedRead
-from duckrun.values.data_files import place
+from duckrun.values.data_files import place_of
 from duckrun.values.rows import ScanFile
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def weighed_rows(access: SparkAccess, read: WeighedRead) -> DataFrame:
     from pyspark.sql import functions as F
 
     def location(file: ScanFile) -> str:
-        return re.sub(r"^file:/+", "/", access.location_of(place(read.ref, file)))
+        return re.sub(r"^file:/+", "/", access.location_of(place_of(read.ref.location, file)))
 
     types = {field.name: type_text(field.dataType) for field in _types(read, read.schema)}
     query = WeighedQuery(read, _SPARK, location, types)

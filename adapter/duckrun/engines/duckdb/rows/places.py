@@ -13,7 +13,7 @@ import duckdb
 
 from duckrun.engines.duckdb.rows.target import rows_of
 from duckrun.sql.quoting import fresh_name, quote_identifier, quote_literal
-from duckrun.values.data_files import place
+from duckrun.values.data_files import place_of
 from duckrun.values.rows import ScanFile
 from duckrun.values.snapshot import Snapshot
 
@@ -58,7 +58,7 @@ class Numbered:
         if not also and (files is None or len(files) == len(self.snapshot.files())):
             return self.sql
         if not self.in_file and files is not None:
-            places = ", ".join(quote_literal(place(self.snapshot.ref, f)) for f in files)
+            places = ", ".join(quote_literal(place_of(self.snapshot.ref.location, f)) for f in files)
             return f"SELECT * FROM ({self.sql}) WHERE {self.file} IN ({places})"
         return rows_of(self.snapshot, self.cursor, files=files, file=self.file[1:-1], row=self.row[1:-1], also=also)
 

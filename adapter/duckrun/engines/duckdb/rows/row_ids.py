@@ -18,7 +18,7 @@ from duckrun.errors import UnsupportedFeature
 from duckrun.formats.logs import LogTables
 from duckrun.sql.by_file import with_values
 from duckrun.sql.quoting import fresh_name, quote_identifier, quote_literal
-from duckrun.values.data_files import literally, place
+from duckrun.values.data_files import literally, place_of
 from duckrun.values.rows import ScanFile
 from duckrun.values.snapshot import Snapshot
 from duckrun.values.stored import StoredColumn
@@ -78,7 +78,7 @@ class RowIds:
             else ("")
         )
         firsts = ", ".join(
-            f"({quote_literal(place(snapshot.ref, each))}, {first})"
+            f"({quote_literal(place_of(snapshot.ref.location, each))}, {first})"
             for each, (first, _) in zip(changed, logs.first_ids(snapshot, changed), strict=True)
         )
         return cls(
@@ -159,7 +159,7 @@ def _numbered(
     taken = {*names_of(snapshot), *in_files, *ids}
     log_columns = tuple(quote_identifier(fresh_name(name, taken)) for name in ("__duckrun_first", "__duckrun_since"))
     values = {
-        place(snapshot.ref, each): [f"CAST({number} AS {_BIGINT})" for number in numbers]
+        place_of(snapshot.ref.location, each): [f"CAST({number} AS {_BIGINT})" for number in numbers]
         for each, numbers in zip(files, logs.first_ids(snapshot, files), strict=True)
     }
     lost = f"table {snapshot.ref}: rows whose ids are to be kept lie in a file that its log does not have: "
@@ -185,7 +185,7 @@ def _held(
     """
     if not files:
         return ""
-    places = ", ".join(quote_literal(literally(place(snapshot.ref, each))) for each in files)
+    places = ", ".join(quote_literal(literally(place_of(snapshot.ref.location, each))) for each in files)
     files_query = f"SELECT DISTINCT file_name FROM parquet_schema([{places}]) WHERE name = {quote_literal(column)}"
     holding = [literally(name) for (name,) in cursor.execute(files_query).fetchall()]
     if not holding:

@@ -16,7 +16,7 @@ from duckrun.sql.quoting import quote_identifier, quote_literal
 from duckrun.sql.typed import sql_type
 from duckrun.values.changes import WeighedRead
 from duckrun.values.columns import holds
-from duckrun.values.data_files import literally, place
+from duckrun.values.data_files import literally, place_of
 
 _ROW = "file_row_number"
 _DUCKDB = Dialect(
@@ -34,7 +34,7 @@ def weighed_sql(read: WeighedRead, cursor: duckdb.DuckDBPyConnection, scratch: s
     if read.sql is not None:  # the format reads the rows itself
         return f"SELECT {', '.join(['*', *_DUCKDB.twins(read)])} FROM {read.sql} AS own"
     types = {field.name: "VARIANT" if field.name in read.variants else sql_type(field.type) for field in read.schema}
-    query = WeighedQuery(read, _DUCKDB, lambda file: place(read.ref, file), types)
+    query = WeighedQuery(read, _DUCKDB, lambda file: place_of(read.ref.location, file), types)
     parts = _Parts(query, types, cursor, scratch)
     return " UNION ALL ".join(select for part in query.parts() for select in parts.selects(part)) or query.nothing()
 
@@ -52,7 +52,7 @@ class _Parts:
         """Yield the SELECTs of a part, one for each group of files that one scan can read."""
         listed, rows = self._kept(part.listed), None if part.rows is None else self._kept(part.rows)
         for group in _alike(
-            self._cursor, sorted({place(self._read.ref, file) for file in part.files}), self._read.stored
+            self._cursor, sorted({place_of(self._read.ref.location, file) for file in part.files}), self._read.stored
         ):
             source = self._read_parquet(group)
             file_types = _types(self._cursor, source)

@@ -18,7 +18,7 @@ from duckrun.formats.delta.definition import expressions, mapping
 from duckrun.formats.delta.definition.definition import DeltaDefinition
 from duckrun.formats.delta.log.adds import adds_in_order, adds_of
 from duckrun.formats.delta.versions.tables import TableAccess
-from duckrun.values.data_files import is_absolute, place
+from duckrun.values.data_files import is_absolute, place_of
 from duckrun.values.data_paths import spelled
 from duckrun.values.rows import AppTransaction, ScanFile
 from duckrun.values.snapshot import Snapshot
@@ -65,7 +65,7 @@ def named(tables: TableAccess, snapshot: Snapshot) -> dict[tuple[str, str], Scan
 def _refuse_gone(tables: TableAccess, now: Snapshot, then: Snapshot, files: list[ScanFile]) -> None:
     here = {key["path"] for key in tables.storage.keys(now.ref.location)}
     for file in files:
-        there = Path(place(now.ref, file)).is_file() if is_absolute(file.path) else file.path in here
+        there = Path(place_of(now.ref.location, file)).is_file() if is_absolute(file.path) else file.path in here
         if not there and "://" not in file.path:  # files in other stores are not checked
             raise VersionNotReadable(
                 f"Cannot restore table {now.ref} to version {then.version}: its file {file.path} is gone. Files that "

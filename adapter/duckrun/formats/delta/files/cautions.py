@@ -20,7 +20,7 @@ from duckrun.sql.char_types import is_padded
 from duckrun.storage.parallel import at_once
 from duckrun.storage.storage import Storage
 from duckrun.values.columns import holds, leaves
-from duckrun.values.data_files import is_absolute, place
+from duckrun.values.data_files import is_absolute, place_of
 from duckrun.values.rows import ScanFile
 from duckrun.values.snapshot import Snapshot
 
@@ -204,7 +204,7 @@ def _legacy(storage: Storage, snapshot: Snapshot, columns: Sequence[pa.Field]) -
 
 def _layouts_of(storage: Storage, snapshot: Snapshot, files: Sequence[ScanFile]) -> set[Paths]:
     """Return the layouts of the files. Each file is opened once, for all versions and columns."""
-    where = {(place(snapshot.ref, file), file.size): file for file in files}
+    where = {(place_of(snapshot.ref.location, file), file.size): file for file in files}
     layouts = {key: layout for key in where if (layout := _layouts.get(key)) is not None}
     missing = [key for key in where if key not in layouts]
     if missing:

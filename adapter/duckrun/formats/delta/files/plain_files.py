@@ -14,7 +14,7 @@ from duckrun.formats.delta.files.cautions import OURS
 from duckrun.formats.format import FileColumns
 from duckrun.libraries import pa
 from duckrun.sql.typed import sql_type
-from duckrun.values.data_files import is_absolute, literally, place
+from duckrun.values.data_files import is_absolute, literally, place_of
 from duckrun.values.rows import ScanFile
 from duckrun.values.snapshot import Snapshot
 
@@ -48,7 +48,7 @@ def plain_files(snapshot: Snapshot, footers: FileColumns) -> Sequence[str] | Non
     files = list(snapshot.files())
     if not all(map(_is_whole, files)):
         return None
-    places = [place(snapshot.ref, file) for file in files]
+    places = [place_of(snapshot.ref.location, file) for file in files]
     columns = footers(places)
     return [literally(each) for each in places] if all(columns.get(each) == types for each in places) else None
 

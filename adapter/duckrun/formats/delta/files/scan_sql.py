@@ -21,13 +21,14 @@ from duckrun.sql.quoting import fresh_name, quote_identifier, quote_literal
 from duckrun.sql.raising import raising
 from duckrun.sql.typed import partition_literal, sql_type
 from duckrun.values.columns import holds
-from duckrun.values.data_files import literally, place as place_in
+from duckrun.values.data_files import literally, place_of
 from duckrun.values.names import url_of
 from duckrun.values.rows import ScanFile
 from duckrun.values.snapshot import Snapshot
 
 _NUMBER = "file_row_number"
 _FILENAME = "filename"
+_BY_NAME = "union_by_name => true, hive_partitioning => false"
 _FEW = 200
 """Maximum number of files of a partitioned table that are read by name."""
 _MOST_DELETED = 1_000_000
@@ -98,14 +99,19 @@ def scan_sql(
         # ``*`` does not include the row number.
         source = f"(SELECT *, {_NUMBER} FROM {source})"
     if files is not None and not alone:
-        inside = ", ".join(quote_literal(place_in(snapshot.ref, f)) for f in files) or "NULL"
+        inside = ", ".join(quote_literal(place_of(snapshot.ref.location, f)) for f in files) or "NULL"
         source = f"(SELECT * FROM {source} WHERE {quote_identifier(str(place))} IN ({inside}))"
+    # Most scans need no list of their files.
+    read_files = snapshot.files() if files is None and (moved or legacy or also) else files or ()
     if moved:
-        source = _with_partitions(source, snapshot, snapshot.files() if files is None else files, str(place))
+        # delta_scan() looks up partition columns by logical names among physical columns. It
+        # returns NULL, or the value of another column. https://github.com/duckdb/duckdb-delta/issues/343
+        named_columns = {c: quote_identifier(c) for c in snapshot.partition_columns}
+        source = f"({_valued(source, snapshot, read_files, str(place), named_columns, there=True)})"
     if legacy:
-        source = _with_lists(source, snapshot, snapshot.files() if files is None else files, str(place))
+        source = _with_lists(source, snapshot, read_files, str(place))
     if also and not alone:
-        source = _with_more(source, snapshot, snapshot.files() if files is None else files, str(place), also)
+        source = _with_more(source, snapshot, read_files, str(place), also)
     names = ", ".join(
         _padded(f) or (_unseen(f.name) if f.name in rounded or _is_dotted(f) else quote_identifier(f.name))
         for f in schema
@@ -170,7 +176,7 @@ def _read_parts(snapshot: Snapshot, files: Sequence[ScanFile], place: str) -> st
         f"{name}: {{name: {name}, type: {kind}, default_value: NULL}}" for name, kind in columns_of_files
     )
     options = f"schema => MAP {{{columns}}}, hive_partitioning => false, filename => true"
-    read = _parquet([literally(place_in(snapshot.ref, f)) for f in files], options)
+    read = _parquet([literally(place_of(snapshot.ref.location, f)) for f in files], options)
     selected = [f"{quote_identifier(physical(f))} AS {quote_identifier(f.name)}" for f in schema]
     named = {c: quote_identifier(physical(schema.field(c))) for c in parts}
     valued = _valued(read, snapshot, files, _FILENAME, named)
@@ -198,14 +204,14 @@ def _read(
     columns += [f"CAST(NULL AS BIGINT) AS {_NUMBER}"] * numbered
     columns += [f"CAST(NULL AS BIGINT) AS {quote_identifier(name)}" for name in also]
     reads = [f"SELECT {', '.join(columns)} WHERE false"]
-    options = f"union_by_name => true, hive_partitioning => false, filename => {quote_literal(place)}"
-    whole = [literally(place_in(snapshot.ref, f)) for f in files if f.path not in deleted]
+    options = f"{_BY_NAME}, filename => {quote_literal(place)}"
+    whole = [literally(place_of(snapshot.ref.location, f)) for f in files if f.path not in deleted]
     if whole:
         reads.append(f"SELECT * FROM {_parquet(whole, options + f', {_NUMBER} => true' * numbered)}")
     if deleted:
-        marked = [literally(place_in(snapshot.ref, f)) for f in files if f.path in deleted]
+        marked = [literally(place_of(snapshot.ref.location, f)) for f in files if f.path in deleted]
         gone = ", ".join(
-            f"({quote_literal(place_in(snapshot.ref, f))}, {quote_literal(json.dumps(list(deleted[f.path])))})"
+            f"({quote_literal(place_of(snapshot.ref.location, f))}, {quote_literal(json.dumps(list(deleted[f.path])))})"
             for f in files
             if f.path in deleted
         )
@@ -219,11 +225,7 @@ def _read(
         f"CAST({quote_identifier(physical(f))} AS {sql_type(f.type)}) AS {quote_identifier(f.name)}"
         for f in snapshot.stored_schema
     ]
-    selected += [
-        quote_identifier(place),
-        *([_NUMBER] * numbered),
-        *map(quote_identifier, also),
-    ]
+    selected += [quote_identifier(place), *([_NUMBER] * numbered), *map(quote_identifier, also)]
     return f"(SELECT {', '.join(selected)} FROM ({' UNION ALL BY NAME '.join(reads)}))"
 
 
@@ -262,14 +264,6 @@ def _unseen(name: str) -> str:
     return f"CASE WHEN {column} IS NULL THEN NULL ELSE {column} END AS {column}"
 
 
-def _with_partitions(source: str, snapshot: Snapshot, files: Sequence[ScanFile], place: str) -> str:
-    """Return SQL of rows with the partition values of their files."""
-    # delta_scan() looks up partition columns by logical names among physical columns. It returns
-    # NULL, or the value of another column. https://github.com/duckdb/duckdb-delta/issues/343
-    named = {c: quote_identifier(c) for c in snapshot.partition_columns}
-    return f"({_valued(source, snapshot, files, place, named, there=True)})"
-
-
 def _valued(
     source: str,
     snapshot: Snapshot,
@@ -286,23 +280,25 @@ def _valued(
     """
     kinds = {c: sql_type(snapshot.stored_schema.field(c).type) for c in named}
     values = {
-        place_in(snapshot.ref, f): [partition_literal(f.partition_values.get(c), kind) for c, kind in kinds.items()]
+        place_of(snapshot.ref.location, f): [
+            partition_literal(f.partition_values.get(c), kind) for c, kind in kinds.items()
+        ]
         for f in files
     }
-    lost = f"table {snapshot.ref} is read from a file that its log does not have: "
-    return with_values(
-        source, quote_identifier(place), values, {named[c]: kind for c, kind in kinds.items()}, lost, there=there
-    )
+    named_kinds = {named[c]: kind for c, kind in kinds.items()}
+    return with_values(source, quote_identifier(place), values, named_kinds, _lost(snapshot), there=there)
+
+
+def _lost(snapshot: Snapshot) -> str:
+    return f"table {snapshot.ref} is read from a file that its log does not have: "
 
 
 def _with_more(source: str, snapshot: Snapshot, files: Sequence[ScanFile], place: str, names: Sequence[str]) -> str:
     """Return SQL that adds columns of the files which the table lacks to numbered rows."""
     key = quote_identifier(fresh_name(_FILENAME, names))
     columns = ", ".join(f"CAST(NULL AS BIGINT) AS {quote_identifier(name)}" for name in names)
-    places = [literally(place_in(snapshot.ref, f)) for f in files]
-    options = (
-        f"union_by_name => true, hive_partitioning => false, {_NUMBER} => true, filename => {quote_literal(key[1:-1])}"
-    )
+    places = [literally(place_of(snapshot.ref.location, f)) for f in files]
+    options = f"{_BY_NAME}, {_NUMBER} => true, filename => {quote_literal(key[1:-1])}"
     read = f"SELECT {columns} WHERE false UNION ALL BY NAME SELECT * FROM {_parquet(places, options)}"
     same = f"here.{quote_identifier(place)} = held.{key} AND here.{_NUMBER} = held.{_NUMBER}"
     taken = ", ".join(f"held.{quote_identifier(name)}" for name in names)
@@ -323,14 +319,17 @@ def _with_lists(source: str, snapshot: Snapshot, files: Sequence[ScanFile], plac
     if not files:
         return source
     key = fresh_name("filename", schema.names)
-    places = ", ".join(quote_literal(place_in(snapshot.ref, f)) for f in files)
-    read = (
-        f"read_parquet([{places}], union_by_name => true, hive_partitioning => false, {_NUMBER} => true, "
-        f"filename => {quote_literal(key)}) AS found"
+    places = [place_of(snapshot.ref.location, f) for f in files]
+    read = _parquet(places, f"{_BY_NAME}, {_NUMBER} => true, filename => {quote_literal(key)}")
+    here, there = f"here.{quote_identifier(place)}", f"found.{quote_identifier(key)}"
+    # A row whose file is missing there raises an error instead of becoming NULL.
+    lost = raising(StorageError, f"{quote_literal(_lost(snapshot))} || {here}")
+    lists = {quote_identifier(c): sql_type(schema.field(c).type) for c in legacy}
+    replaced = ", ".join(
+        f"CASE WHEN {there} IS NULL THEN {lost} ELSE CAST(found.{c} AS {kind}) END AS {c}" for c, kind in lists.items()
     )
-    lists = {c: f"CAST(found.{quote_identifier(c)} AS {sql_type(schema.field(c).type)})" for c in legacy}
-    on = f"found.{quote_identifier(key)}"
-    return _joined(source, snapshot, lists, read, place, on, f" AND here.{_NUMBER} = found.{_NUMBER}")
+    same = f"{here} = {there} AND here.{_NUMBER} = found.{_NUMBER}"
+    return f"(SELECT here.* REPLACE ({replaced}) FROM {source} AS here LEFT JOIN {read} AS found ON {same})"
 
 
 def _is_unclear(kind: pa.DataType, *, in_map: bool = False) -> bool:
@@ -346,22 +345,3 @@ def _is_unclear(kind: pa.DataType, *, in_map: bool = False) -> bool:
     if in_map and pa.types.is_list(kind) and pa.types.is_struct(inner[0]) and inner[0].num_fields == 1:
         return True
     return any(_is_unclear(child, in_map=in_map or pa.types.is_map(kind)) for child in inner)
-
-
-def _joined(
-    source: str, snapshot: Snapshot, columns: dict[str, str], other: str, place: str, key: str, more: str = ""
-) -> str:
-    """Return SQL of rows with some columns replaced from ``other``, matched by file.
-
-    A row whose file is missing there raises an error instead of becoming NULL.
-    """
-    here = f"here.{quote_identifier(place)}"
-    lost = raising(
-        StorageError,
-        f"{quote_literal(f'table {snapshot.ref} is read from a file that its log does not have: ')} || {here}",
-    )
-    replaced = ", ".join(
-        f"CASE WHEN {key} IS NULL THEN {lost} ELSE {value} END AS {quote_identifier(name)}"
-        for name, value in columns.items()
-    )
-    return f"(SELECT here.* REPLACE ({replaced}) FROM {source} AS here LEFT JOIN {other} ON {here} = {key}{more})"

@@ -21,7 +21,7 @@ from duckrun.formats.delta.versions.tables import TableAccess
 from duckrun.libraries import np
 from duckrun.storage.parallel import at_once
 from duckrun.values.changes import CommitChange, Counted
-from duckrun.values.data_files import is_absolute, place
+from duckrun.values.data_files import is_absolute, place_of
 from duckrun.values.data_paths import decoded, spelled
 from duckrun.values.rows import ScanFile
 from duckrun.values.snapshot import Snapshot, TableRef
@@ -141,7 +141,7 @@ def missing_files(tables: TableAccess, ref: TableRef, files: Sequence[ScanFile])
     def gone(file: ScanFile) -> bool:
         location, name = ref.location, file.path
         if is_absolute(name):
-            location, _, name = place(ref, file).rpartition("/")
+            location, _, name = place_of(ref.location, file).rpartition("/")
         return not tables.storage.has(location, name)
 
     return [file for file, is_gone in zip(files, at_once(gone, files), strict=True) if is_gone]
