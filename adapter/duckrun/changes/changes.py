@@ -328,9 +328,9 @@ class Changes:
         if self._spec.kind != "feed" or self.from_version == self.to_version:
             return
         first, last = self.from_version + 1, self.to_version
-        has_feed = {s.version: self._logs.has_feed(s) for s in self._definitions if s.version > first}
+        has_feed = {s.version: s.has_feed for s in self._definitions if s.version > first}
         for snapshot in (self._form.snapshot(self._ref, first), self.to):
-            has_feed[snapshot.version] = self._logs.has_feed(snapshot)
+            has_feed[snapshot.version] = snapshot.has_feed
         off: list[tuple[int, int]] = []
         for version, following in pairwise([*sorted(has_feed), last + 1]):
             if not has_feed[version]:

@@ -78,7 +78,7 @@ def _of_table(form: Format, reader: StateReader, ref: TableRef, query: OwnQuery)
         raise InvalidConfig(
             f"{query.function}() of table {ref} goes from version {first} to {last}, which is backwards."
         )
-    first = max(first, reader.begun(now))
+    first = max(first, now.begun)
     if last < first:
         raise InvalidConfig(
             f"{query.function}() of table {ref} ends at version {last}, and the table was made by snapshot {first} of "

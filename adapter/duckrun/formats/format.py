@@ -229,9 +229,6 @@ class Format(Protocol):
             None if the snapshot needs a new opening of the log.
         """
 
-    def made_by(self, snapshot: Snapshot, version: int) -> bool:
-        """True if the commit of a version created the table."""
-
     def untouched(self, snapshot: Snapshot, records: Sequence[CommitRecord]) -> Sequence[ScanFile] | None:
         """Return the files that some commits added, if all their rows are still unchanged.
 
@@ -313,14 +310,8 @@ class Format(Protocol):
             InvalidConfig: A column would be dropped that must stay.
         """
 
-    def described(
-        self, snapshot: Snapshot, description: str | None, column_comments: Mapping[str, str]
-    ) -> TableDefinition | None:
-        """Return the definition with other descriptions; None if nothing differs.
-
-        Args:
-            description: New description of the table; None keeps the current one.
-        """
+    def definition(self, snapshot: Snapshot) -> TableDefinition:
+        """Return the columns, partitioning, properties and description of a version."""
 
     def fields_of(self, schema: pa.Schema, types: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
         """Convert Arrow columns to ``fields`` of a definition.

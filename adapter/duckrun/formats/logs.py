@@ -109,9 +109,6 @@ class LogTables(Protocol):
             UnsupportedFeature: Deletion vectors or column mapping hide what the files hold.
         """
 
-    def definition(self, snapshot: Snapshot) -> TableDefinition:
-        """Return the columns, partitioning, properties and description of a version."""
-
     def file_bounds(self, snapshot: Snapshot, column: str) -> pa.Table | None:
         """Return the bounds of a column's non-NULL values per data file. Opens no data file.
 
@@ -150,9 +147,6 @@ class LogTables(Protocol):
         Raises:
             StorageError: A deletion vector cannot be read.
         """
-
-    def has_feed(self, snapshot: Snapshot) -> bool:
-        """True if commits on a version write a change feed."""
 
     def row_id_columns(self, snapshot: Snapshot) -> tuple[str, str] | None:
         """Columns of data files that may hold row ids and row commit versions.

@@ -16,12 +16,6 @@ class StateReader(Protocol):
     compare states instead of files.
     """
 
-    def begun(self, snapshot: Snapshot) -> int:
-        """Return the first version of the lake that has the table.
-
-        Earlier versions are not an error.
-        """
-
     def has_table(self, snapshot: Snapshot, version: int) -> bool:
         """True if a version of the lake has the table, or another table of the same name."""
 

@@ -83,10 +83,10 @@ def of_older_attempts(form: Format, snapshot: Snapshot, app: WorkTransaction) ->
     return sorted((each for each in records if each.version > retracted), key=lambda each: each.version)
 
 
-def is_made_by(form: Format, snapshot: Snapshot, record: CommitRecord) -> bool:
+def is_made_by(snapshot: Snapshot, record: CommitRecord) -> bool:
     """True if a commit, or the commits that it rolled back, created the table."""
     before = record.note.get("before")
-    return form.made_by(snapshot, record.version) if before is None else bool(before == NO_TABLE)
+    return snapshot.begun == record.version if before is None else bool(before == NO_TABLE)
 
 
 def version_before(record: CommitRecord) -> int | None:
@@ -108,7 +108,7 @@ def as_before(form: Format, snapshot: Snapshot, app: WorkTransaction) -> Snapsho
     records = of_older_attempts(form, snapshot, app)
     if not records:
         return snapshot
-    if is_made_by(form, snapshot, records[0]):
+    if is_made_by(snapshot, records[0]):
         versions = {each.version for each in records}
         since = form.records_after(snapshot.ref, records[0].version)
         return snapshot if any(each.changes_rows and each.version not in versions for each in since) else None

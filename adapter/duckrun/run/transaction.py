@@ -282,7 +282,7 @@ class Transaction:
 
         Raises CommitConflict, ToTakeBack.
         """
-        form, read = self.lake.format, self.fence.read()
+        read = self.fence.read()
         seen = [] if read is None else [each for each in records if self.fence.is_seen(read, each)]
         if seen:
             how = "base"  # its rows, too, are computed from the table
@@ -291,7 +291,7 @@ class Transaction:
         first, taken = records[0].version, {each.version for each in records}
         since = [each for each in self.fence.commits_after(first) if each.version not in taken]
         others = [each for each in since if each.changes_rows]
-        is_new = is_made_by(form, snapshot, records[0])
+        is_new = is_made_by(snapshot, records[0])
         if how == "append":
             self._take_back_rows(records, snapshot, is_new=is_new, alone=not since)
         elif snapshot.is_append_only:
@@ -377,7 +377,7 @@ class Transaction:
 
     def _without(self, record: CommitRecord | None, snapshot: Snapshot) -> str:
         """Return advice on how to restore the table to before a commit of an older attempt."""
-        if record is not None and is_made_by(self.lake.format, snapshot, record):
+        if record is not None and is_made_by(snapshot, record):
             return "That commit made the table: drop it if its rows and later changes may go, and run this again."
         version = None if record is None else version_before(record)
         restored = "a version before the attempt" if version is None else f"version {version}"

@@ -13,6 +13,7 @@ from duckrun.libraries import pa
 from duckrun.values.columns import holds
 from duckrun.values.computed import ComputedColumn
 from duckrun.values.files import Files, GivenFiles
+from duckrun.values.layout import CHANGE_FEED
 from duckrun.values.names import url_of
 from duckrun.values.rows import ColumnFigures, ReadSpec, ScanFile
 
@@ -98,6 +99,8 @@ class Snapshot:
     table_id: str
     schema: pa.Schema
     """Arrow form of the table's schema, with comments as field metadata."""
+    begun: int = 0
+    """First version of the table."""
     partition_columns: tuple[str, ...] = ()
     variants: frozenset[str] = frozenset()
     """VARIANT columns, which ``schema`` shows as the struct of their parts."""
@@ -230,6 +233,11 @@ class Snapshot:
     def is_append_only(self) -> bool:
         """True if no row may leave the table. Source: Delta protocol, Append-only Tables."""
         return self.properties.get("delta.appendOnly", "").lower() == "true"
+
+    @property
+    def has_feed(self) -> bool:
+        """True if commits write a change feed. Source: Delta protocol, Change Data Files."""
+        return self.properties.get(CHANGE_FEED, "").lower() == "true"
 
     @property
     def idle_features(self) -> frozenset[str]:

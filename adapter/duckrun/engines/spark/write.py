@@ -120,7 +120,7 @@ class Attempt(SparkWrite):
         assert isinstance(self.spec, WriteSpec), "an append"
         self.logs.refuse_copies(snapshot)
         frame, _ = self.fitted(self.rows(), self.spec.schema_mode)
-        definition: Any = self.logs.definition(snapshot) if alteration is None else alteration.after
+        definition: Any = self.form.definition(snapshot) if alteration is None else alteration.after
         frame = self.checked(frame, snapshot.partition_columns)
         with filled(self.access, lake, self.ref, definition, frame, sort_by=self.spec.sort_by) as copy:
             files = copy.files()

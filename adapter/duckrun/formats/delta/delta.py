@@ -17,7 +17,7 @@ import duckdb
 from duckrun.errors import DuckrunError, StorageError
 from duckrun.formats.commits import CommitRecord, NewCommit
 from duckrun.formats.definitions import Alteration, TableDefinition
-from duckrun.formats.delta.commits import checkpoints, convert, folders, instead, replaced, restore, vacuum
+from duckrun.formats.delta.commits import checkpoints, convert, folders, replaced, restore, vacuum
 from duckrun.formats.delta.commits.checks import features_of_files, refuse_copies, refuse_unknown_features
 from duckrun.formats.delta.commits.delta_rs import DeltaRs
 from duckrun.formats.delta.commits.scratch import Scratch, scratch
@@ -35,14 +35,17 @@ from duckrun.formats.delta.versions import applied, changes, clustered, row_ids
 from duckrun.formats.delta.versions.changes import FEED_FOLDER
 from duckrun.formats.delta.versions.newest import Opened
 from duckrun.formats.delta.versions.tables import TableAccess
+from duckrun.formats.format import SpecT
 from duckrun.libraries import pa
 from duckrun.sql.alike import duckdb_of
 from duckrun.storage.locks import table_lock
 from duckrun.values.changes import CommitChange
 from duckrun.values.choices import SchemaMode, WriterName
+from duckrun.values.computed import ComputedColumn
 from duckrun.values.cursors import Counter
 from duckrun.values.rows import AppTransaction, Commit, ScanFile, WriteSpec, counted_rows
 from duckrun.values.snapshot import DELTA, Snapshot, TableRef
+from duckrun.values.stored import StoredColumn
 from duckrun.values.tables import AlterSpec, ConvertSpec, CreateSpec, SetProperties, VacuumSpec
 
 if TYPE_CHECKING:
@@ -57,23 +60,11 @@ class DeltaFormat(TableAccess):
     """
 
     name = DELTA
-    scan_sql = staticmethod(scan_sql)
-    log_retention = staticmethod(log_retention)
-    made_by = staticmethod(instead.made_by)
-    stored_columns = staticmethod(mapping.stored_columns)
-    row_id_columns = staticmethod(row_ids.row_id_columns)
-    has_feed = staticmethod(changes.has_feed)
     feed_folder = FEED_FOLDER
     writer: WriterName = "staged"
     native_types = False
     transactions = None
     extensions = ("delta",)
-    refuse_unknown_features = staticmethod(refuse_unknown_features)
-    refuse_copies = staticmethod(refuse_copies)
-    with_properties = staticmethod(creation.with_properties)
-    special_properties = staticmethod(special_properties)
-    asked_features = staticmethod(creation.asked_features)
-    spelled = staticmethod(types.spelled)
 
     @property
     def logs(self) -> Self:
@@ -193,11 +184,6 @@ class DeltaFormat(TableAccess):
     def evolved(self, snapshot: Snapshot, fields: Sequence[Mapping[str, Any]], mode: SchemaMode) -> Alteration:
         return rules.evolved(self.definition(snapshot), list(map(dict, fields)), mode)
 
-    def described(
-        self, snapshot: Snapshot, description: str | None, column_comments: Mapping[str, str]
-    ) -> DeltaDefinition | None:
-        return self.definition(snapshot).described(description, column_comments)
-
     def marking(self, snapshot: Snapshot, definition: DeltaDefinition | None) -> DeltaDefinition | None:
         if self.marks_rows(snapshot):
             return definition
@@ -210,6 +196,18 @@ class DeltaFormat(TableAccess):
         return AlterSpec((SetProperties({VECTORS: "true"}),))
 
     # -- reads
+
+    def scan_sql(self, snapshot: Snapshot, **options: Any) -> str:
+        return scan_sql(snapshot, **options)
+
+    def log_retention(self, snapshot: Snapshot) -> float:
+        return log_retention(snapshot)
+
+    def stored_columns(self, schema: pa.Schema) -> tuple[StoredColumn, ...]:
+        return mapping.stored_columns(schema)
+
+    def row_id_columns(self, snapshot: Snapshot) -> tuple[str, str] | None:
+        return row_ids.row_id_columns(snapshot)
 
     def arrow_dataset(self, snapshot: Snapshot) -> ds.Dataset:
         return arrow_dataset(self.storage, snapshot)
@@ -238,16 +236,16 @@ class DeltaFormat(TableAccess):
     # -- commits
 
     def commit(self, ref: TableRef, snapshot: Snapshot | None, new: NewCommit, *, over: Snapshot | None = None) -> int:
-        return instead.commit(self, ref, snapshot, new, over=over)
+        return restore.commit(self, ref, snapshot, new, over=over)
 
     def check_landed(self, snapshot: Snapshot | None, version: int | None, commit_id: str) -> None:
         replaced.check_landed(self, snapshot, version, commit_id)
 
     def untouched(self, snapshot: Snapshot, records: Sequence[CommitRecord]) -> Sequence[ScanFile] | None:
-        return instead.untouched(self, snapshot, records)
+        return restore.untouched(snapshot, records)
 
     def added_rows(self, snapshot: Snapshot, record: CommitRecord) -> str | None:
-        return instead.added_rows(self, snapshot, record)
+        return restore.added_rows(self, snapshot, record)
 
     def app_version(self, ref: TableRef, app_id: str) -> int | None:
         return applied.app_version(self, ref, app_id)
@@ -286,6 +284,24 @@ class DeltaFormat(TableAccess):
 
     # -- what features, properties and types allow
 
+    def refuse_unknown_features(self, snapshot: Snapshot) -> None:
+        refuse_unknown_features(snapshot)
+
+    def refuse_copies(self, snapshot: Snapshot) -> None:
+        refuse_copies(snapshot)
+
+    def with_properties(self, spec: SpecT, table: TableRef) -> SpecT:
+        return creation.with_properties(spec, table)
+
+    def special_properties(self, properties: Mapping[str, str]) -> dict[str, str]:
+        return special_properties(properties)
+
+    def asked_features(self, properties: Mapping[str, Any]) -> list[str]:
+        return creation.asked_features(properties)
+
+    def spelled(self, kind: Any) -> str:
+        return types.spelled(kind)
+
     def only_own(self, snapshot: Snapshot) -> str | None:
         unknown = sorted(snapshot.writer_features - BY_DELTALAKE - snapshot.idle_features)
         return f"it does not know {', '.join(unknown)}" if unknown else None
@@ -306,7 +322,8 @@ class DeltaFormat(TableAccess):
     def computed_columns(self, snapshot: Snapshot) -> set[str]:
         return {name for name, column in snapshot.computed().items() if column.default is None}
 
-    computing = staticmethod(computed.computing)
+    def computing(self, schema: pa.Schema) -> Mapping[str, ComputedColumn]:
+        return computed.computing(schema)
 
     def in_duckdb(self, expression: str, schema: pa.Schema) -> str | None:
         return duckdb_of(expression, computed.kinds_of(fields_of(schema)))

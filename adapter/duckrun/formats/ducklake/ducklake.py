@@ -19,8 +19,7 @@ from duckrun.errors import TableNotFound, UnsupportedFeature, VersionNotReadable
 from duckrun.formats.commits import CommitRecord, NewCommit
 from duckrun.formats.ducklake.catalog.catalog import Catalog
 from duckrun.formats.ducklake.commits.commits import Commits
-from duckrun.formats.ducklake.commits.instead import added_rows, made_by, untouched
-from duckrun.formats.ducklake.commits.restore import restore
+from duckrun.formats.ducklake.commits.restore import added_rows, restore, untouched
 from duckrun.formats.ducklake.commits.transactor import Transactor
 from duckrun.formats.ducklake.commits.work import Work
 from duckrun.formats.ducklake.definition.defining import Defining
@@ -135,6 +134,7 @@ class DuckLakeFormat(Defining):
             ref=ref,
             version=state.version,
             table_id=state.uuid,
+            begun=state.begun,
             schema=definition.schema,
             partition_columns=definition.partition_columns,
             keyed_by=tuple(str(key) for key in definition.partition_by),
@@ -324,9 +324,6 @@ class DuckLakeFormat(Defining):
         known = self.states.known(ref)
         snapshot = self.snapshot(ref) if known is None else self.of_state(ref, known)
         return snapshot if snapshot.version == version else None
-
-    def made_by(self, snapshot: Snapshot, version: int) -> bool:
-        return made_by(snapshot, version)
 
     def untouched(self, snapshot: Snapshot, records: Sequence[CommitRecord]) -> Sequence[ScanFile] | None:
         return untouched(self.catalog, snapshot, records)

@@ -13,11 +13,9 @@ from duckrun.formats.commits import NewCommit, TakenBack
 from duckrun.formats.ducklake.catalog.catalog import INLINE_LIMIT, refuse_delta, set_option
 from duckrun.formats.ducklake.commits.adopted import add_files, add_written, owners
 from duckrun.formats.ducklake.commits.commits import Commits
-from duckrun.formats.ducklake.commits.instead import taken_back
-from duckrun.formats.ducklake.commits.macros import Macros
 from duckrun.formats.ducklake.commits.maintenance import maintain
-from duckrun.formats.ducklake.commits.restore import LakeRestore, check_known
-from duckrun.formats.ducklake.commits.views import Views
+from duckrun.formats.ducklake.commits.restore import LakeRestore, check_known, taken_back
+from duckrun.formats.ducklake.commits.stored import Macros, Views
 from duckrun.formats.ducklake.commits.work import Work
 from duckrun.formats.ducklake.definition.types import refuse_type
 from duckrun.formats.ducklake.state.folders import folder_for, knows_files_of

@@ -21,13 +21,13 @@ def describe(env: LakeEnvironment, ref: TableRef, description: str | None, docum
         return
     present = lake.snapshot(ref)
     comments = column_comments(documented, present.schema.names)
-    if lake.format.described(present, description, comments) is None:
+    if lake.format.definition(present).described(description, comments) is None:
         return
     transaction = env.transaction(ref, f"describe/{ref}", rows=False)
 
     def attempt(snapshot: Snapshot | None) -> Commit:
         assert snapshot is not None, "the table was there a moment ago, and this process holds its lock"
-        definition = lake.format.described(snapshot, description, comments)
+        definition = lake.format.definition(snapshot).described(description, comments)
         if definition is None:
             return transaction.nothing(snapshot, "the table says so already")
         return transaction.commit(snapshot, NewCommit(None, definition))

@@ -289,7 +289,7 @@ class FileTableWriter:
             reason = f"{reason}: {_how(anew, marks, gone)}"
         deleted = sum(len(places) for _, places in taken) if deleted is None else deleted
         new = self._new(snapshot, files, [*anew, *gone], reason, (inserted, updated, deleted), marks, numbers=numbers)
-        if self.logs.has_feed(snapshot) and (anew or updated):
+        if snapshot.has_feed and (anew or updated):
             new = replace(new, feed=feed_files(self.logs, self.spec, rows, [file for file, _ in taken]))
         return new if table.opened is None else replace(new, pruned=max(len(snapshot.files()) - table.opened, 0))
 

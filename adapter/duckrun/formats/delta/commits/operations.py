@@ -140,7 +140,7 @@ def _merged(on: str, *clauses: Sequence[Mapping[str, str]]) -> Operation:
     return Operation("MERGE", {"predicate": json.dumps([on], ensure_ascii=False), **predicates})
 
 
-def restore(version: int) -> Operation:
+def restored_to(version: int) -> Operation:
     return Operation("RESTORE", {"version": str(version)})
 
 

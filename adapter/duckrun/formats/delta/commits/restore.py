@@ -1,4 +1,4 @@
-"""Restore of an older version by a commit of Duckrun.
+"""Commits of Duckrun that bring files of an older version back.
 
 deltalake's restore spells paths differently and knows fewer features.
 Source: Delta protocol, Add File and Remove File.
@@ -6,22 +6,27 @@ Source: Delta protocol, Add File and Remove File.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from duckrun.errors import VersionNotReadable
-from duckrun.formats.commits import NewCommit
+from duckrun.formats.commits import CommitRecord, NewCommit
+from duckrun.formats.delta.commits.checks import refuse_wrong
 from duckrun.formats.delta.commits.commit import write_commit
-from duckrun.formats.delta.commits.operations import restore as operation
+from duckrun.formats.delta.commits.marks import marked
+from duckrun.formats.delta.commits.operations import operation_of, restored_to
 from duckrun.formats.delta.definition import expressions, mapping
 from duckrun.formats.delta.definition.definition import DeltaDefinition
+from duckrun.formats.delta.files.scan_sql import scan_sql
 from duckrun.formats.delta.log.adds import adds_in_order, adds_of
+from duckrun.formats.delta.versions.changes import missing_files
 from duckrun.formats.delta.versions.tables import TableAccess
 from duckrun.values.data_files import is_absolute, place_of
 from duckrun.values.data_paths import spelled
 from duckrun.values.rows import AppTransaction, ScanFile
-from duckrun.values.snapshot import Snapshot
+from duckrun.values.snapshot import Snapshot, TableRef
 from duckrun.values.tables import RestoreSpec
 
 
@@ -43,7 +48,7 @@ def restore(tables: TableAccess, now: Snapshot, version: int, note: dict[str, An
     definition = expressions.never_back(_with_marks(tables.definition(then), before), before)
     new = NewCommit(spec, definition, removes=removes, rows=(None, None, None), writer="staged", note=note, app=app)
     returns = adds_in_order(tables, then, missing)
-    return write_commit(tables, now.ref, now, new, operation=operation(then.version), returns=returns)
+    return write_commit(tables, now.ref, now, new, operation=restored_to(then.version), returns=returns)
 
 
 def _with_marks(then: DeltaDefinition, now: DeltaDefinition) -> DeltaDefinition:
@@ -71,3 +76,68 @@ def _refuse_gone(tables: TableAccess, now: Snapshot, then: Snapshot, files: list
                 f"Cannot restore table {now.ref} to version {then.version}: its file {file.path} is gone. Files that "
                 "vacuum removed cannot come back; choose a newer version."
             )
+
+
+# -- rollbacks of an older attempt of the same work, within the entry of the next commit
+
+
+def untouched(snapshot: Snapshot, records: Sequence[CommitRecord]) -> Sequence[ScanFile] | None:
+    """See Format."""
+    names = {file.name for record in records for file in record.added}
+    files = snapshot.files().named(names)
+    whole = len(files) == len(names) and not any(each.deletion_vector for each in files.values())
+    return tuple(files.values()) if whole else None
+
+
+def added_rows(tables: TableAccess, snapshot: Snapshot, record: CommitRecord) -> str | None:
+    """See Format."""
+    try:
+        then = tables.snapshot(snapshot.ref, record.version)
+    except VersionNotReadable:
+        return None
+    files = tuple(then.files().named({file.name for file in record.added}).values())
+    if not files or then.schema.names != snapshot.schema.names or missing_files(tables, snapshot.ref, files):
+        return None
+    return scan_sql(then, files=files)
+
+
+def commit(
+    tables: TableAccess, ref: TableRef, snapshot: Snapshot | None, new: NewCommit, *, over: Snapshot | None = None
+) -> int:
+    """See Format. The resulting table is ``snapshot`` changed by ``new``, without ``over``."""
+    if over is None or snapshot is None:
+        return write_commit(tables, ref, snapshot, new)
+    operation = operation_of(new, snapshot)
+    refuse_wrong(ref, snapshot, new, operation)
+    current, wanted = named(tables, over), named(tables, snapshot)
+    gone = {spelled(file) for file in new.removes} | {spelled(mark.file) for mark in new.marks}
+    remaining = {key: file for key, file in wanted.items() if key[0] not in gone}
+    back = [file for key, file in remaining.items() if key not in current]
+    returns = adds_in_order(tables, snapshot, back)
+    returns += [after for _, after in marked(tables, snapshot, new) if after is not None]
+    # Readers compute the change feed from added and removed files. The attempt's own feed files
+    # only describe changes of ``snapshot``.
+    instead = replace(
+        new,
+        definition=_definition(tables, snapshot, over, new),
+        removes=[file for key, file in current.items() if key not in remaining],
+        marks=(),
+        feed=(),
+        rows=(None, None, None),
+        blind=False,
+    )
+    return write_commit(tables, ref, over, instead, operation=operation, returns=returns)
+
+
+def _definition(tables: TableAccess, snapshot: Snapshot, over: Snapshot, new: NewCommit) -> DeltaDefinition | None:
+    """Return the newest definition with the changes that the commit makes to the snapshot's."""
+    if new.definition is None:
+        return None
+    then, now, after = tables.definition(snapshot), tables.definition(over), cast(DeltaDefinition, new.definition)
+    changed = {key: value for key, value in after.properties.items() if then.properties.get(key) != value}
+    gone = then.properties.keys() - after.properties.keys()
+    properties = {key: value for key, value in {**now.properties, **changed}.items() if key not in gone}
+    fields = after.fields if after.fields != then.fields else now.fields
+    return expressions.never_back(
+        replace(now, fields=fields, properties=properties, description=after.description), now
+    )

@@ -13,7 +13,6 @@ from typing import Any
 
 from duckrun.errors import VersionNotReadable
 from duckrun.formats.delta.definition.mapping import physical
-from duckrun.formats.delta.definition.properties import FEED, is_on
 from duckrun.formats.delta.files.vectors import read_vector
 from duckrun.formats.delta.log.adds import adds_of
 from duckrun.formats.delta.log.entries import CommitActions
@@ -145,8 +144,3 @@ def missing_files(tables: TableAccess, ref: TableRef, files: Sequence[ScanFile])
         return not tables.storage.has(location, name)
 
     return [file for file, is_gone in zip(files, at_once(gone, files), strict=True) if is_gone]
-
-
-def has_feed(snapshot: Snapshot) -> bool:
-    """See Format. Source: Delta protocol, Change Data Files."""
-    return is_on(snapshot.properties, FEED)

@@ -1,4 +1,4 @@
-"""Restore of a table, or of a whole lake, to a snapshot.
+"""Restore of a table or a whole lake to a snapshot, and rollback of an older attempt's commits.
 
 One transaction deletes, updates and inserts the rows that differ. Rows that still exist keep their
 id. DuckLake cannot give a removed id to a row again, so rows that return have new ids. All rows get
@@ -13,18 +13,18 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from duckrun.errors import VersionNotReadable
-from duckrun.formats.commits import NewCommit
+from duckrun.formats.commits import CommitRecord, NewCommit, TakenBack
+from duckrun.formats.ducklake.catalog.catalog import Catalog
 from duckrun.formats.ducklake.commits.commits import Commits
-from duckrun.formats.ducklake.commits.macros import Macros
-from duckrun.formats.ducklake.commits.views import Views
+from duckrun.formats.ducklake.commits.stored import Macros, Views
 from duckrun.formats.ducklake.commits.work import Work
 from duckrun.formats.ducklake.definition.definition import DuckLakeDefinition
 from duckrun.formats.ducklake.definition.types import widens
 from duckrun.formats.ducklake.state.applied import RESTORED
 from duckrun.formats.ducklake.state.state import hide
-from duckrun.sql.quoting import quote_identifier
+from duckrun.sql.quoting import fresh_name, quote_identifier
 from duckrun.values.lake_format import DUCKLAKE
-from duckrun.values.rows import AppTransaction
+from duckrun.values.rows import AppTransaction, ScanFile
 from duckrun.values.snapshot import Snapshot, TableRef
 
 _ROW = "__duckrun_row"
@@ -221,3 +221,67 @@ def check_known(version: int, snapshots: Sequence[int], lake: str) -> None:
 
 def _ref(schema: str, name: str) -> TableRef:
     return TableRef(schema, name, "", format=DUCKLAKE)
+
+
+# -- rollbacks of an older attempt of the same work, within the transaction of a newer one
+
+
+def untouched(catalog: Catalog, snapshot: Snapshot, records: Sequence[CommitRecord]) -> Sequence[ScanFile] | None:
+    """See Format. Rows have ids here, so the files are always empty."""
+    columns = ", ".join(map(quote_identifier, snapshot.schema.names))
+    row = fresh_name("__duckrun_row", snapshot.schema.names)
+    try:
+        for record in records:
+            then = at_version(snapshot, record.version)
+            if then.schema != snapshot.schema:
+                return None
+            ids = _added(snapshot, record, row)
+            old, new = (
+                f"SELECT {row}, {columns} FROM {each.scan_sql(row=row)} WHERE {row} IN ({ids})"
+                for each in (then, snapshot)
+            )
+            with catalog.errors(f"table {snapshot.ref}"):
+                changed = catalog.cursor().execute(f"SELECT count(*) FROM (({old}) EXCEPT ({new}))").fetchall()
+            if changed != [(0,)]:
+                return None
+    except VersionNotReadable:
+        return None
+    return ()
+
+
+def added_rows(snapshot: Snapshot, record: CommitRecord) -> str | None:
+    """See Format."""
+    row = fresh_name("__duckrun_row", snapshot.schema.names)
+    try:
+        then = at_version(snapshot, record.version)
+        ids = _added(snapshot, record, row)
+    except VersionNotReadable:
+        return None
+    if then.schema.names != snapshot.schema.names:
+        return None
+    columns = ", ".join(map(quote_identifier, snapshot.schema.names))
+    return f"(SELECT {columns} FROM {then.scan_sql(row=row)} WHERE {row} IN ({ids}))"
+
+
+def taken_back(work: Work, taken: TakenBack) -> tuple[Snapshot, int]:
+    """See Format."""
+    newest = taken.newest
+    live = replace(newest, format_state=replace(newest.format_state, at=-1), shared=None)
+    if taken.anew:
+        return live, 0  # The write replaces all rows.
+    if taken.base is not None:
+        put_back(work, newest, taken.base, kept(work, taken.base))
+        return live, 0
+    row = fresh_name("__duckrun_row", newest.schema.names)
+    ids = " UNION ALL ".join(_added(newest, record, row) for record in taken.records)
+    gone = work.execute(f"DELETE FROM {work.table(newest.ref)} WHERE rowid IN ({ids})")
+    work.changed = work.changed or bool(gone)
+    return newest, gone
+
+
+def _added(snapshot: Snapshot, record: CommitRecord, row: str) -> str:
+    """Return a query for the ids of the rows that a commit added."""
+    then = f"SELECT {row} FROM {at_version(snapshot, record.version).scan_sql(row=row)}"
+    if snapshot.begun == record.version:
+        return then
+    return f"{then} WHERE {row} NOT IN (SELECT {row} FROM {at_version(snapshot, record.version - 1).scan_sql(row=row)})"

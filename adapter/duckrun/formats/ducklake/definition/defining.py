@@ -126,11 +126,9 @@ class Defining:
     def evolved(self, snapshot: Snapshot, fields: Sequence[Mapping[str, Any]], mode: SchemaMode) -> Alteration:
         return evolved(snapshot.format_state.definition, list(map(dict, fields)), mode)
 
-    def described(
-        self, snapshot: Snapshot, description: str | None, column_comments: Mapping[str, str]
-    ) -> DuckLakeDefinition | None:
-        before: DuckLakeDefinition = snapshot.format_state.definition
-        return before.described(description, column_comments)
+    def definition(self, snapshot: Snapshot) -> DuckLakeDefinition:
+        definition: DuckLakeDefinition = snapshot.format_state.definition
+        return definition
 
     def fields_of(self, schema: pa.Schema, types: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
         if types is None:

@@ -35,9 +35,6 @@ class DuckLakeStates:
 
     # -- which states there are
 
-    def begun(self, snapshot: Snapshot) -> int:
-        return int(snapshot.format_state.begun)
-
     def has_table(self, snapshot: Snapshot, version: int) -> bool:
         return self._is_live(snapshot, version) or self._named(snapshot).at(version) is not None
 

@@ -1,7 +1,11 @@
-"""Views of a DuckLake, which its catalog stores."""
+"""Views and macros of a DuckLake, which its catalog stores.
+
+Source: the DuckLake specification 1.0, ducklake_view, ducklake_macro.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import sqlglot
@@ -10,8 +14,10 @@ from sqlglot import TokenType
 from duckrun.errors import StorageError
 from duckrun.formats.ducklake.catalog.catalog import there
 from duckrun.formats.ducklake.commits.transactor import Transactor
+from duckrun.formats.ducklake.commits.work import Work
 from duckrun.sql.quoting import quote_identifier, quote_literal
 from duckrun.sql.spelled import with_plain_lambdas
+from duckrun.values.macros import Macro, MacroForm
 from duckrun.values.snapshot import TableRef
 
 
@@ -106,3 +112,100 @@ def _query_of(statement: str) -> str:
         if not depth and token.token_type == TokenType.ALIAS:
             return statement[token.end + 1 :].strip().rstrip(";")
     return statement
+
+
+Names = dict[tuple[str, str], Macro]
+"""Macros by schema and name."""
+
+
+class Macros:
+    """Macros of one lake."""
+
+    def __init__(self, transactor: Transactor) -> None:
+        self._transactor = transactor
+        self._changed: tuple[Work, dict[tuple[str, str], Macro | None]] | None = None
+        """The open multi-table transaction, and the macros that it created (None: dropped)."""
+
+    def all(self) -> Names:
+        """Return the current macros, as an open multi-table transaction sees them."""
+        work = self._transactor.together
+        if work is None:
+            return self._listed(None)
+        macros: dict[tuple[str, str], Macro | None] = {**self._listed(work.base), **self._of(work)}
+        return {name: macro for name, macro in macros.items() if macro is not None}
+
+    def at(self, snapshot: int) -> Names:
+        """Return the macros at a snapshot."""
+        return self._listed(snapshot)
+
+    def put(self, macro: Macro) -> None:
+        """Create a macro, or replace the one of its name.
+
+        Raises:
+            InvalidConfig: DuckDB rejects the macro.
+        """
+        name, is_table = f"{{lake}}.{quote_identifier(macro.schema, macro.name)}", macro.forms[0].is_table
+        before = self.all().get((macro.schema, macro.name))
+        # DuckLake would keep a scalar and a table macro of one name.
+        other = before is not None and before.forms[0].is_table != is_table
+        self._transactor.run_alone(
+            f"CREATE SCHEMA IF NOT EXISTS {{lake}}.{quote_identifier(macro.schema)}",
+            *([f"DROP MACRO {'' if is_table else 'TABLE '}{name}"] if other else []),
+            f"CREATE OR REPLACE MACRO {name}{', '.join(map(_form, macro.forms))}",
+        )
+        self._note(macro.schema, macro.name, macro)
+
+    def drop(self, schema: str, name: str) -> None:
+        """Drop an existing macro."""
+        kind = "TABLE " if self.all()[schema, name].forms[0].is_table else ""
+        self._transactor.run_alone(f"DROP MACRO {kind}{{lake}}.{quote_identifier(schema, name)}")
+        self._note(schema, name, None)
+
+    def _note(self, schema: str, name: str, macro: Macro | None) -> None:
+        if self._transactor.together is not None:
+            self._of(self._transactor.together)[schema, name] = macro
+
+    def _of(self, work: Work) -> dict[tuple[str, str], Macro | None]:
+        if self._changed is None or self._changed[0] is not work:
+            self._changed = (work, {})
+        return self._changed[1]
+
+    def _listed(self, snapshot: int | None) -> Names:
+        meta = self._transactor.catalog.meta
+        rows = self._transactor.catalog.ask(
+            "SELECT s.schema_name, m.macro_name, i.impl_id, i.sql, i.type, p.parameter_name, p.default_value, "
+            f"p.default_value_type FROM {meta('ducklake_macro')} AS m JOIN {meta('ducklake_schema')} AS s "
+            f"USING (schema_id) JOIN {meta('ducklake_macro_impl')} AS i ON i.macro_id = m.macro_id "
+            f"LEFT JOIN {meta('ducklake_macro_parameters')} AS p ON p.macro_id = i.macro_id AND p.impl_id = i.impl_id "
+            f"WHERE {there('m', snapshot)} AND {there('s', snapshot)} AND i.dialect = 'duckdb' "
+            "ORDER BY m.macro_id, i.impl_id, p.column_id"
+        )
+        forms: dict[tuple[str, str], dict[int, MacroForm]] = {}
+        for schema, name, number, sql, kind, parameter, default, of in rows:
+            of_macro = forms.setdefault((schema, name), {})
+            before = of_macro.get(
+                # DuckLake stores a placeholder for the catalog's name.
+                number,
+                MacroForm((), with_plain_lambdas(sql.replace("{DUCKLAKE_CATALOG}.", "")), kind == "table"),
+            )
+            parameters = () if parameter is None else ((parameter, _default(default, of)),)
+            of_macro[number] = MacroForm((*before.parameters, *parameters), before.sql, before.is_table)
+        return {
+            (schema, name): Macro(schema, name, tuple(of_macro.values())) for (schema, name), of_macro in forms.items()
+        }
+
+
+def _form(form: MacroForm) -> str:
+    """Return one form of a macro in DuckDB SQL."""
+    listed = ", ".join(
+        quote_identifier(n) + ("" if default is None else f" := {default}") for n, default in form.parameters
+    )
+    return f"({listed}) AS {'TABLE ' if form.is_table else ''}{form.sql}"
+
+
+def _default(value: str | None, kind: str | None) -> str | None:
+    """Return a parameter's default in SQL; None if it has none."""
+    if value is None or kind in (None, "unknown"):
+        return None
+    plain = kind != "varchar" and re.fullmatch(r"-?[\d.]+(e-?\d+)?|true|false", value, re.IGNORECASE)
+    return value if plain else quote_literal(value)
