@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import overload
 
@@ -14,6 +13,15 @@ from duckrun.values.rows import ScanFile
 
 class Files(Sequence[ScanFile]):
     """Data files of one version, in no meaningful order."""
+
+    @overload
+    def __getitem__(self, index: int) -> ScanFile: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> tuple[ScanFile, ...]: ...
+
+    def __getitem__(self, index: int | slice) -> ScanFile | tuple[ScanFile, ...]:
+        return tuple(self)[index]
 
     @abstractmethod
     def weight(self) -> tuple[int, int]:
@@ -35,63 +43,42 @@ class Files(Sequence[ScanFile]):
         """
 
 
-class _Listed(Files):
-    """Files of a table at ``location``, as objects."""
+class ListedFiles(Files):
+    """Files of a table at ``location``, listed and counted by callbacks at first use.
 
-    location: str
-    files: tuple[ScanFile, ...]
+    Args:
+        weight: Returns their number and total bytes; None if the list is at hand.
+    """
+
+    def __init__(
+        self,
+        location: str,
+        listed: Callable[[], Iterable[ScanFile]],
+        weight: Callable[[], tuple[int, int]] | None = None,
+    ) -> None:
+        self._location, self._list, self._weight = location, listed, weight
+
+    @cached_property
+    def _files(self) -> tuple[ScanFile, ...]:
+        return tuple(self._list())
 
     def __len__(self) -> int:
-        return len(self.files)
+        return len(self._files)
 
     def __iter__(self) -> Iterator[ScanFile]:
-        return iter(self.files)
-
-    @overload
-    def __getitem__(self, index: int) -> ScanFile: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> tuple[ScanFile, ...]: ...
-
-    def __getitem__(self, index: int | slice) -> ScanFile | tuple[ScanFile, ...]:
-        return self.files[index]
+        return iter(self._files)
 
     def weight(self) -> tuple[int, int]:
-        return len(self.files), sum(file.size for file in self.files)
+        return (len(self), sum(file.size for file in self)) if self._weight is None else self._weight()
 
     def paths(self) -> Iterator[str]:
-        return (file.path for file in self.files)
+        return (file.path for file in self)
 
     def named(self, names: Collection[str]) -> dict[str, ScanFile]:
         wanted = set(names)
-        return {file.spelled: file for file in self.files if file.spelled in wanted}
+        return {file.spelled: file for file in self if file.spelled in wanted}
 
     def at(self, places: Collection[str]) -> dict[str, ScanFile]:
         wanted = set(places)
-        by_place = ((place_of(self.location, file), file) for file in self.files)
+        by_place = ((place_of(self._location, file), file) for file in self)
         return {place: file for place, file in by_place if place in wanted}
-
-
-@dataclass(frozen=True)
-class GivenFiles(_Listed):
-    """An explicit list of files of a table at ``location``, such as those of a scan."""
-
-    location: str
-    files: tuple[ScanFile, ...]
-
-
-class AskedFiles(_Listed):
-    """Files of a table at ``location``, listed and counted by callbacks at first use."""
-
-    def __init__(
-        self, location: str, listed: Callable[[], Iterable[ScanFile]], weight: Callable[[], tuple[int, int]]
-    ) -> None:
-        self.location = location
-        self._listed, self._weight = listed, weight
-
-    @cached_property
-    def files(self) -> tuple[ScanFile, ...]:  # type: ignore[override]
-        return tuple(self._listed())
-
-    def weight(self) -> tuple[int, int]:
-        return self._weight()

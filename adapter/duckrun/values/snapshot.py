@@ -12,7 +12,7 @@ from duckrun.errors import InvalidConfig, VersionNotReadable
 from duckrun.libraries import pa
 from duckrun.values.columns import holds
 from duckrun.values.computed import ComputedColumn
-from duckrun.values.files import Files, GivenFiles
+from duckrun.values.files import Files, ListedFiles
 from duckrun.values.layout import CHANGE_FEED
 from duckrun.values.names import url_of
 from duckrun.values.rows import ColumnFigures, ReadSpec, ScanFile
@@ -331,7 +331,7 @@ class Scan:
             table_id=self.table_id,
             schema=self.schema,
             partition_columns=self.partition_columns,
-            list_files=lambda _: GivenFiles(self.ref.location, self.files),
+            list_files=lambda _: ListedFiles(self.ref.location, lambda: self.files),
             find_rounded=lambda _: frozenset(self.rounded),
             find_legacy=lambda _: frozenset(self.legacy),
         )

@@ -41,7 +41,7 @@ from duckrun.values.choices import WriterName
 from duckrun.values.columns import defaults_in
 from duckrun.values.computed import ComputedColumn
 from duckrun.values.cursors import Counter
-from duckrun.values.files import AskedFiles, Files
+from duckrun.values.files import Files, ListedFiles
 from duckrun.values.lake_files import IN_CATALOG, LakeFiles
 from duckrun.values.lake_format import DUCKLAKE, LakeFormat
 from duckrun.values.rows import AppTransaction, Commit, ScanFile
@@ -214,7 +214,7 @@ class DuckLakeFormat(Defining):
         return f"(SELECT {', '.join(columns)} FROM {source}{where})"
 
     def _files(self, snapshot: Snapshot) -> Files:
-        return AskedFiles(
+        return ListedFiles(
             snapshot.ref.location,
             lambda: self.records.files(snapshot),
             lambda: self.records.weight(snapshot.format_state),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from duckrun.errors import UnsupportedFeature
@@ -89,7 +89,10 @@ def write_commit(
     actions += [{"remove": _removed(before, new, now)} for before, _ in marks]
     added = [{**after, "dataChange": new.data_change} for _, after in marks if after is not None]
     figures = _statistics(snapshot, new)
-    added += [_add(file, now, new.data_change, figures) for file in new.adds]
+    added += [
+        {**_file(file, figures, data_change=new.data_change), "modificationTime": now, "stats": figures.of(file)}
+        for file in new.adds
+    ]
     added += [{**add, "modificationTime": now, "dataChange": new.data_change} for add in returns]
     # Only OPTIMIZE marks files as clustered. Files of other writes wait for it (Delta protocol,
     # Clustered Table).
@@ -97,10 +100,11 @@ def write_commit(
         added = [{**add, "clusteringProvider": clustered.PROVIDER} for add in added]
     # Files need base row ids as soon as the table lists the feature, although the property may be
     # false (Delta protocol, Row Tracking, Writer Requirements).
-    if "rowTracking" in _features(tables, snapshot, protocol):
+    listed = snapshot.writer_features if protocol is None and snapshot is not None else protocol and protocol.present()
+    if "rowTracking" in (listed or ()):
         actions += _numbered(tables, ref, snapshot, new, added, version)
     actions += [{"add": add} for add in added]
-    actions += [{"cdc": _fed(file, figures)} for file in new.feed]
+    actions += [{"cdc": _file(file, figures)} for file in new.feed]
     body = "\n".join(json.dumps(action, ensure_ascii=False) for action in actions)
     what = f"version {version} of table {ref}"
     refuse_another_table(tables, snapshot)
@@ -112,13 +116,6 @@ def write_commit(
     tables.newest.wrote(snapshot, body.encode(), written)
     tables.check_landed(snapshot, version, info["txnId"])
     return version
-
-
-def _features(tables: TableAccess, snapshot: Snapshot | None, protocol: Protocol | None) -> Collection[str]:
-    """Return the table's writer features after the commit."""
-    if protocol is not None:
-        return protocol.present()
-    return () if snapshot is None else snapshot.writer_features
 
 
 def _numbered(
@@ -178,24 +175,16 @@ def _statistics(snapshot: Snapshot | None, new: NewCommit) -> Statistics:
     return Statistics(columns, table.properties, stored_columns(table.schema))
 
 
-def _add(file: StagedFile, now: int, data_change: bool, figures: Statistics) -> dict[str, Any]:
+def _file(file: StagedFile, figures: Statistics, *, data_change: bool = False) -> dict[str, Any]:
+    """Return a file of the change feed, or the like parts of an add.
+
+    Source: Delta protocol, Add CDC File, Add File.
+    """
     return {
         "path": encoded(file.path),
         "partitionValues": figures.partition_values(file),
         "size": file.size,
-        "modificationTime": now,
         "dataChange": data_change,
-        "stats": figures.of(file),
-    }
-
-
-def _fed(file: StagedFile, figures: Statistics) -> dict[str, Any]:
-    """Return a file of the change feed. Source: Delta protocol, Add CDC File."""
-    return {
-        "path": encoded(file.path),
-        "partitionValues": figures.partition_values(file),
-        "size": file.size,
-        "dataChange": False,
     }
 
 

@@ -46,14 +46,10 @@ def clean(logs: LogAccess, snapshot: Snapshot, table: DeltaTable) -> None:
     remaining = [path for path in checkpoints if path not in doomed]
     named = (
         {action["path"] for action in checkpoint_actions(logs.storage, snapshot.ref, remaining, "sidecar")}
-        if _has_sidecars(keys)
+        if any(path.startswith(_SIDECARS) for path in keys)
         else set()
     )
     doomed += [path for path in keys if path.startswith(_SIDECARS) and path.removeprefix(_SIDECARS) not in named]
     gone = [path for path in doomed if keys[path] < young]
     if gone:
         obstore.delete(logs.storage.store_at(location), gone)
-
-
-def _has_sidecars(keys: dict[str, float]) -> bool:
-    return any(path.startswith(_SIDECARS) for path in keys)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
@@ -118,13 +118,11 @@ def created(spec: CreateSpec) -> DeltaDefinition:
     )
     for name, condition in spec.checks.items():
         definition = expressions.with_check(definition, AddCheck(name, condition), spec.dialect)
-    return column_ids.numbered(_clustered(definition, spec))
+    return column_ids.numbered(_clustered(definition, spec.cluster_by))
 
 
-def _clustered(definition: DeltaDefinition, spec: Layout) -> DeltaDefinition:
-    if not spec.cluster_by:
-        return definition
-    return replace(definition, cluster_by=clustering.chosen(definition, spec.cluster_by))
+def _clustered(definition: DeltaDefinition, columns: Sequence[str] | None) -> DeltaDefinition:
+    return replace(definition, cluster_by=clustering.chosen(definition, columns)) if columns else definition
 
 
 def _with_properties(
@@ -178,7 +176,7 @@ def overwritten(
 def _clustered_anew(definition: DeltaDefinition, spec: WriteSpec, before: DeltaDefinition | None) -> DeltaDefinition:
     """Return the definition with the clustering of the write, or else that of the old table."""
     if before is None or before.cluster_by is None:
-        return _clustered(definition, spec)
+        return _clustered(definition, spec.cluster_by)
     if spec.cluster_by is not None or spec.redefine or spec.partition_by:
         return replace(definition, cluster_by=clustering.chosen(definition, spec.cluster_by or ()))
     return replace(definition, cluster_by=clustering.chosen(definition, [".".join(path) for path in before.cluster_by]))

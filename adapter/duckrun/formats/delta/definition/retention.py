@@ -62,7 +62,10 @@ def file_retention(snapshot: Snapshot, spec: VacuumSpec) -> float:
         return float(of_table)
     wanted = Fraction(spec.retention_hours) * 3_600_000
     if wanted < 0 or (spec.enforce_retention and wanted < of_table):
-        raise _below_retention(snapshot, spec)
+        raise InvalidConfig(
+            f"vacuum of table {snapshot.ref}: {spec.retention_hours} hours are less than the table keeps. Readers of "
+            "older versions and writers at work need those files; enforce_retention=False removes them all the same."
+        )
     return float(wanted)
 
 
@@ -75,11 +78,3 @@ def log_retention(snapshot: Snapshot) -> float:
         return float(milliseconds(snapshot.properties.get(_LOG_RETENTION, _LOG_DEFAULT)))
     except ValueError:
         return float(milliseconds(_LOG_DEFAULT))
-
-
-def _below_retention(snapshot: Snapshot, spec: VacuumSpec) -> InvalidConfig:
-    """Return the error for a vacuum that would remove files that the table retains."""
-    return InvalidConfig(
-        f"vacuum of table {snapshot.ref}: {spec.retention_hours} hours are less than the table keeps. Readers of older "
-        "versions and writers at work need those files; enforce_retention=False removes them all the same."
-    )

@@ -154,7 +154,7 @@ class DeltaRules(Rules[DeltaDefinition]):
         if to is None:
             return replace(now, properties=properties)
         partitions = tuple(to if (name,) == tuple(path) else name for name in now.partition_columns)
-        clustered = now.cluster_by and tuple(_renamed(each, path, to) for each in now.cluster_by)
+        clustered = now.cluster_by and tuple(statistics.path_after(each, path, to) for each in now.cluster_by)
         return replace(now, properties=properties, partition_columns=partitions, cluster_by=clustered)
 
     def finished(self, now: DeltaDefinition) -> DeltaDefinition:
@@ -204,13 +204,6 @@ class DeltaRules(Rules[DeltaDefinition]):
             property_value(name, "")
         if name == mapping.MODE:
             column_ids.turned_on(now, "none")
-
-
-def _renamed(clustered: tuple[str, ...], path: Path, to: str) -> tuple[str, ...]:
-    """Return the path of a clustering column after the last name of another path changed."""
-    depth = len(path)
-    is_there = tuple(name.lower() for name in clustered[:depth]) == tuple(name.lower() for name in path)
-    return (*clustered[: depth - 1], to, *clustered[depth:]) if is_there else clustered
 
 
 def _refuse_read(now: DeltaDefinition, path: Path) -> None:

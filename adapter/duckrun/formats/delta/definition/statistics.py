@@ -125,13 +125,15 @@ def names_after(text: str, column: Sequence[str], renamed: str | None) -> str:
     >>> names_after("id, place.City, `a.b`", ["place", "city"], None)
     'id,`a.b`'
     """
-    wanted, depth = _lower(column), len(column)
-    paths = [path for path in names_in(text) if renamed is not None or _lower(path[:depth]) != wanted]
-    if renamed is not None:
-        paths = [
-            (*path[: depth - 1], renamed, *path[depth:]) if _lower(path[:depth]) == wanted else path for path in paths
-        ]
-    return ",".join(".".join(map(_quoted, path)) for path in paths)
+    paths = (path if renamed is None else path_after(path, column, renamed) for path in names_in(text))
+    left = (path for path in paths if renamed is not None or _lower(path[: len(column)]) != _lower(column))
+    return ",".join(".".join(map(_quoted, path)) for path in left)
+
+
+def path_after(path: tuple[str, ...], column: Sequence[str], renamed: str) -> tuple[str, ...]:
+    """Return the path of a column or field after the last name of another path changed."""
+    depth = len(column)
+    return (*path[: depth - 1], renamed, *path[depth:]) if _lower(path[:depth]) == _lower(column) else path
 
 
 def _quoted(name: str) -> str:

@@ -9,7 +9,7 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from itertools import accumulate
 from types import MappingProxyType
-from typing import Any, overload
+from typing import Any
 
 from deltalake import DeltaTable
 
@@ -65,15 +65,6 @@ class LoggedFiles(Files):
         if self._made is None and len(self) <= _FEW:
             self._made = tuple(self._each())
         return self._each() if self._made is None else iter(self._made)
-
-    @overload
-    def __getitem__(self, index: int) -> ScanFile: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> tuple[ScanFile, ...]: ...
-
-    def __getitem__(self, index: int | slice) -> ScanFile | tuple[ScanFile, ...]:
-        return tuple(self)[index]
 
     def __eq__(self, other: object) -> bool:
         return tuple(self) == tuple(other) if isinstance(other, Iterable) else NotImplemented

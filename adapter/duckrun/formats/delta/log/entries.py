@@ -18,6 +18,7 @@ from deltalake import CommitProperties, Transaction
 from duckrun.errors import DuckrunError, InvalidConfig, StorageError
 from duckrun.formats.commits import WORDS, CommitRecord, CommitTaken, FileChange, RowCounts
 from duckrun.formats.delta.log.refusals import DeltalakeRefusal
+from duckrun.storage.storage import Storage
 from duckrun.values.rows import AppTransaction
 
 NOTE_KEY = "duckrun"
@@ -39,6 +40,12 @@ def entry(version: int) -> str:
 def mark_of(raw: bytes) -> str:
     """Return the identity of a commit among all with its number: a hash of its log entry."""
     return hashlib.sha256(raw).hexdigest()
+
+
+def mark_at(storage: Storage, location: str, version: int) -> str | None:
+    """Return the identity of a version's commit; None if the log lacks it."""
+    raw = storage.read_at(location, entry(version))
+    return None if raw is None else mark_of(raw)
 
 
 def new_txn_id() -> str:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from duckrun.formats.delta.log.checkpoints import last_checkpoint
-from duckrun.formats.delta.log.entries import entry, mark_of
+from duckrun.formats.delta.log.entries import mark_at
 from duckrun.storage.storage import Storage
 from duckrun.values.files import Files
 from duckrun.values.snapshot import Snapshot, TableRef
@@ -40,9 +40,13 @@ class LongLogs:
         # The commit itself is compared, since another table with as many versions may have replaced
         # it.
         snapshot = self._kept.get((ref, version))
-        if snapshot is None or _mark(self._storage, ref, snapshot.version) != snapshot.long_log:
+        if snapshot is None or mark_at(self._storage, ref.location, snapshot.version) != snapshot.long_log:
             return None
-        return None if version is None and _mark(self._storage, ref, snapshot.version + 1) is not None else snapshot
+        return (
+            None
+            if version is None and mark_at(self._storage, ref.location, snapshot.version + 1) is not None
+            else snapshot
+        )
 
     def keep(self, snapshot: Snapshot, requested: int | None, list_files: ListFiles) -> Snapshot:
         """Return the snapshot; if its log is long, mark it and cache it.
@@ -54,7 +58,7 @@ class LongLogs:
         version, location = snapshot.version, snapshot.ref.location
         if version < LONG or version - last_checkpoint(self._storage, location) < LONG:
             return snapshot
-        mark = _mark(self._storage, snapshot.ref, version)
+        mark = mark_at(self._storage, location, version)
         if mark is None:
             return snapshot
         marked = replace(snapshot, long_log=mark, list_files=list_files)
@@ -62,8 +66,3 @@ class LongLogs:
             self._kept.clear()
         self._kept[snapshot.ref, requested] = marked
         return marked
-
-
-def _mark(storage: Storage, ref: TableRef, version: int) -> str | None:
-    raw = storage.read_at(ref.location, entry(version))
-    return None if raw is None else mark_of(raw)

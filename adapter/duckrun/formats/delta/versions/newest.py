@@ -19,7 +19,7 @@ from deltalake.exceptions import DeltaError
 from duckrun.errors import DuckrunError
 from duckrun.formats.delta.definition.protocol import WRITTEN
 from duckrun.formats.delta.files.logged import LoggedFiles
-from duckrun.formats.delta.log.entries import LOG, CommitActions, entry, mark_of, parse_commit
+from duckrun.formats.delta.log.entries import LOG, CommitActions, entry, mark_at, mark_of, parse_commit
 from duckrun.storage.storage import Storage, Written
 from duckrun.values.snapshot import Snapshot, TableRef
 
@@ -293,8 +293,7 @@ class Newest:
         """
         if not self._storage.is_local:
             return (self._listed(ref, version) if present is None else present).get(version)
-        body = self._storage.read_at(ref.location, entry(version))
-        return None if body is None else mark_of(body)
+        return mark_at(self._storage, ref.location, version)
 
     def _listed(self, ref: TableRef, version: int) -> dict[int, str]:
         """Return the entity tags of the commits from a version on, by one listing."""

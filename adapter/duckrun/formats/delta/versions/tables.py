@@ -182,14 +182,8 @@ class TableAccess(LogAccess, ABC):
     def protocol(self, snapshot: Snapshot) -> Protocol:
         """Return the protocol of a version."""
         known = state_of(snapshot)
-        known.protocol = known.protocol or self._protocol(snapshot)
+        if known.protocol is None:
+            action = self.handle_of(snapshot).protocol()
+            features = (frozenset(each or ()) for each in (action.reader_features, action.writer_features))
+            known.protocol = Protocol(action.min_reader_version, action.min_writer_version, *features)
         return known.protocol
-
-    def _protocol(self, snapshot: Snapshot) -> Protocol:
-        actions = self.handle_of(snapshot).protocol()
-        return Protocol(
-            actions.min_reader_version,
-            actions.min_writer_version,
-            frozenset(actions.reader_features or ()),
-            frozenset(actions.writer_features or ()),
-        )

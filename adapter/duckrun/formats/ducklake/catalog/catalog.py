@@ -145,8 +145,8 @@ class Catalog:
 
     def _forget_ended(self) -> None:
         """Drop instances that were closed, or that ended with an internal error."""
-        self._lent = [connection for connection in self._lent if _answers(connection)]
-        self._attached = {key: pair for key, pair in self._attached.items() if _answers(pair[0])}
+        self._lent = [connection for connection in self._lent if _is_open(connection, probe=True)]
+        self._attached = {key: pair for key, pair in self._attached.items() if _is_open(pair[0], probe=True)}
 
     def _take_file(self) -> None:
         other = _embedded.get(self.address.place)
@@ -524,17 +524,13 @@ def _delta_table_in(storage: Storage) -> str | None:
     return None
 
 
-def _is_open(connection: duckdb.DuckDBPyConnection) -> bool:
+def _is_open(connection: duckdb.DuckDBPyConnection, *, probe: bool = False) -> bool:
+    """True for an instance that was not closed, nor (``probe``) ended by an internal error."""
     try:
-        connection.cursor().close()
-    except (duckdb.ConnectionException, duckdb.FatalException):
-        return False
-    return True
-
-
-def _answers(connection: duckdb.DuckDBPyConnection) -> bool:
-    try:
-        connection.cursor().execute("SELECT 1")
+        cursor = connection.cursor()
+        if probe:
+            cursor.execute("SELECT 1")
+        cursor.close()
     except (duckdb.ConnectionException, duckdb.FatalException):
         return False
     return True

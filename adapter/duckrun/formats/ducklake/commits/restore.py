@@ -146,7 +146,7 @@ class LakeRestore:
             if number not in after:
                 self.commits.drop(_ref(schema, name))
                 done.append(f"table {schema}.{name} is gone")
-        for schema in states.schemas_at(version):
+        for schema in states.schemas(version):
             transactor.run_alone(f"CREATE SCHEMA IF NOT EXISTS {{lake}}.{quote_identifier(schema)}")
         self._rename_back(before, after, done)
         for number, (schema, name) in after.items():
@@ -164,7 +164,7 @@ class LakeRestore:
                 self.views.put(_ref(schema, name), sql, comment)
                 done.append(f"view {schema}.{name} is what it was")
         self._put_macros_back(version, work.base, done)
-        for schema in {*states.schemas_at(work.base)} - {*states.schemas_at(version)}:
+        for schema in {*states.schemas(work.base)} - {*states.schemas(version)}:
             transactor.run_alone(f"DROP SCHEMA IF EXISTS {{lake}}.{quote_identifier(schema)}")
         return done
 

@@ -199,13 +199,6 @@ class States:
             "Choose a newer one."
         )
 
-    def schemas(self) -> list[str]:
-        """Current schemas of the lake, without the hidden one."""
-        rows = self.catalog.ask(
-            f"SELECT schema_name FROM {self.catalog.meta('ducklake_schema')} WHERE end_snapshot IS NULL ORDER BY 1"
-        )
-        return [name for (name,) in rows if name != HIDDEN]
-
     def names(self, kind: str, schema: str) -> list[str]:
         """Current tables or views of a schema.
 
@@ -362,8 +355,8 @@ class States:
         )
         return [(int(number), schema, name) for number, schema, name in rows]
 
-    def schemas_at(self, snapshot: int) -> list[str]:
-        """Schemas at a snapshot."""
+    def schemas(self, snapshot: int | None = None) -> list[str]:
+        """Schemas at a snapshot, or now, without the hidden one."""
         schemas = self.catalog.meta("ducklake_schema")
         rows = self.catalog.ask(f"SELECT schema_name FROM {schemas} AS s WHERE {there('s', snapshot)} ORDER BY 1")
         return [name for (name,) in rows if name != HIDDEN]
