@@ -16,6 +16,7 @@ from duckrun.values.tables import TableSpec
 WORDS = "metadata"
 """Key of the caller's own metadata (Spec.commit_metadata) in the note of a commit."""
 
+ROW_COUNTS = ("rows_inserted", "rows_updated", "rows_deleted")
 RowCounts = tuple[int | None, int | None, int | None]
 """Numbers of rows inserted, updated and deleted; None for an unknown count."""
 
@@ -128,7 +129,7 @@ class CommitRecord:
 
         The arguments are defaults for values that the writer did not record.
         """
-        counts = zip(("rows_inserted", "rows_updated", "rows_deleted"), self.rows, strict=True)
+        counts = zip(ROW_COUNTS, self.rows, strict=True)
         # A commit that adds a deletion vector removes and adds the same file.
         marked = {file.name for file in self.added} & {file.name for file in self.removed}
         return Commit(

@@ -12,6 +12,7 @@ from duckrun.errors import InvalidConfig, SchemaMismatch
 from duckrun.formats.delta.definition.definition import DeltaDefinition
 from duckrun.formats.delta.definition.statistics import Statistics
 from duckrun.formats.delta.definition.types import DeltaType
+from duckrun.formats.nested import part_of
 
 _UNORDERED = ("binary", "boolean")
 
@@ -45,14 +46,14 @@ def chosen(definition: DeltaDefinition, columns: Sequence[str]) -> tuple[tuple[s
 
 def _path_and_type(definition: DeltaDefinition, name: str) -> tuple[tuple[str, ...], DeltaType]:
     """Return the path of a column in the table's spelling, and its type."""
-    whole = next((f for f in definition.fields if f["name"].lower() == name.lower()), None)
+    whole = part_of(definition.fields, name)
     if whole is not None:
         return (whole["name"],), whole["type"]
     path: list[str] = []
     kind: DeltaType = ""
-    fields: Sequence[Mapping[str, Any]] = definition.fields
+    fields: Sequence[dict[str, Any]] = definition.fields
     for part in name.split("."):
-        field = next((f for f in fields if f["name"].lower() == part.lower()), None)
+        field = part_of(fields, part)
         if field is None:
             raise SchemaMismatch(f"cluster_by names {name}; the columns are {', '.join(definition.names)}")
         path.append(field["name"])

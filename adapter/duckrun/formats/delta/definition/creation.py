@@ -23,6 +23,7 @@ from duckrun.formats.delta.definition.properties import (
 )
 from duckrun.formats.delta.definition.protocol import FEATURE, asked_of
 from duckrun.formats.format import SpecT
+from duckrun.formats.nested import part_of
 from duckrun.libraries import pa
 from duckrun.sql import char_types
 from duckrun.sql.char_types import is_limited
@@ -213,7 +214,7 @@ def _as_before(definition: DeltaDefinition, before: DeltaDefinition, less: Table
     gone = less or TableConstraints()
     no_longer_required = {name.lower() for name in gone.not_null}
     for old in before.fields:
-        same = next((f for f in definition.fields if f["name"].lower() == old["name"].lower()), None)
+        same = part_of(definition.fields, old["name"])
         if same is None:
             continue
         stays = (

@@ -14,6 +14,7 @@ from duckrun.formats.delta.definition.computed import EXPLICIT, GENERATED, KEYS,
 from duckrun.formats.delta.definition.definition import DeltaDefinition
 from duckrun.formats.delta.definition.properties import CHECK
 from duckrun.formats.delta.definition.types import spelled
+from duckrun.formats.nested import part_of
 from duckrun.sql.alike import becomes, depends_on_time, duckdb_of, kind_of
 from duckrun.sql.names import columns_of, transpile
 from duckrun.sql.scalar import why_not_in_definition
@@ -114,10 +115,8 @@ def carried(now: DeltaDefinition, before: DeltaDefinition) -> DeltaDefinition:
     """Return a definition with the computed columns of another one, by name and type."""
     for old in before.fields:
         metadata = {key: value for key, value in old["metadata"].items() if key in KEYS}
-        same = next(
-            (f for f in now.fields if f["name"].lower() == old["name"].lower() and f["type"] == old["type"]), None
-        )
-        if metadata and same is not None:
+        same = part_of(now.fields, old["name"])
+        if metadata and same is not None and same["type"] == old["type"]:
             now = now.with_column(same["name"], metadata={**metadata, **same["metadata"]})
     return now
 

@@ -203,7 +203,7 @@ def files_in(table: DeltaTable, snapshot: Snapshot, deleted: Mapping[str, int]) 
 
 
 def scan_file(add: Mapping[str, Any], names: Mapping[str, str] = MappingProxyType({})) -> ScanFile:
-    """Return the file of an add action. Source: Delta protocol, Add File.
+    """Return the file of an add, remove or cdc action. Source: Delta protocol, Add File.
 
     Args:
         names: Physical to logical names of partition columns.
@@ -213,7 +213,8 @@ def scan_file(add: Mapping[str, Any], names: Mapping[str, str] = MappingProxyTyp
     vector = add.get("deletionVector")
     return ScanFile(
         path=decoded(add["path"]),
-        size=add["size"],
+        size=add.get("size") or 0,
+        # An empty text means NULL (Delta protocol, Partition Value Serialization).
         partition_values={
             names.get(key, key): value or None for key, value in (add.get("partitionValues") or {}).items()
         },

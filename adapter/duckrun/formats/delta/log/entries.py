@@ -9,6 +9,7 @@ import hashlib
 import json
 import time
 import uuid
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -209,29 +210,28 @@ def _over_lines(raw: bytes, what: str) -> list[Any]:
     return values
 
 
+_KINDS = ("commitInfo", "add", "remove", "txn", "metaData", "protocol", "cdc", "domainMetadata")
+
+
 def parse_commit(version: int, raw: bytes) -> CommitActions:
     """Parse the actions of one log entry."""
-    info: dict[str, Any] = {}
-    adds, removes, transactions, feed, domains = [], [], [], [], []
-    changes_metadata, is_plain = False, True
+    by_kind: defaultdict[str, list[Any]] = defaultdict(list)
     for action in actions_in(raw, f"The log entry of version {version}"):
-        if "commitInfo" in action:
-            info = action["commitInfo"]
-        elif "add" in action:
-            adds.append(action["add"])
-        elif "remove" in action:
-            removes.append(action["remove"])
-        elif "txn" in action:
-            transactions.append(AppTransaction(action["txn"]["appId"], action["txn"]["version"]))
-        elif "metaData" in action or "protocol" in action:
-            changes_metadata = True
-        elif "cdc" in action:
-            feed.append(action["cdc"])
-        elif "domainMetadata" in action:
-            domains.append(action["domainMetadata"])
-            is_plain = is_plain and action["domainMetadata"]["domain"] == ROW_TRACKING
-        elif action:
-            is_plain = False
-    is_plain = is_plain and not changes_metadata
-    parts = tuple(adds), tuple(removes), tuple(transactions)
-    return CommitActions(version, info, *parts, changes_metadata, is_plain, tuple(feed), tuple(domains))
+        kind = next((kind for kind in _KINDS if kind in action), "other")
+        if action:
+            by_kind[kind].append(action.get(kind))
+    domains = by_kind["domainMetadata"]
+    changes_metadata = bool(by_kind["metaData"] or by_kind["protocol"])
+    return CommitActions(
+        version,
+        info=by_kind["commitInfo"][-1] if by_kind["commitInfo"] else {},
+        adds=tuple(by_kind["add"]),
+        removes=tuple(by_kind["remove"]),
+        transactions=tuple(AppTransaction(txn["appId"], txn["version"]) for txn in by_kind["txn"]),
+        changes_metadata=changes_metadata,
+        is_plain=not changes_metadata
+        and not by_kind["other"]
+        and all(action["domain"] == ROW_TRACKING for action in domains),
+        feed=tuple(by_kind["cdc"]),
+        domains=tuple(domains),
+    )

@@ -6,13 +6,13 @@ Row Tracking.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from duckrun.errors import VersionNotReadable
 from duckrun.formats.delta.definition.mapping import physical
+from duckrun.formats.delta.files.logged import scan_file
 from duckrun.formats.delta.files.vectors import read_vector
 from duckrun.formats.delta.log.adds import adds_of
 from duckrun.formats.delta.log.entries import CommitActions
@@ -51,8 +51,8 @@ def _change(tables: TableAccess, ref: TableRef, actions: CommitActions) -> Commi
         version=actions.version,
         timestamp=record.timestamp,
         operation=record.operation,
-        files=tuple(_counted(a, 1, known) for a in actions.adds)
-        + tuple(_counted(r, -1, known) for r in actions.removes),
+        files=tuple(_counted(_file(add, known), 1, add) for add in actions.adds)
+        + tuple(_counted(_file(remove, known), -1, remove) for remove in actions.removes),
         # Readers of a commit with such files read nothing else of it (Delta protocol, Reader
         # Requirements for AddCDCFile).
         feed=tuple(_file(cdc, known) for cdc in actions.feed),
@@ -79,30 +79,14 @@ def _by_stored_name(snapshot: Snapshot, file: ScanFile) -> dict[str, str | None]
     return {names.get(name, name): value for name, value in file.partition_values.items()}
 
 
-def _counted(action: Mapping[str, Any], count: int, known: Mapping[str, Mapping[str, str | None]]) -> Counted:
-    return Counted(_file(action, known), count, _token(action.get("deletionVector")), *_tracking(action))
-
-
-def _tracking(action: Mapping[str, Any]) -> tuple[int | None, int | None]:
-    """Return the base row id and the default commit version of a file.
-
-    Source: Delta protocol, Row Tracking (Row IDs, Row Commit Versions).
-    """
-    return action.get("baseRowId"), action.get("defaultRowCommitVersion")
+def _counted(file: ScanFile, count: int, action: Mapping[str, Any]) -> Counted:
+    ids = action.get("baseRowId"), action.get("defaultRowCommitVersion")
+    return Counted(file, count, _token(action.get("deletionVector")), *ids)
 
 
 def _file(action: Mapping[str, Any], known: Mapping[str, Mapping[str, str | None]]) -> ScanFile:
-    path = decoded(action["path"])
     values = action.get("partitionValues")
-    values = known.get(path, {}) if values is None else values
-    return ScanFile(
-        path=path,
-        size=action.get("size") or 0,
-        # Source: Delta protocol, Partition Value Serialization: an empty text means NULL.
-        partition_values={key: value or None for key, value in values.items()},
-        rows=json.loads(action.get("stats") or "{}").get("numRecords"),
-        spelled=action["path"],
-    )
+    return scan_file({**action, "partitionValues": known.get(decoded(action["path"])) if values is None else values})
 
 
 def _token(vector: Mapping[str, Any] | None) -> Hashable | None:
@@ -131,7 +115,7 @@ def _state(tables: TableAccess, snapshot: Snapshot, count: int) -> Iterable[Coun
     for file in files:
         add = adds.get(spelled(file), {})
         file = replace(file, partition_values=_by_stored_name(snapshot, file))
-        yield Counted(file, count, _token(add.get("deletionVector")), *_tracking(add))
+        yield _counted(file, count, add)
 
 
 def missing_files(tables: TableAccess, ref: TableRef, files: Sequence[ScanFile]) -> list[ScanFile]:

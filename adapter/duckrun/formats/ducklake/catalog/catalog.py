@@ -186,17 +186,22 @@ class Catalog:
             StorageError: There is no catalog.
         """
         with self._lock:
-            self._lent = [each for each in self._lent if _is_open(each)]
             self._halves = [half for half in self._halves if not self._taken_away(*half)]
             self.refuse_gone()
-            if self._lent:
-                connection = self._lent[0]
-            else:
-                if self.address.kind == "duckdb" and self._own is None:
-                    self._take_file()
-                connection = self._own = self._own or self._opened()
+            connection = self._instance()
             self._attach(connection, 0, create=create)
             return connection.cursor()
+
+    def _instance(self) -> duckdb.DuckDBPyConnection:
+        """Return an instance that reads the lake, or else one for catalog queries alone."""
+        self._lent = [each for each in self._lent if _is_open(each)]
+        if self._lent:
+            return self._lent[0]
+        if self._own is None:
+            if self.address.kind == "duckdb":
+                self._take_file()
+            self._own = self._opened()
+        return self._own
 
     def _opened(self) -> duckdb.DuckDBPyConnection:
         """Open an instance for catalog queries alone."""
@@ -224,10 +229,7 @@ class Catalog:
         It serves requests that are not queries of the lake.
         """
         with self._lock:
-            self._lent = [each for each in self._lent if _is_open(each)]
-            connection = self._lent[0] if self._lent else (self._own or self._opened())
-            if not self._lent:
-                self._own = connection
+            connection = self._instance()
             name = f"beside {self.storage.root}"
             names = self._names_on(connection)
             if name not in names:

@@ -87,13 +87,13 @@ class Places:
     """Names of a table over time, and the attachment through which it is read now."""
 
     names: Sequence[tuple[Any, ...]]
-    """Tuples (schema, name, first snapshot with that name), oldest first."""
+    """Tuples (first snapshot with that name, schema, name), oldest first."""
     epoch: int | str
     epoch_at: Callable[[int | str, int], int | str]
 
     def at(self, snapshot: int) -> tuple[str, str, int | str]:
         """Return schema, name and epoch at a snapshot."""
-        schema, name, _ = next((n for n in reversed(self.names) if n[2] <= snapshot), self.names[0])
+        _, schema, name = next((n for n in reversed(self.names) if n[0] <= snapshot), self.names[0])
         return schema, name, self.epoch_at(self.epoch, snapshot)
 
 
@@ -320,15 +320,20 @@ class States:
 
     def _row(self, ref: TableRef, at: int | None) -> tuple[Any, ...] | None:
         """Id, UUID, schema and name of a table, and the newest snapshot of its lake."""
-        tables, schemas = self.catalog.meta("ducklake_table"), self.catalog.meta("ducklake_schema")
-        rows = self.catalog.ask(
-            "SELECT t.table_id, CAST(t.table_uuid AS VARCHAR), s.schema_name, t.table_name, (SELECT "
-            f"max(snapshot_id) FROM {self.catalog.meta('ducklake_snapshot')}) "
-            f"FROM {tables} AS t JOIN {schemas} AS s USING (schema_id) WHERE s.schema_name = ? AND t.table_name = ? "
-            f"AND {there('t', at)} AND {there('s', at)}",
-            [ref.schema, ref.name],
+        rows = self._tables(
+            "t.table_id, CAST(t.table_uuid AS VARCHAR), s.schema_name, t.table_name, (SELECT max(snapshot_id) FROM "
+            f"{self.catalog.meta('ducklake_snapshot')})",
+            f"s.schema_name = ? AND t.table_name = ? AND {there('t', at)} AND {there('s', at)}",
+            ref.schema,
+            ref.name,
         )
         return rows[0] if rows else None
+
+    def _tables(self, columns: str, where: str, *values: str) -> list[tuple[Any, ...]]:
+        """Return columns of tables ``t`` and their schemas ``s``, by the first column."""
+        tables, schemas = self.catalog.meta("ducklake_table"), self.catalog.meta("ducklake_schema")
+        joined = f"{tables} AS t JOIN {schemas} AS s USING (schema_id)"
+        return self.catalog.ask(f"SELECT {columns} FROM {joined} WHERE {where} ORDER BY 1", values)
 
     def again(self, state: TableState, at: int) -> TableState:
         """Return the same table at another snapshot, whatever its name was then."""
@@ -337,22 +342,13 @@ class States:
 
     def places(self, state: TableState) -> Places:
         """Return the names and attachments through which a table is read at each snapshot."""
-        meta = self.catalog.meta
-        names = self.catalog.ask(
-            "SELECT s.schema_name, t.table_name, greatest(t.begin_snapshot, s.begin_snapshot) "
-            f"FROM {meta('ducklake_table')} AS t "
-            f"JOIN {meta('ducklake_schema')} AS s USING (schema_id) WHERE t.table_id = {state.id} ORDER BY 3"
-        )
-        return Places(names, self._epoch_now(state.id), self._own)
+        columns = "greatest(t.begin_snapshot, s.begin_snapshot), s.schema_name, t.table_name"
+        return Places(self._tables(columns, f"t.table_id = {state.id}"), self._epoch_now(state.id), self._own)
 
     def at(self, snapshot: int | None) -> list[tuple[int, str, str]]:
         """Tables at a snapshot, or now, as (id, schema, name)."""
-        tables, schemas = self.catalog.meta("ducklake_table"), self.catalog.meta("ducklake_schema")
-        rows = self.catalog.ask(
-            f"SELECT t.table_id, s.schema_name, t.table_name FROM {tables} AS t JOIN {schemas} AS s USING (schema_id) "
-            f"WHERE {there('t', snapshot)} AND {there('s', snapshot)} AND s.schema_name <> ? ORDER BY 1",
-            [HIDDEN],
-        )
+        where = f"{there('t', snapshot)} AND {there('s', snapshot)} AND s.schema_name <> ?"
+        rows = self._tables("t.table_id, s.schema_name, t.table_name", where, HIDDEN)
         return [(int(number), schema, name) for number, schema, name in rows]
 
     def schemas(self, snapshot: int | None = None) -> list[str]:
