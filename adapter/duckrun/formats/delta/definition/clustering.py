@@ -5,7 +5,7 @@ Source: Delta protocol, Clustered Table.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from duckrun.errors import InvalidConfig, SchemaMismatch
