@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from duckrun.errors import InvalidConfig
@@ -34,21 +35,29 @@ class ScratchCopy(Protocol):
         """Return the current contents of the copy as files of the owning table."""
 
 
+@dataclass(frozen=True)
+class DeltaRsCommit:
+    """Commit whose data files delta_rs writes."""
+
+    ref: TableRef
+    snapshot: Snapshot | None
+    """Version that the commit follows; None for a new table."""
+    rows: pa.RecordBatchReader
+    codec: str
+    note: Mapping[str, Any]
+    """Note about the commit, for the log."""
+    app: AppTransaction | None
+
+    @property
+    def version(self) -> int:
+        return 0 if self.snapshot is None else self.snapshot.version + 1
+
+
 class DeltaRsWriter(Protocol):
     """Commits by delta_rs, which writes the data files itself."""
 
     def write(
-        self,
-        ref: TableRef,
-        snapshot: Snapshot | None,
-        rows: pa.RecordBatchReader,
-        spec: WriteSpec,
-        *,
-        codec: str,
-        note: Mapping[str, Any],
-        app: AppTransaction | None,
-        partition_by: Sequence[str] | None = None,
-        redefines: bool = False,
+        self, commit: DeltaRsCommit, spec: WriteSpec, partition_by: Sequence[str] | None = None, *, redefines: bool
     ) -> int:
         """Write rows into new files by delta_rs, commit them, and return the version.
 
@@ -60,19 +69,7 @@ class DeltaRsWriter(Protocol):
             CommitTaken: Another commit took the version.
         """
 
-    def merge(
-        self,
-        ref: TableRef,
-        snapshot: Snapshot,
-        rows: pa.RecordBatchReader,
-        clauses: Sequence[MergeClause],
-        *,
-        on: str,
-        spill: int,
-        codec: str,
-        note: Mapping[str, Any],
-        app: AppTransaction | None,
-    ) -> int:
+    def merge(self, commit: DeltaRsCommit, clauses: Sequence[MergeClause], *, on: str, spill: int) -> int:
         """Merge rows by delta_rs, and return the version.
 
         Args:

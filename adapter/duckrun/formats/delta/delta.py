@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 import duckdb
 
-from duckrun.errors import DuckrunError, StorageError
+from duckrun.errors import DuckrunError, StorageError, UnsupportedFeature
 from duckrun.formats.commits import CommitRecord, NewCommit
 from duckrun.formats.definitions import Alteration, TableDefinition
 from duckrun.formats.delta.commits import checkpoints, convert, folders, replaced, restore, vacuum
-from duckrun.formats.delta.commits.checks import features_of_files, refuse_copies, refuse_unknown_features
+from duckrun.formats.delta.commits.checks import features_of_files, refuse_unknown_features
 from duckrun.formats.delta.commits.delta_rs import DeltaRs
 from duckrun.formats.delta.commits.scratch import Scratch, scratch
 from duckrun.formats.delta.definition import column_ids, computed, creation, expressions, mapping, rules, types
 from duckrun.formats.delta.definition.definition import DeltaDefinition
-from duckrun.formats.delta.definition.properties import VECTORS, is_on, special_properties
+from duckrun.formats.delta.definition.properties import GIVEN, VECTORS, is_on, special_properties
 from duckrun.formats.delta.definition.protocol import BY_DELTALAKE, Protocol
 from duckrun.formats.delta.definition.retention import log_retention
 from duckrun.formats.delta.definition.types import fields_of
@@ -38,9 +38,11 @@ from duckrun.formats.delta.versions.tables import TableAccess
 from duckrun.formats.format import SpecT
 from duckrun.libraries import pa
 from duckrun.sql.alike import duckdb_of
+from duckrun.sql.char_types import is_limited
 from duckrun.storage.locks import table_lock
 from duckrun.values.changes import CommitChange
 from duckrun.values.choices import SchemaMode, WriterName
+from duckrun.values.columns import is_required
 from duckrun.values.computed import ComputedColumn
 from duckrun.values.cursors import Counter
 from duckrun.values.rows import AppTransaction, Commit, ScanFile, WriteSpec, counted_rows
@@ -248,7 +250,7 @@ class DeltaFormat(TableAccess):
         return restore.added_rows(self, snapshot, record)
 
     def app_version(self, ref: TableRef, app_id: str) -> int | None:
-        return applied.app_version(self, ref, app_id)
+        return self.handle(ref).transaction_version(app_id)
 
     def find_commit(self, ref: TableRef, app: AppTransaction, newest: Snapshot | None = None) -> Commit | None:
         return applied.find_commit(self, ref, app, newest)
@@ -288,7 +290,11 @@ class DeltaFormat(TableAccess):
         refuse_unknown_features(snapshot)
 
     def refuse_copies(self, snapshot: Snapshot) -> None:
-        refuse_copies(snapshot)
+        if strange := features_of_files(snapshot):
+            raise UnsupportedFeature(
+                f"Table {snapshot.ref} uses {', '.join(sorted(strange))}, and this writes it anew from a copy, which "
+                "Spark's own statements do not. Run this with engine: duckdb, which keeps them."
+            )
 
     def with_properties(self, spec: SpecT, table: TableRef) -> SpecT:
         return creation.with_properties(spec, table)
@@ -317,7 +323,10 @@ class DeltaFormat(TableAccess):
         return naive and "timestampNtz" not in snapshot.writer_features
 
     def constrained_anew(self, snapshot: Snapshot, spec: WriteSpec) -> bool:
-        return creation.constrained_anew(snapshot.properties, snapshot.schema, spec)
+        # Other writers take the columns from the rows, which are all nullable.
+        return any(is_required(f) or is_limited(f) for f in snapshot.schema) or (
+            spec.constraints is not None and GIVEN in snapshot.properties
+        )
 
     def computed_columns(self, snapshot: Snapshot) -> set[str]:
         return {name for name, column in snapshot.computed().items() if column.default is None}

@@ -12,7 +12,7 @@ from duckrun.engines.data_files import file_properties
 from duckrun.engines.duckdb.rows.source import Rows, arrow_reader
 from duckrun.errors import InvalidConfig
 from duckrun.formats.format import logs_of
-from duckrun.formats.logs import LacksMemory
+from duckrun.formats.logs import DeltaRsCommit, LacksMemory
 from duckrun.libraries import pa
 from duckrun.run.memory import limit_for_merge
 from duckrun.run.transaction import Transaction
@@ -77,17 +77,11 @@ def write(
         CommitTaken: Another commit took the version.
     """
     gone = None if snapshot is None or partition_by is None else counted_rows(snapshot.files())
-    version = logs_of(transaction.lake.format).delta_rs.write(
-        transaction.ref,
-        snapshot,
-        arrow_reader(rows),
-        spec,
-        codec=_codec(spec, snapshot),
-        note=transaction.note(writer="delta_rs", reason=why, rows_deleted=gone),
-        app=transaction.app,
-        partition_by=partition_by,
-        redefines=redefines,
-    )
+    note = transaction.note(writer="delta_rs", reason=why, rows_deleted=gone)
+    codec = _codec(spec, snapshot)
+    commit = DeltaRsCommit(transaction.ref, snapshot, arrow_reader(rows), codec, note, transaction.app)
+    writer = logs_of(transaction.lake.format).delta_rs
+    version = writer.write(commit, spec, partition_by, redefines=redefines)
     return transaction.committed(version, writer="delta_rs", reason=why)
 
 
@@ -121,17 +115,10 @@ def merge(
     # sometimes waits for memory that nobody frees.
     reader, read = arrow_reader(rows), _Read(int(shares.spill / _OF_ITS_SOURCE))
     try:
-        return logs_of(transaction.lake.format).delta_rs.merge(
-            transaction.ref,
-            snapshot,
-            pa.RecordBatchReader.from_batches(reader.schema, read.of(reader)),
-            clauses,
-            on=on,
-            spill=shares.spill,
-            codec=_codec(spec, snapshot),
-            note=transaction.note(**counts),
-            app=transaction.app,
-        )
+        batches = pa.RecordBatchReader.from_batches(reader.schema, read.of(reader))
+        note, codec = transaction.note(**counts), _codec(spec, snapshot)
+        commit = DeltaRsCommit(transaction.ref, snapshot, batches, codec, note, transaction.app)
+        return logs_of(transaction.lake.format).delta_rs.merge(commit, clauses, on=on, spill=shares.spill)
     except Exception as error:
         if not (read.exceeded or isinstance(error, LacksMemory)):
             raise

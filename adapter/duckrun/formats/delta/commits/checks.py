@@ -57,18 +57,6 @@ def refuse_unknown_features(snapshot: Snapshot) -> None:
         )
 
 
-def refuse_copies(snapshot: Snapshot) -> None:
-    """Raise UnsupportedFeature if files of another engine cannot become files of the table.
-
-    That happens when Spark fills a copy of the table.
-    """
-    if strange := features_of_files(snapshot):
-        raise UnsupportedFeature(
-            f"Table {snapshot.ref} uses {', '.join(sorted(strange))}, and this writes it anew from a copy, which "
-            "Spark's own statements do not. Run this with engine: duckdb, which keeps them."
-        )
-
-
 def _check_files(
     ref: TableRef,
     snapshot: Snapshot | None,

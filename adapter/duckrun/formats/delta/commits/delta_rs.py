@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,13 +14,13 @@ from duckrun.formats.delta.definition.statistics import EXACT_DIGITS
 from duckrun.formats.delta.log.entries import commit_properties, new_txn_id, refused
 from duckrun.formats.delta.log.refusals import DeltalakeRefusal
 from duckrun.formats.delta.versions.tables import TableAccess
-from duckrun.formats.logs import LacksMemory
+from duckrun.formats.logs import DeltaRsCommit, LacksMemory
 from duckrun.libraries import pa
 from duckrun.sql.quoting import quote_identifier
 from duckrun.sql.raising import panicked
 from duckrun.values.columns import holds
-from duckrun.values.rows import AppTransaction, MergeClause, WriteSpec
-from duckrun.values.snapshot import Snapshot, TableRef
+from duckrun.values.rows import MergeClause, WriteSpec
+from duckrun.values.snapshot import Snapshot
 
 
 class DeltaRs:
@@ -30,31 +30,21 @@ class DeltaRs:
         self._tables = tables
 
     def write(
-        self,
-        ref: TableRef,
-        snapshot: Snapshot | None,
-        rows: pa.RecordBatchReader,
-        spec: WriteSpec,
-        *,
-        codec: str,
-        note: Mapping[str, Any],
-        app: AppTransaction | None,
-        partition_by: Sequence[str] | None = None,
-        redefines: bool = False,
+        self, commit: DeltaRsCommit, spec: WriteSpec, partition_by: Sequence[str] | None = None, *, redefines: bool
     ) -> int:
         """See DeltaRsWriter."""
-        txn_id, version = new_txn_id(), 0 if snapshot is None else snapshot.version + 1
+        ref, snapshot, rows, txn_id = commit.ref, commit.snapshot, commit.rows, new_txn_id()
         common: dict[str, Any] = {
             "target_file_size": spec.target_file_size,
-            "writer_properties": _files(rows.schema, snapshot, codec),
-            "commit_properties": commit_properties(app, note, txn_id),
+            "writer_properties": _files(rows.schema, snapshot, commit.codec),
+            "commit_properties": commit_properties(commit.app, commit.note, txn_id),
         }
         defined: dict[str, Any] = {
             "configuration": dict(spec.table_properties) or None,
             "description": spec.description,
             "partition_by": list(partition_by or ()) or None,
         }
-        with self._landed(ref, snapshot, version, txn_id):
+        with self._landed(commit, txn_id):
             if snapshot is None:
                 options = self._tables.storage.delta_options()
                 write_deltalake(ref.url, rows, mode="error", storage_options=options, **defined, **common)
@@ -64,33 +54,22 @@ class DeltaRs:
                 if redefines:
                     defined |= {"partition_by": list(partition_by), "schema_mode": "overwrite"}
                 write_deltalake(self._tables.take_handle(snapshot), rows, mode="overwrite", **defined, **common)
-        return version
+        return commit.version
 
-    def merge(
-        self,
-        ref: TableRef,
-        snapshot: Snapshot,
-        rows: pa.RecordBatchReader,
-        clauses: Sequence[MergeClause],
-        *,
-        on: str,
-        spill: int,
-        codec: str,
-        note: Mapping[str, Any],
-        app: AppTransaction | None,
-    ) -> int:
+    def merge(self, commit: DeltaRsCommit, clauses: Sequence[MergeClause], *, on: str, spill: int) -> int:
         """See DeltaRsWriter."""
-        table, txn_id = self._tables.take_handle(snapshot), new_txn_id()
+        snapshot, txn_id = commit.snapshot, new_txn_id()
+        assert snapshot is not None, "only a table that is there has rows to merge with"
         # Without max_spill_size, a merge takes eight times the memory for the same time.
-        builder = table.merge(
-            rows,
+        builder = self._tables.take_handle(snapshot).merge(
+            commit.rows,
             predicate=on,
             source_alias="source",
             target_alias="target",
             max_spill_size=spill,
             streamed_exec=True,
-            writer_properties=_files(snapshot.schema, snapshot, codec),
-            commit_properties=commit_properties(app, note, txn_id),
+            writer_properties=_files(snapshot.schema, snapshot, commit.codec),
+            commit_properties=commit_properties(commit.app, commit.note, txn_id),
         )
         for clause in clauses:
             columns = {quote_identifier(c): f"source.{quote_identifier(c)}" for c in clause.columns or ()}
@@ -100,32 +79,31 @@ class DeltaRs:
                 builder = builder.when_matched_update(columns, clause.condition)
             else:
                 builder = builder.when_not_matched_insert(columns, clause.condition)
-        version = snapshot.version + 1
         try:
-            with self._landed(ref, snapshot, version, txn_id):
+            with self._landed(commit, txn_id):
                 builder.execute()
         except DeltaError as error:
             if DeltalakeRefusal.LACKS_MEMORY.is_of(error):
                 raise LacksMemory(str(error)) from error
             raise
-        return version
+        return commit.version
 
     @contextmanager
-    def _landed(self, ref: TableRef, snapshot: Snapshot | None, version: int, txn_id: str) -> Iterator[None]:
+    def _landed(self, commit: DeltaRsCommit, txn_id: str) -> Iterator[None]:
         """Translate the errors of a commit in the block, and refuse one to a dropped table."""
         try:
             yield
         except BaseException as error:  # a panic of delta_rs is no Exception, and may follow the commit
             if not (isinstance(error, DeltaError | OSError) or panicked(error)):
                 raise
-            if not self._tables.has_landed(ref, version, txn_id, error):
+            if not self._tables.has_landed(commit.ref, commit.version, txn_id, error):
                 if isinstance(error, CommitFailedError):
-                    raise refused(ref, error) from error
-                if snapshot is None and isinstance(error, DeltaError) and self._tables.exists(ref):
+                    raise refused(commit.ref, error) from error
+                if commit.snapshot is None and isinstance(error, DeltaError) and self._tables.exists(commit.ref):
                     raise CommitTaken(str(error)) from error
-                self._tables.check_landed(snapshot, None, txn_id)
+                self._tables.check_landed(commit.snapshot, None, txn_id)
                 raise
-        self._tables.check_landed(snapshot, version, txn_id)
+        self._tables.check_landed(commit.snapshot, commit.version, txn_id)
 
 
 def _files(schema: pa.Schema, snapshot: Snapshot | None, codec: str) -> WriterProperties:

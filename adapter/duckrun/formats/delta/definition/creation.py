@@ -24,10 +24,7 @@ from duckrun.formats.delta.definition.properties import (
 from duckrun.formats.delta.definition.protocol import FEATURE, asked_of
 from duckrun.formats.format import SpecT
 from duckrun.formats.nested import part_of
-from duckrun.libraries import pa
 from duckrun.sql import char_types
-from duckrun.sql.char_types import is_limited
-from duckrun.values.columns import is_required
 from duckrun.values.layout import COMPRESSION, Layout
 from duckrun.values.partition_values import refuse_partition_type
 from duckrun.values.rows import DeleteInsertSpec, MergeSpec, TableConstraints, WriteSpec
@@ -191,14 +188,6 @@ def _commented(definition: DeltaDefinition, comments: Mapping[str, str]) -> Delt
         column = definition.column(names[name.lower()])
         definition = definition.with_column(column["name"], metadata={**column["metadata"], "comment": comment})
     return definition
-
-
-def constrained_anew(properties: Mapping[str, str], schema: pa.Schema, spec: WriteSpec) -> bool:
-    """True if only a commit of Duckrun keeps or changes the constraints in an overwrite."""
-    # Other writers take the columns from the rows, which are all nullable.
-    return any(is_required(f) or is_limited(f) for f in schema) or (
-        spec.constraints is not None and GIVEN in properties
-    )
 
 
 def _given(properties: Mapping[str, str]) -> TableConstraints:

@@ -13,10 +13,6 @@ from duckrun.values.rows import AppTransaction, Commit
 from duckrun.values.snapshot import Snapshot, TableRef
 
 
-def app_version(tables: TableAccess, ref: TableRef, app_id: str) -> int | None:
-    return tables.handle(ref).transaction_version(app_id)
-
-
 def find_commit(
     tables: TableAccess, ref: TableRef, app: AppTransaction, newest: Snapshot | None = None
 ) -> Commit | None:
