@@ -16,6 +16,8 @@ from duckrun.values.tables import TableSpec
 WORDS = "metadata"
 """Key of the caller's own metadata (Spec.commit_metadata) in the note of a commit."""
 
+_NOTED = ("mode", "engine", "writer", "reason", "files_pruned", "rows_inserted", "rows_updated", "rows_deleted")
+"""Facts of a commit that its note may tell."""
 ROW_COUNTS = ("rows_inserted", "rows_updated", "rows_deleted")
 RowCounts = tuple[int | None, int | None, int | None]
 """Numbers of rows inserted, updated and deleted; None for an unknown count."""
@@ -122,32 +124,34 @@ class CommitRecord:
         """Paths of the files that the commit added, decoded like ``ScanFile.path``."""
         return {unquote(file.name) for file in self.added}
 
-    def as_commit(
-        self, ref: TableRef, *, mode: str = "unknown", engine: str = "unknown", writer: str = "none", reason: str = ""
-    ) -> Commit:
+    def as_commit(self, ref: TableRef, **known: str) -> Commit:
         """Return the Commit as its writer received it.
 
-        The arguments are defaults for values that the writer did not record.
+        Args:
+            known: Mode, engine, writer and reason, if the note lacks them.
         """
-        counts = zip(ROW_COUNTS, self.rows, strict=True)
         # A commit that adds a deletion vector removes and adds the same file.
         marked = {file.name for file in self.added} & {file.name for file in self.removed}
-        return Commit(
-            table=str(ref),
-            location=ref.location,
-            version=self.version,
-            mode=self.note.get("mode", mode),
-            engine=self.note.get("engine", engine),
-            writer=self.note.get("writer", writer),
-            reason=self.note.get("reason", reason),
+        retracted = self.note.get("retracted")
+        return commit_of(
+            ref,
+            self.version,
+            self.note,
+            **known,
+            **dict(zip(ROW_COUNTS, self.rows, strict=True)),
             files_added=len(self.added) - len(marked),
             files_removed=len(self.removed) - len(marked),
             files_marked=len(marked),
-            files_pruned=self.note.get("files_pruned"),
             bytes_added=sum(file.size for file in self.added if file.name not in marked),
-            retracted=Retracted(**retracted) if (retracted := self.note.get("retracted")) else None,
-            **{name: self.note.get(name, count) for name, count in counts},
+            retracted=Retracted(**retracted) if retracted else None,
         )
+
+
+def commit_of(ref: TableRef, version: int, note: Mapping[str, Any], **known: Any) -> Commit:
+    """Return a commit as its note describes it, and by ``known`` where the note is silent."""
+    facts: dict[str, Any] = {"mode": "unknown", "engine": "unknown", "writer": "none", **known}
+    facts |= {name: note[name] for name in _NOTED if name in note}
+    return Commit(table=str(ref), location=ref.location, version=version, **facts)
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from duckrun.errors import (
     outcome_of,
 )
 from duckrun.formats.commits import (
+    ROW_COUNTS,
     WORDS,
     Behind,
     CommitRecord,
@@ -486,7 +487,7 @@ class Transaction:
         Raises:
             CommitTaken: The files may not go on top, so that the attempt runs again.
         """
-        counts = zip(("rows_inserted", "rows_updated", "rows_deleted"), new.rows, strict=True)
+        counts = zip(ROW_COUNTS, new.rows, strict=True)
         reason = new.reason if self.written_for is None else f"{self.written_for[1]}: {new.reason}"
         reason = f"{reason}; {self.remark}" if self.remark else reason
         note = self.note(writer=new.writer, reason=reason, files_pruned=new.pruned, **dict(counts))

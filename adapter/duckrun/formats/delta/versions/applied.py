@@ -5,6 +5,7 @@ Source: Delta protocol, Transaction Identifiers.
 
 from __future__ import annotations
 
+from duckrun.formats.commits import commit_of
 from duckrun.formats.delta.log.entries import CommitActions
 from duckrun.formats.delta.versions.newest import state_of
 from duckrun.formats.delta.versions.tables import TableAccess
@@ -24,15 +25,8 @@ def find_commit(
     for actions in tables.actions_back(ref, newest.version):
         if app in actions.transactions:
             return actions.record().as_commit(ref)
-    return Commit(
-        table=str(ref),
-        location=ref.location,
-        version=newest.version,
-        mode="unknown",
-        engine="unknown",
-        writer="none",
-        reason=f"the commit of {app.app_id} is no longer in the log; this is the newest version",
-    )
+    reason = f"the commit of {app.app_id} is no longer in the log; this is the newest version"
+    return commit_of(ref, newest.version, {}, reason=reason)
 
 
 def counter(tables: TableAccess, ref: TableRef, consumer: str, newest: Snapshot | None = None) -> Counter:

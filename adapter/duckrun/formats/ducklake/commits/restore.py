@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from duckrun.errors import VersionNotReadable
-from duckrun.formats.commits import CommitRecord, NewCommit, TakenBack
+from duckrun.formats.commits import ROW_COUNTS, CommitRecord, NewCommit, TakenBack
 from duckrun.formats.ducklake.catalog.catalog import Catalog
 from duckrun.formats.ducklake.commits.commits import Commits
 from duckrun.formats.ducklake.commits.stored import Macros, Views
@@ -53,7 +53,7 @@ def restore(
         commits.define(work, snapshot.ref, snapshot, NewCommit(None, then.format_state.definition), emptied=anew)
         counts = put_back(work, snapshot, then, old)
         counts = (counts[0], counts[1], counts[2] + gone)
-        note_after = {**note, **dict(zip(("rows_inserted", "rows_updated", "rows_deleted"), counts, strict=True))}
+        note_after = {**note, **dict(zip(ROW_COUNTS, counts, strict=True))}
         work.applied(snapshot.ref, AppTransaction(RESTORED, then.format_state.at), note_after)
         return commits.commit(snapshot.ref, snapshot, NewCommit(None, work=work, note=note_after, app=app))
 

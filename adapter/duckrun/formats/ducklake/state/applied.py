@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from duckrun.errors import StorageError
+from duckrun.formats.commits import commit_of
 from duckrun.formats.ducklake.catalog.catalog import APPLIED, Catalog
 from duckrun.formats.ducklake.state.state import OpenTransaction, States, TableState
 from duckrun.sql.quoting import quote_identifier
@@ -14,7 +15,6 @@ from duckrun.values.cursors import Counter
 from duckrun.values.rows import AppTransaction, Commit
 from duckrun.values.snapshot import TableRef
 
-_FIGURES = ("rows_inserted", "rows_updated", "rows_deleted")
 RESTORED = "__duckrun_restore"
 """Application id of a restore. The row's ``version`` is the restored snapshot."""
 
@@ -130,19 +130,9 @@ class Applied:
         if not rows:
             return None
         first = min(rows, key=lambda row: row.version)
-        number, snapshot = first.version, first.snapshot
-        note = json.loads(first.note) if number == app.version else {}
-        counts: dict[str, Any] = {name: note.get(name) for name in _FIGURES}
-        return Commit(
-            table=str(ref),
-            location=ref.location,
-            version=snapshot if number == app.version else state.version,
-            mode=note.get("mode", "unknown"),
-            engine=note.get("engine", "unknown"),
-            writer=note.get("writer", "none"),
-            reason=note.get("reason", "") if note else f"the commit of {app.app_id} is followed by later ones",
-            **counts,
-        )
+        if first.version == app.version:
+            return commit_of(ref, first.snapshot, json.loads(first.note))
+        return commit_of(ref, state.version, {}, reason=f"the commit of {app.app_id} is followed by later ones")
 
     def counter(self, ref: TableRef, state: TableState, consumer: str, work: OpenTransaction | None = None) -> Counter:
         """See Format."""

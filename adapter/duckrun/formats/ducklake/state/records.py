@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from duckrun.errors import StorageError, UnsupportedFeature, VersionNotReadable
-from duckrun.formats.commits import CommitRecord, FileChange
+from duckrun.formats.commits import ROW_COUNTS, CommitRecord, FileChange
 from duckrun.formats.ducklake.catalog.catalog import Catalog, there
 from duckrun.formats.ducklake.state.applied import Applied
 from duckrun.formats.ducklake.state.figures import counts_whole
@@ -131,9 +131,7 @@ class Records:
             removed=removed,
             transactions=self.applied.transactions(ref, version),
             changes_metadata=version == state.begun or touches(entry.changes, state.id, DEFINITION),
-            rows=tuple(  # type: ignore[arg-type]
-                note.get(name) for name in ("rows_inserted", "rows_updated", "rows_deleted")
-            ),
+            rows=tuple(map(note.get, ROW_COUNTS)),  # type: ignore[arg-type]
             timestamp=entry.timestamp,
             note=note,
         )
