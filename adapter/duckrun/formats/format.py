@@ -6,7 +6,7 @@ Its role is either that of ``logs.py`` or that of ``transactions.py`` beside thi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -19,7 +19,7 @@ from duckrun.values.choices import SchemaMode, WriterName
 from duckrun.values.computed import ComputedColumn
 from duckrun.values.cursors import Counter
 from duckrun.values.rows import AppTransaction, Commit, ScanFile, Spec, WriteSpec
-from duckrun.values.snapshot import Snapshot, TableRef
+from duckrun.values.snapshot import ReadAs, Snapshot, TableRef
 from duckrun.values.tables import AlterSpec, CreateSpec
 
 if TYPE_CHECKING:
@@ -27,21 +27,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 SpecT = TypeVar("SpecT", bound=Spec)
-
-
-Attach = Callable[[str, int, str], str | None]
-"""Function that attaches a table version to a DuckDB instance and returns its name in SQL.
-
-The instance then replays the log only once. The arguments are a location, a version, and a token
-that tells this version from another of the same number. The result is None if the instance attaches
-no more tables.
-"""
-FileColumns = Callable[[Sequence[str]], Mapping[str, Mapping[str, str]]]
-"""Function that reads the footers of Parquet files through a DuckDB instance.
-
-The result has the columns of each file by its path, with DuckDB's type of each column. A file is
-left out if it cannot be read, or if a column is no scalar.
-"""
 
 
 def name_of_files(location: str, version: int) -> str:
@@ -115,31 +100,8 @@ class Format(Protocol):
             None if there is no table.
         """
 
-    def scan_sql(
-        self,
-        snapshot: Snapshot,
-        *,
-        files: Sequence[ScanFile] | None = None,
-        file: str | None = None,
-        row: str | None = None,
-        attach: Attach | None = None,
-        footers: FileColumns | None = None,
-        named: bool = False,
-        also: Sequence[str] = (),
-    ) -> str:
+    def scan_sql(self, snapshot: Snapshot, read: ReadAs) -> str:
         """Return a FROM clause of DuckDB SQL for the rows of a snapshot, with exactly its columns.
-
-        Args:
-            files: Read only these files of the snapshot.
-            file: Name of an extra column for the file of each row. No table column has this name.
-            row: Name of an extra column for the number of each row in its file.
-            attach: Attach function of an instance that may read the rows more than once.
-            footers: Function of an instance that reads footers. A table whose few files have
-                exactly its columns is then read without the log.
-            named: Put the table and version into the SQL, even if the files can be read without
-                them.
-            also: Extra number columns that files may hold, NULL if a file lacks one. Needs ``file``
-                and ``row``.
 
         Raises:
             UnsupportedFeature: DuckDB cannot read the table.

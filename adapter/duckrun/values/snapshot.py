@@ -85,6 +85,47 @@ class Pin:
             return None
 
 
+Attach = Callable[[str, int, str], str | None]
+"""Function that attaches a table version to a DuckDB instance and returns its name in SQL.
+
+The instance then replays the log only once. The arguments are a location, a version, and a token
+that tells this version from another of the same number. The result is None if the instance attaches
+no more tables.
+"""
+FileColumns = Callable[[Sequence[str]], Mapping[str, Mapping[str, str]]]
+"""Function that reads the footers of Parquet files through a DuckDB instance.
+
+The result has the columns of each file by its path, with DuckDB's type of each column. A file is
+left out if it cannot be read, or if a column is no scalar.
+"""
+
+
+@dataclass(frozen=True)
+class ReadAs:
+    """Options of the DuckDB SQL that reads a snapshot."""
+
+    files: Sequence[ScanFile] | None = None
+    """Read only these files of the snapshot."""
+    file: str | None = None
+    """Name of an extra column for the file of each row. No table column has this name."""
+    row: str | None = None
+    """Name of an extra column for the number of each row in its file."""
+    attach: Attach | None = None
+    """Attach function of an instance that may read the rows more than once."""
+    footers: FileColumns | None = None
+    """Function of an instance that reads footers.
+
+    A table whose few files have exactly its columns is then read without the log.
+    """
+    named: bool = False
+    """Put the table and version into the SQL, even if the files can be read without them."""
+    also: Sequence[str] = ()
+    """Extra number columns that files may hold, NULL if a file lacks one.
+
+    Needs ``file`` and ``row``.
+    """
+
+
 @dataclass(frozen=True)
 class Snapshot:
     """A table at one version, from its log alone. Files are listed lazily and never opened.
@@ -132,7 +173,7 @@ class Snapshot:
     find_computed: Callable[[pa.Schema], Mapping[str, ComputedColumn]] | None = field(
         default=None, repr=False, compare=False
     )
-    make_scan_sql: Callable[..., str] | None = field(default=None, repr=False, compare=False)
+    make_scan_sql: Callable[[Snapshot, ReadAs], str] | None = field(default=None, repr=False, compare=False)
     find_parts: Callable[[Snapshot], Any] | None = field(default=None, repr=False, compare=False)
     sql_types: Mapping[str, str] | None = field(default=None, repr=False, compare=False)
     """Column types in DuckDB's SQL, for formats with types that Arrow lacks.
@@ -214,12 +255,9 @@ class Snapshot:
         return {} if self.find_computed is None else self.find_computed(self.schema)
 
     def scan_sql(self, **options: Any) -> str:
-        """Return the DuckDB FROM source of this version's rows.
-
-        Options are those of Format.scan_sql().
-        """
+        """Return the DuckDB FROM source of this version's rows, by the options of ReadAs."""
         assert self.make_scan_sql is not None, "a snapshot comes from a format, which knows how to read its files"
-        return self.make_scan_sql(self, **options)
+        return self.make_scan_sql(self, ReadAs(**options))
 
     def parts(self) -> Any:
         """Return the rows' places, in and beside files, for an engine with its own reader.

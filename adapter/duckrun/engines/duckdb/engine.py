@@ -52,7 +52,7 @@ from duckrun.storage.storage import Storage
 from duckrun.values.changes import WeighedRead
 from duckrun.values.choices import BY_DELTA_RS, EngineName
 from duckrun.values.rows import Commit, ReadSpec, RowSpec, StagedFile, WriteSpec
-from duckrun.values.snapshot import Scan, Snapshot
+from duckrun.values.snapshot import ReadAs, Scan, Snapshot
 from duckrun.values.tables import MaintenanceResult, OptimizeSpec, PurgeSpec, TableSpec
 
 log = logging.getLogger(__name__)
@@ -116,7 +116,7 @@ class DuckDBEngine(Engine):
         return self._frame(sql, about_tables("read", [str(snapshot.ref)]))
 
     def open(self, planned: Scan) -> LazyRows:
-        source = self.lake.format.scan_sql(planned.snapshot(), files=planned.files, named=True)
+        source = self.lake.format.scan_sql(planned.snapshot(), ReadAs(planned.files, named=True))
         sql = select_sql(source, planned.read, planned.schema.names, str(planned.ref))
         return self._frame(sql, about_tables("read", [str(planned.ref)]))
 

@@ -46,7 +46,7 @@ from duckrun.values.columns import is_required
 from duckrun.values.computed import ComputedColumn
 from duckrun.values.cursors import Counter
 from duckrun.values.rows import AppTransaction, Commit, ScanFile, WriteSpec, counted_rows
-from duckrun.values.snapshot import DELTA, Snapshot, TableRef
+from duckrun.values.snapshot import DELTA, ReadAs, Snapshot, TableRef
 from duckrun.values.stored import StoredColumn
 from duckrun.values.tables import AlterSpec, ConvertSpec, CreateSpec, SetProperties, VacuumSpec
 
@@ -199,8 +199,8 @@ class DeltaFormat(TableAccess):
 
     # -- reads
 
-    def scan_sql(self, snapshot: Snapshot, **options: Any) -> str:
-        return scan_sql(snapshot, **options)
+    def scan_sql(self, snapshot: Snapshot, read: ReadAs) -> str:
+        return scan_sql(snapshot, read)
 
     def log_retention(self, snapshot: Snapshot) -> float:
         return log_retention(snapshot)

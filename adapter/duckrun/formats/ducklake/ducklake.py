@@ -31,7 +31,6 @@ from duckrun.formats.ducklake.state.records import Records
 from duckrun.formats.ducklake.state.state import States, TableState
 from duckrun.formats.ducklake.state.tenures import Tenures
 from duckrun.formats.ducklake.whole import DuckLakeAsWhole
-from duckrun.formats.format import Attach, FileColumns
 from duckrun.formats.pruning import without_bounds
 from duckrun.sql.names import transpile
 from duckrun.sql.quoting import quote_identifier, quote_literal
@@ -45,7 +44,7 @@ from duckrun.values.files import Files, ListedFiles
 from duckrun.values.lake_files import IN_CATALOG, LakeFiles
 from duckrun.values.lake_format import DUCKLAKE, LakeFormat
 from duckrun.values.rows import AppTransaction, Commit, ScanFile
-from duckrun.values.snapshot import Snapshot, TableRef
+from duckrun.values.snapshot import ReadAs, Snapshot, TableRef
 
 
 class DuckLakeFormat(Defining):
@@ -171,44 +170,33 @@ class DuckLakeFormat(Defining):
         state = self.states.begun(ref)
         return None if state is None else self.of_state(ref, state)
 
-    def scan_sql(
-        self,
-        snapshot: Snapshot,
-        *,
-        files: Sequence[ScanFile] | None = None,
-        file: str | None = None,
-        row: str | None = None,
-        attach: Attach | None = None,
-        footers: FileColumns | None = None,
-        named: bool = False,
-        also: Sequence[str] = (),
-    ) -> str:
-        assert not also, "what tells rows apart in the files of a DuckLake is its catalog's alone"
+    def scan_sql(self, snapshot: Snapshot, read: ReadAs) -> str:
+        assert not read.also, "what tells rows apart in the files of a DuckLake is its catalog's alone"
         state = snapshot.format_state
         if state is None:  # The scan was planned in another process.
             snapshot_now = self.snapshot(snapshot.ref, snapshot.version)
             state = snapshot_now.format_state
-            self.records.refuse_moved(snapshot_now, files or ())
+            self.records.refuse_moved(snapshot_now, read.files or ())
         epoch = state.epoch if state.at == -1 else self.states.epoch_now(state)
         self.catalog.ensure(epoch)
         columns = [f"{state.column(name)} AS {quote_identifier(name)}" for name in state.definition.names]
         # A row id is unique in the whole table, so the file is not needed to identify a row.
-        columns += [f"'' AS {quote_identifier(file)}"] if file is not None else []
-        columns += [f"rowid AS {quote_identifier(row)}"] if row is not None else []
+        columns += [f"'' AS {quote_identifier(read.file)}"] if read.file is not None else []
+        columns += [f"rowid AS {quote_identifier(read.row)}"] if read.row is not None else []
         if state.at == -1 and self.together is not None:
             source = quote_identifier(self.together.alias, state.schema, state.name)
         else:
             source = self.catalog.rows(epoch, state.schema, state.name, state.version)
         where = ""
-        if files is not None:
+        if read.files is not None:
             if twins := [name for name in state.definition.names if name.lower() == "filename"]:
                 raise UnsupportedFeature(
                     f"Table {snapshot.ref} has a column {twins[0]}, the name by which DuckLake tells its files "
                     "apart, so that no single files of it can be "
                     "read: read it whole, or rename the column."
                 )
-            names = [each.path for each in files if each.path != IN_CATALOG]
-            if len(names) < len(files):
+            names = [each.path for each in read.files if each.path != IN_CATALOG]
+            if len(names) < len(read.files):
                 names += inlined_tables(self.catalog.ask, self.catalog.meta, state.id)
             where = f" WHERE filename IN ({', '.join(map(quote_literal, names or ['']))})"
         return f"(SELECT {', '.join(columns)} FROM {source}{where})"

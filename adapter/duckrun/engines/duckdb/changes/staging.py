@@ -27,7 +27,7 @@ from duckrun.run.transaction import Transaction
 from duckrun.values.columns import is_required
 from duckrun.values.data_files import is_absolute
 from duckrun.values.rows import Commit, StagedFile, WriteSpec, counted_rows
-from duckrun.values.snapshot import Snapshot, TableRef, schema_from_text, schema_to_text
+from duckrun.values.snapshot import ReadAs, Snapshot, TableRef, schema_from_text, schema_to_text
 from duckrun.values.stored import other_names
 
 
@@ -105,7 +105,7 @@ def commit_staged(
             _refuse_other_names(writer.logs, ref, schema, snapshot.schema)
             _judge(form, spec, files, schema, snapshot, cursor)
             if (earlier := transaction.compared_with) is not None:
-                rows = select(cursor, form.scan_sql(snapshot, files=files)[1:-1])
+                rows = select(cursor, form.scan_sql(snapshot, ReadAs(files=files))[1:-1])
                 return compared(transaction, earlier, rows, snapshot)
             return writer.add(files, snapshot, reason)
         bare = pa.schema([field.remove_metadata() for field in schema])
@@ -246,7 +246,7 @@ def _judge(
     if others or len(kinds) != len(snapshot.schema):
         what = f"the column {', '.join(others)} is of another type now" if others else "the table has other columns now"
         raise SchemaMismatch(f"Table {ref}: {what} than when the files were staged", remedy=_AGAIN)
-    rows = finished(form, select(cursor, form.scan_sql(snapshot, files=files)[1:-1]), snapshot, spec=spec)
+    rows = finished(form, select(cursor, form.scan_sql(snapshot, ReadAs(files=files))[1:-1]), snapshot, spec=spec)
     counts = cursor.execute(f"SELECT count(*), count(COLUMNS(*)) FROM ({rows.sql})").fetchone()
     if counts is None or counts[0] != counted_rows(files):
         raise CommitConflict(

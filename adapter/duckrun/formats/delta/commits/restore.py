@@ -26,7 +26,7 @@ from duckrun.formats.delta.versions.tables import TableAccess
 from duckrun.values.data_files import is_absolute, place_of
 from duckrun.values.data_paths import spelled
 from duckrun.values.rows import AppTransaction, ScanFile
-from duckrun.values.snapshot import Snapshot, TableRef
+from duckrun.values.snapshot import ReadAs, Snapshot, TableRef
 from duckrun.values.tables import RestoreSpec
 
 
@@ -98,7 +98,7 @@ def added_rows(tables: TableAccess, snapshot: Snapshot, record: CommitRecord) ->
     files = tuple(then.files().named({file.name for file in record.added}).values())
     if not files or then.schema.names != snapshot.schema.names or missing_files(tables, snapshot.ref, files):
         return None
-    return scan_sql(then, files=files)
+    return scan_sql(then, ReadAs(files=files))
 
 
 def commit(

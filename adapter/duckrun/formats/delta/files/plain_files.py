@@ -11,12 +11,11 @@ from collections.abc import Sequence
 
 from duckrun.formats.delta.definition.mapping import is_mapped
 from duckrun.formats.delta.files.cautions import OURS
-from duckrun.formats.format import FileColumns
 from duckrun.libraries import pa
 from duckrun.sql.typed import sql_type
 from duckrun.values.data_files import is_absolute, literally, place_of
 from duckrun.values.rows import ScanFile
-from duckrun.values.snapshot import Snapshot
+from duckrun.values.snapshot import FileColumns, Snapshot
 
 _MOST = 8
 """Maximum number of files that are read by name.

@@ -13,7 +13,7 @@ from duckrun.errors import StorageError, UnsupportedFeature
 from duckrun.formats.delta.definition.mapping import MODE, physical
 from duckrun.formats.delta.files.cautions import OURS
 from duckrun.formats.delta.files.plain_files import TYPE_CHANGES, UNIQUE, is_scalar, plain_files
-from duckrun.formats.format import Attach, FileColumns, name_of_files
+from duckrun.formats.format import name_of_files
 from duckrun.libraries import pa
 from duckrun.sql.by_file import with_values
 from duckrun.sql.char_types import padded
@@ -24,7 +24,7 @@ from duckrun.values.columns import holds
 from duckrun.values.data_files import literally, place_of
 from duckrun.values.names import url_of
 from duckrun.values.rows import ScanFile
-from duckrun.values.snapshot import Snapshot
+from duckrun.values.snapshot import ReadAs, Snapshot
 
 _NUMBER = "file_row_number"
 _FILENAME = "filename"
@@ -40,33 +40,23 @@ Deleted = Callable[[Snapshot, Sequence[ScanFile]], Mapping[str, Any]]
 """Function that returns the deleted rows of files with deletion vectors, by file path."""
 
 
-def scan_sql(
-    snapshot: Snapshot,
-    *,
-    files: Sequence[ScanFile] | None = None,
-    file: str | None = None,
-    row: str | None = None,
-    attach: Attach | None = None,
-    footers: FileColumns | None = None,
-    named: bool = False,
-    also: Sequence[str] = (),
-    deleted: Deleted | None = None,
-) -> str:
+def scan_sql(snapshot: Snapshot, read: ReadAs, deleted: Deleted | None = None) -> str:
     """See Format.scan_sql(). With ``row``, the table has no column named file_row_number."""
+    files, also = read.files, read.also
     # The SQL stands in brackets, since bare delta_scan() offers a column ``rowid``. A query that
     # reads that column crashes the instance.
     schema, legacy, rounded = snapshot.stored_schema, snapshot.legacy(), snapshot.rounded()
     moved = bool(snapshot.partition_columns) and is_mapped(schema)
-    place = file
+    place = read.file
     if place is None and (moved or legacy or files is not None or any(holds(f.type, pa.types.is_null) for f in schema)):
         place = fresh_name("filename", schema.names)
-    numbered = row is not None or bool(legacy)
+    numbered = read.row is not None or bool(legacy)
     void = [f.name for f in schema if holds(f.type, pa.types.is_null)]
     some = files
     if files is None and (moved or void):
         some = snapshot.files() if void else _in_parts(snapshot)
     by_vectors = (files is not None or bool(void)) and deleted is not None
-    alone = some is not None and not named and are_plain(snapshot, some, marked=by_vectors, by_any=bool(void))
+    alone = some is not None and not read.named and are_plain(snapshot, some, marked=by_vectors, by_any=bool(void))
     if void and not alone:
         raise UnsupportedFeature(
             f"Table {snapshot.ref}: column {', '.join(void)} is VOID, Spark's type of nothing but NULL, and DuckDB "
@@ -83,9 +73,9 @@ def scan_sql(
         else:
             source = _read(snapshot, some, str(place), gone, numbered=numbered, also=also)
             moved = bool(snapshot.partition_columns)
-    elif attach is not None and snapshot.long_log and place is None and not numbered:
-        source = attach(snapshot.ref.location, snapshot.version, snapshot.long_log)
-    elif footers is not None and place is None and not numbered and (whole := plain_files(snapshot, footers)):
+    elif read.attach is not None and snapshot.long_log and place is None and not numbered:
+        source = read.attach(snapshot.ref.location, snapshot.version, snapshot.long_log)
+    elif read.footers is not None and place is None and not numbered and (whole := plain_files(snapshot, read.footers)):
         # The alias tells what a query reads, as the arguments of delta_scan() do.
         alias = name_of_files(snapshot.ref.location, snapshot.version)
         source = f"{_parquet(whole, 'hive_partitioning => false')} AS {quote_identifier(alias)}"
@@ -116,8 +106,8 @@ def scan_sql(
         _padded(f) or (_unseen(f.name) if f.name in rounded or _is_dotted(f) else quote_identifier(f.name))
         for f in schema
     )
-    names += "" if file is None else f", {quote_identifier(file)}"
-    names += "" if row is None else f", {_NUMBER} AS {quote_identifier(row)}"
+    names += "" if read.file is None else f", {quote_identifier(read.file)}"
+    names += "" if read.row is None else f", {_NUMBER} AS {quote_identifier(read.row)}"
     names += "".join(f", {quote_identifier(name)}" for name in also)
     return f"(SELECT {names} FROM {source})"
 
