@@ -573,8 +573,8 @@ class Changes:
         )
         if self._reader is not None:
             states = self._reader.rows(self._between, self.to, [f.name for f in schema])
-            sql = self._reader.sql(self.to, states, weight=weight, step=step, row_id=row_id)
-            read = replace(read, states=states, sql=sql)
+            read = replace(read, states=states)
+            read = replace(read, sql=self._reader.sql(self.to, read))
         predicate = self._predicate
         if row_id and self._new_from is not None:
             new = f"{quote_identifier(row_id)} >= {self._new_from}"

@@ -49,8 +49,8 @@ def with_row_ids(form: Format, snapshot: Snapshot, engine: Engine) -> LazyRows:
     else:
         reader = transactions_of(form).states
         states = [reader.whole(snapshot)]
-        sql = reader.sql(snapshot, states, weight=weight, step=step, row_id=ROW_ID, row_commit=ROW_COMMIT)
-        read = replace(read, states=states, sql=sql)
+        read = replace(read, states=states)
+        read = replace(read, sql=reader.sql(snapshot, read))
     columns = ", ".join(quote_identifier(name) for name in (*names, ROW_ID, ROW_COMMIT))
     return engine.weighed(read, lambda rows: f"SELECT {columns} FROM {rows} AS weighed")
 

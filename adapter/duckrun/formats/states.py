@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from duckrun.values.changes import Between, LakeFunction, OwnFunction, StateRows
+from duckrun.values.changes import Between, LakeFunction, OwnFunction, StateRows, WeighedRead
 from duckrun.values.snapshot import Snapshot, TableRef
 
 
@@ -67,24 +67,8 @@ class StateReader(Protocol):
     def whole(self, snapshot: Snapshot) -> StateRows:
         """Plan a read of all rows of a version, each with multiplicity 1."""
 
-    def sql(
-        self,
-        to: Snapshot,
-        states: Sequence[StateRows],
-        *,
-        weight: str,
-        step: str,
-        row_id: str | None = None,
-        row_commit: str | None = None,
-    ) -> str | None:
-        """Return a FROM clause of DuckDB SQL that reads planned rows; None without a plan.
-
-        Args:
-            weight: Name of the column for the multiplicity of a row: 1 for added, -1 for removed.
-            step: Name of the column for the number of the step.
-            row_id: Name of the column for the row id; None omits it.
-            row_commit: Name of the column for the version that wrote the row; None omits it.
-        """
+    def sql(self, to: Snapshot, read: WeighedRead) -> str | None:
+        """Return a FROM clause of DuckDB SQL for the ``states`` of a read; None without any."""
 
     def own_sql(self, function: OwnFunction, to: Snapshot, first: int, last: int) -> str:
         """Return a FROM clause of DuckDB SQL that calls a change function of the format itself.

@@ -26,8 +26,28 @@ def refuse_wrong(
     operation: Operation,
     returns: Sequence[Mapping[str, Any]] = (),
 ) -> None:
-    """Raise LostRows unless the files and rows of a commit add up."""
-    _check_files(ref, snapshot, new, operation, returns)
+    """Raise LostRows unless the files and rows of a commit add up.
+
+    The live files are those before, minus removes, plus adds.
+    """
+    adds, removes = [spelled(f) for f in new.adds], [(spelled(f), f.deletion_vector) for f in new.removes]
+    marked = [spelled(mark.file) for mark in new.marks]
+    if not removes and not returns and not marked:
+        live: set[tuple[str, bool]] = set()
+    else:
+        assert snapshot is not None, "only a table that is there has files to remove, or had others"
+        named = {*adds, *marked, *(path for path, _ in removes), *(add["path"] for add in returns)}
+        live = {(name, f.deletion_vector) for name, f in snapshot.files().named(named).items()}
+    missed = [path for path, _ in set(removes) - live]
+    twice = [path for path, n in Counter([*adds, *marked, *(path for path, _ in removes)]).items() if n > 1]
+    twice += [path for path, _ in live - set(removes) if path in adds or any(a["path"] == path for a in returns)]
+    if missed or twice:
+        raise LostRows(
+            f"Table {ref}: {operation.name} was not committed: "
+            + (f"it would remove files that version {snapshot and snapshot.version} does not have, such as {missed[0]},"
+               f" so that {len(missed)} files stayed" if missed else f"it would name one file twice, {twice[0]}")
+            , remedy="run this with engine: spark, and report it"
+        )  # fmt: skip
     _check_rows(ref, new, operation)
 
 
@@ -55,34 +75,6 @@ def refuse_unknown_features(snapshot: Snapshot) -> None:
             f"Table {snapshot.ref} uses {', '.join(sorted(unknown))}, with which the duckdb engine cannot write. "
             "Run this with engine: spark."
         )
-
-
-def _check_files(
-    ref: TableRef,
-    snapshot: Snapshot | None,
-    new: NewCommit,
-    operation: Operation,
-    returns: Sequence[Mapping[str, Any]],
-) -> None:
-    """Raise LostRows unless the live files are those before, minus removes, plus adds."""
-    adds, removes = [spelled(f) for f in new.adds], [(spelled(f), f.deletion_vector) for f in new.removes]
-    marked = [spelled(mark.file) for mark in new.marks]
-    if not removes and not returns and not marked:
-        live: set[tuple[str, bool]] = set()
-    else:
-        assert snapshot is not None, "only a table that is there has files to remove, or had others"
-        named = {*adds, *marked, *(path for path, _ in removes), *(add["path"] for add in returns)}
-        live = {(name, f.deletion_vector) for name, f in snapshot.files().named(named).items()}
-    missed = [path for path, _ in set(removes) - live]
-    twice = [path for path, n in Counter([*adds, *marked, *(path for path, _ in removes)]).items() if n > 1]
-    twice += [path for path, _ in live - set(removes) if path in adds or any(a["path"] == path for a in returns)]
-    if missed or twice:
-        raise LostRows(
-            f"Table {ref}: {operation.name} was not committed: "
-            + (f"it would remove files that version {snapshot and snapshot.version} does not have, such as {missed[0]},"
-               f" so that {len(missed)} files stayed" if missed else f"it would name one file twice, {twice[0]}")
-            , remedy="run this with engine: spark, and report it"
-        )  # fmt: skip
 
 
 def _check_rows(ref: TableRef, new: NewCommit, operation: Operation) -> None:

@@ -66,7 +66,7 @@ def write_commit(
     info: dict[str, Any] = {} if stamp is None else {"inCommitTimestamp": stamp}
     info |= {"timestamp": now, "isBlindAppend": new.blind and not new.removes, "engineInfo": "duckrun"}
     info["operation"], info["operationParameters"] = operation.name, dict(operation.parameters)
-    info["operationMetrics"] = metrics(operation.name, new.adds, new.removes, new.rows, returns, new.marks)
+    info["operationMetrics"] = metrics(operation.name, new, returns)
     info["txnId"] = new_txn_id()
     # The commit info goes first: readers look for an in-commit timestamp in the first line alone
     # (Delta protocol, In-Commit Timestamps).

@@ -12,14 +12,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from duckrun.formats.commits import Marked, NewCommit, RowCounts
+from duckrun.formats.commits import NewCommit
 from duckrun.formats.definitions import TableDefinition
 from duckrun.values.rows import (
     DeleteInsertSpec,
     DeleteSpec,
     MergeSpec,
     RowSpec,
-    ScanFile,
     UpdateSpec,
     WriteSpec,
     counted_rows,
@@ -155,16 +154,10 @@ _ALTERED = {
 }
 
 
-def metrics(
-    operation: str,
-    adds: Sequence[ScanFile],
-    removes: Sequence[ScanFile],
-    rows: RowCounts,
-    returns: Sequence[Mapping[str, Any]] = (),
-    marks: Sequence[Marked] = (),
-) -> dict[str, str]:
+def metrics(operation: str, new: NewCommit, returns: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """Return the metrics of an operation by Delta's own names, without unknown ones."""
-    inserted, updated, deleted = rows
+    adds, removes, marks = new.adds, new.removes, new.marks
+    inserted, updated, deleted = new.rows
     written, before = counted_rows(adds), counted_rows(removes)
     copied = None
     if written is not None and inserted is not None and removes:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from duckrun.formats.ducklake.catalog.catalog import Catalog
 from duckrun.formats.ducklake.state.columns import Columns
@@ -194,27 +194,22 @@ class _Plan:
                 # No row was deleted within the step, so only the added rows differ.
                 since = -1 if step.before is None else step.before
                 if file.partial > since:
-                    yield self._wanted(file, marked, after, step, 1, since, step.after)
+                    rows = FileRows(file.name, step.number, 1, since, step.after)
+                    yield self._wanted(file, marked, after, rows)
                 continue
             if there and later and i in marked and self._is_told(file, i):
                 self.deleted.append(FileRows(file.name, step.number, -1, step.before, step.after))
                 continue
             if there and (not later or i in marked):
-                yield self._wanted(file, marked, before, step, -1, None, step.before if file.partial else None)
+                rows = FileRows(file.name, step.number, -1, until=step.before if file.partial else None)
+                yield self._wanted(file, marked, before, rows)
             if later and (not there or i in marked):
-                yield self._wanted(file, marked, after, step, 1, None, step.after if file.partial else None)
+                rows = FileRows(file.name, step.number, 1, until=step.after if file.partial else None)
+                yield self._wanted(file, marked, after, rows)
 
-    def _wanted(
-        self,
-        file: _File,
-        marked: set[int],
-        place: int,
-        step: Between,
-        weight: int,
-        since: int | None,
-        until: int | None,
-    ) -> _Wanted:
+    def _wanted(self, file: _File, marked: set[int], place: int, rows: FileRows) -> _Wanted:
         """Extend a read to all places around one with the same rows of the file."""
+        since, until = rows.since, rows.until
         changed = sorted(marked)
         step_of_place, is_after = divmod(place, 2)
         cut = bisect_right(changed, step_of_place) if is_after else bisect_left(changed, step_of_place)
@@ -228,7 +223,7 @@ class _Plan:
         if until is not None and file.partial is not None and file.partial <= self.versions[place]:
             until = None
         since = None if since is not None and since < file.begin else since
-        return _Wanted(min(low, place), max(high, place), FileRows(file.name, step.number, weight, since, until))
+        return _Wanted(min(low, place), max(high, place), replace(rows, since=since, until=until))
 
     def _concerned(self, file: _File) -> list[int]:
         """Steps whose ends may have different rows of a file."""

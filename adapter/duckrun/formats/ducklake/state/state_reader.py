@@ -12,7 +12,7 @@ from duckrun.formats.ducklake.state.stored import touching
 from duckrun.formats.ducklake.state.tenures import Tenures
 from duckrun.sql.quoting import quote_identifier, quote_literal
 from duckrun.sql.raising import raising
-from duckrun.values.changes import Between, FileRows, LakeFunction, OwnFunction, StateRows
+from duckrun.values.changes import Between, FileRows, LakeFunction, OwnFunction, StateRows, WeighedRead
 from duckrun.values.snapshot import Snapshot, TableRef
 
 _EVER = 2**62
@@ -177,27 +177,16 @@ class DuckLakeStates:
         columns = {name: snapshot.format_state.column(name) for name in snapshot.schema.names}
         return StateRows(snapshot.version, columns, (FileRows(None, snapshot.version, 1),))
 
-    def sql(
-        self,
-        to: Snapshot,
-        states: Sequence[StateRows],
-        *,
-        weight: str,
-        step: str,
-        row_id: str | None = None,
-        row_commit: str | None = None,
-    ) -> str | None:
+    def sql(self, to: Snapshot, read: WeighedRead) -> str | None:
+        states = read.states
         if not states:
             return None
-        if row_commit is not None:
+        if read.row_commit is not None:
             _refuse_columns(to, "its rows by their ids and versions", ("snapshot_id",))
         sources = self._sources(to, {(rows.version, rows.deleted_since) for rows in states if rows.source is None})
-        selects = [
-            _select(rows, rows.source or sources[rows.version, rows.deleted_since], weight, step, row_id, row_commit)
-            for rows in states
-        ]
+        selects = [_select(rows, rows.source or sources[rows.version, rows.deleted_since], read) for rows in states]
         if (seen := states[0].seen) is not None:
-            extra = sum(name is not None for name in (row_id, row_commit))
+            extra = sum(name is not None for name in (read.row_id, read.row_commit))
             selects.append(self._guard(to, seen, len(states[0].columns) + extra))
         return f"({' UNION ALL '.join(selects)})"
 
@@ -262,13 +251,13 @@ def _refuse_columns(snapshot: Snapshot, what: str, added: Sequence[str]) -> None
         )
 
 
-def _select(rows: StateRows, source: str, weight: str, step: str, row_id: str | None, row_commit: str | None) -> str:
+def _select(rows: StateRows, source: str, read: WeighedRead) -> str:
     # A filter on deleted rows finds nothing, or ends in an internal error (duckdb 1.5.5).
     unseen = hide if any(each.file is not None for each in rows.counts) else str
     columns = [f"{unseen(value)} AS {quote_identifier(name)}" for name, value in rows.columns.items()]
-    columns += [f"{rows.row_id} AS {quote_identifier(row_id)}"] if row_id is not None else []
-    columns += [f"snapshot_id AS {quote_identifier(row_commit)}"] if row_commit is not None else []
-    named = f"{quote_identifier(weight)}, {{}} AS {quote_identifier(step)}"
+    columns += [f"{rows.row_id} AS {quote_identifier(read.row_id)}"] if read.row_id is not None else []
+    columns += [f"snapshot_id AS {quote_identifier(read.row_commit)}"] if read.row_commit is not None else []
+    named = f"{quote_identifier(read.weight)}, {{}} AS {quote_identifier(read.step)}"
     files = sorted({each.file for each in rows.counts if each.file is not None})
     listed = ", ".join(map(quote_literal, files))
     where = f" WHERE filename IN ({listed})" if files and rows.deleted_since is None else ""
@@ -286,7 +275,8 @@ def _select(rows: StateRows, source: str, weight: str, step: str, row_id: str | 
     hidden = f"{hide('filename')} AS __duckrun_file, {hide('snapshot_id')} AS __duckrun_came"
     inner = f"SELECT {', '.join(columns)}, {hidden} FROM {source}{where}"
     counted = f"l.__duckrun_weight AS {named.format('l.__duckrun_step')}"
-    names = [quote_identifier(name) for name in (*rows.columns, *(n for n in (row_id, row_commit) if n is not None))]
+    extra = [name for name in (read.row_id, read.row_commit) if name is not None]
+    names = [quote_identifier(name) for name in (*rows.columns, *extra)]
     return (
         f"SELECT {', '.join(f'r.{name}' for name in names)}, {counted} FROM ({inner}) AS r JOIN (VALUES {values}) AS "
         "l(__duckrun_file, __duckrun_step, __duckrun_weight, __duckrun_since, __duckrun_until) "
