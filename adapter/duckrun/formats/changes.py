@@ -38,6 +38,9 @@ from duckrun.values.tables import (
 )
 
 D = TypeVar("D", bound=TableDefinition)
+A = TypeVar("A")
+Make = Callable[[D, D, dict[str, str | None], frozenset[str]], A]
+"""Class of a format's Alteration, by its fields."""
 Path = Sequence[str]
 """A column, then the parts inside it, as the table spells them."""
 
@@ -186,12 +189,12 @@ def apply(now: D, change: Change, rules: Rules[D]) -> D:
             return replace(now, properties={name: text for name, text in now.properties.items() if name not in names})
 
 
-def altered(before: D, changes: Sequence[Change], rules: Rules[D]) -> tuple[D, dict[str, str | None], frozenset[str]]:
+def altered(before: D, changes: Sequence[Change], rules: Rules[D], make: Make[D, A]) -> A:
     """Apply some changes in their order.
 
-    Returns:
-        The definition; the old name of each column, None for a new one; the columns with an added,
-        dropped or renamed field.
+    Args:
+        make: Makes the result of the definitions before and after; the old name of each column,
+            None for a new one; the columns with an added, dropped or renamed field.
     """
     now, columns, grown = before, _unchanged(before), set[str]()
     for change in changes:
@@ -208,12 +211,10 @@ def altered(before: D, changes: Sequence[Change], rules: Rules[D]) -> tuple[D, d
             case InStruct(path) if not isinstance(change.change, ChangeType):
                 grown.add(now.column(path[0])["name"])
         now = after
-    return now, columns, frozenset(grown & {*now.names})
+    return make(before, now, columns, frozenset(grown & {*now.names}))
 
 
-def evolved(
-    before: D, source: Sequence[Field], mode: SchemaMode, rules: Rules[D]
-) -> tuple[D, dict[str, str | None], frozenset[str]]:
+def evolved(before: D, source: Sequence[Field], mode: SchemaMode, rules: Rules[D], make: Make[D, A]) -> A:
     """Return a definition that accepts the columns of a source, in the form of ``altered()``.
 
     ``append_new_columns`` adds new columns and new fields of structs. ``sync_all_columns`` also
@@ -229,7 +230,7 @@ def evolved(
     """
     after, columns, grown = before, _unchanged(before), set[str]()
     if mode == "fail":
-        return before, columns, frozenset()
+        return make(before, before, columns, frozenset())
     # New columns come first: a table always has one.
     for field in source:
         if nested.part_of(before.fields, field["name"]) is None:
@@ -250,7 +251,7 @@ def evolved(
         if larger is not after:
             grown.add(name)
             after = larger
-    return (before if after == before else rules.finished(after)), columns, frozenset(grown)
+    return make(before, before if after == before else rules.finished(after), columns, frozenset(grown))
 
 
 def _unchanged(before: TableDefinition) -> dict[str, str | None]:

@@ -23,16 +23,26 @@ from duckrun.formats.delta.commits.delta_rs import DeltaRs
 from duckrun.formats.delta.commits.scratch import Scratch, scratch
 from duckrun.formats.delta.definition import column_ids, computed, creation, expressions, mapping, rules, types
 from duckrun.formats.delta.definition.definition import DeltaDefinition
-from duckrun.formats.delta.definition.properties import GIVEN, VECTORS, is_on, special_properties
+from duckrun.formats.delta.definition.properties import (
+    GIVEN,
+    ROW_COMMIT,
+    ROW_ID,
+    ROW_TRACKING,
+    VECTORS,
+    is_on,
+    special_properties,
+)
 from duckrun.formats.delta.definition.protocol import BY_DELTALAKE, Protocol
 from duckrun.formats.delta.definition.retention import log_retention
 from duckrun.formats.delta.definition.types import fields_of
 from duckrun.formats.delta.files.bounds import file_bounds
 from duckrun.formats.delta.files.dataset import arrow_dataset
 from duckrun.formats.delta.files.scan_sql import scan_sql
+from duckrun.formats.delta.log import adds
 from duckrun.formats.delta.log.entries import COPY, LOG
-from duckrun.formats.delta.versions import applied, changes, clustered, row_ids
+from duckrun.formats.delta.versions import applied, changes
 from duckrun.formats.delta.versions.changes import FEED_FOLDER
+from duckrun.formats.delta.versions.clustered import PROVIDER
 from duckrun.formats.delta.versions.newest import Opened
 from duckrun.formats.delta.versions.tables import TableAccess
 from duckrun.formats.format import SpecT
@@ -209,7 +219,11 @@ class DeltaFormat(TableAccess):
         return mapping.stored_columns(schema)
 
     def row_id_columns(self, snapshot: Snapshot) -> tuple[str, str] | None:
-        return row_ids.row_id_columns(snapshot)
+        # Materialized Row IDs and Row Commit Versions (Delta protocol, Row Tracking).
+        properties = snapshot.properties
+        if not is_on(properties, ROW_TRACKING):
+            return None
+        return properties.get(ROW_ID, "_metadata.row_id"), properties.get(ROW_COMMIT, "_metadata.row_commit")
 
     def arrow_dataset(self, snapshot: Snapshot) -> ds.Dataset:
         return arrow_dataset(self.storage, snapshot)
@@ -230,10 +244,11 @@ class DeltaFormat(TableAccess):
         return changes.missing_files(self, ref, files)
 
     def first_ids(self, snapshot: Snapshot, files: Sequence[ScanFile]) -> list[tuple[int, int]]:
-        return row_ids.first_ids(self, snapshot, files)
+        return adds.first_ids(self, snapshot, files)
 
     def unclustered(self, snapshot: Snapshot, files: Sequence[ScanFile]) -> Iterator[ScanFile]:
-        return clustered.unclustered(self, snapshot, files)
+        clustered = (add.get("clusteringProvider") == PROVIDER for add in adds.adds_in_order(self, snapshot, files))
+        return (file for file, is_done in zip(files, clustered, strict=True) if not is_done)
 
     # -- commits
 

@@ -152,12 +152,12 @@ class Protocol:
         read = writer_features & _READ_TOO
         # A reader of version 2 only knows column mapping.
         reader = max(self.reader, 3 if read - {"columnMapping"} else 2 if read else 1)
-        return Protocol(
-            reader,
-            7,
-            frozenset(self.reader_features | read) if reader == 3 else frozenset(),
-            frozenset(writer_features),
-        )
+        return self._listing(reader, writer_features)
+
+    def _listing(self, reader: int, features: set[str]) -> Protocol:
+        """Return a protocol that lists its features by name."""
+        readers = self.reader_features | (features & _READ_TOO) if reader == 3 else frozenset()
+        return Protocol(reader, 7, readers, frozenset(features))
 
     def at_least(self, reader: int, writer: int) -> Protocol:
         """Return this protocol with versions that are no lower.
@@ -169,9 +169,7 @@ class Protocol:
             return self
         if writer < 7:
             return replace(self, reader=reader, writer=writer)
-        features = frozenset(self.present())
-        readers = self.reader_features | (features & _READ_TOO)
-        return Protocol(reader, writer, readers if reader == 3 else frozenset(), features)
+        return self._listing(reader, self.present())
 
     def action(self) -> dict[str, Any]:
         protocol: dict[str, Any] = {"minReaderVersion": self.reader, "minWriterVersion": self.writer}

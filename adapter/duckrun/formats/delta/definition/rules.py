@@ -56,14 +56,12 @@ class DeltaAlteration(Alteration):
 
 def altered(before: DeltaDefinition, spec: AlterSpec) -> DeltaAlteration:
     """Return the alteration by a spec; raises what ``changes.apply()`` does."""
-    after, columns, grown = changes.altered(before, spec.changes, DeltaRules(spec.dialect))
-    return DeltaAlteration(before, after, columns, grown)
+    return changes.altered(before, spec.changes, DeltaRules(spec.dialect), DeltaAlteration)
 
 
 def evolved(before: DeltaDefinition, source: Sequence[Field], mode: SchemaMode) -> DeltaAlteration:
     """Return the alteration by rows; see ``changes.evolved()``."""
-    after, columns, grown = changes.evolved(before, source, mode, DeltaRules())
-    return DeltaAlteration(before, after, columns, grown)
+    return changes.evolved(before, source, mode, DeltaRules(), DeltaAlteration)
 
 
 def _keeps_files(table: DeltaDefinition, name: str, old: DeltaType, new: DeltaType) -> bool:

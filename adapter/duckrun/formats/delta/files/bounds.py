@@ -28,7 +28,7 @@ def column_figures(open_version: OpenVersion, snapshot: Snapshot) -> dict[str, C
     for field in snapshot.stored_schema:
         if field.name in snapshot.partition_columns:
             continue
-        low, high, nulls = (_values(adds, part, physical(field)) for part in ("min", "max", "null_count"))
+        low, high, nulls = (statistic(adds, part, physical(field)) for part in ("min", "max", "null_count"))
         # The log counts NULLs per field of a struct, not of the struct.
         counted = nulls is not None and pa.types.is_integer(nulls.type) and not nulls.null_count
         # Files with only NULLs have no bounds.
@@ -58,21 +58,21 @@ def file_bounds(open_version: OpenVersion, snapshot: Snapshot, column: str) -> p
         return None
     adds = listed(open_version(snapshot))
     if column in snapshot.partition_columns:
-        low = high = _values(adds, "partition", column)
+        low = high = statistic(adds, "partition", column)
     else:
-        low, high = (_values(adds, part, column) for part in ("min", "max"))
+        low, high = (statistic(adds, part, column) for part in ("min", "max"))
     if low is None or high is None or not low.type.equals(snapshot.stored_schema.field(column).type):
         return None
     return pa.table({"name": adds.column("path").cast(pa.string()), "low": low, "high": high})
 
 
-def _values(adds: pa.Table, part: str, column: str) -> pa.ChunkedArray | None:
-    """Return one statistic of one column for all files."""
-    if part not in adds.column_names:
-        return None
-    kind = adds.schema.field(part).type
-    at = kind.get_field_index(column) if pa.types.is_struct(kind) else -1
-    return None if at < 0 else pc.struct_field(adds.column(part), [at])
+def statistic(adds: pa.Table, part: str, *path: str) -> pa.ChunkedArray | None:
+    """Return one statistic of a column or field, by its physical path, for all files."""
+    values = adds.column(part) if part in adds.column_names else None
+    for name in path:
+        at = values.type.get_field_index(name) if values is not None and pa.types.is_struct(values.type) else -1
+        values = None if at < 0 else pc.struct_field(values, [at])
+    return values
 
 
 def _bound(values: pa.ChunkedArray | None, without: Any, of: Any) -> str | None:

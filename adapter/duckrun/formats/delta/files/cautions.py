@@ -13,6 +13,7 @@ from typing import Any
 
 from duckrun.formats.delta.definition.mapping import physical
 from duckrun.formats.delta.definition.statistics import EXACT_DIGITS
+from duckrun.formats.delta.files.bounds import statistic
 from duckrun.formats.delta.files.dataset import filesystem, footer
 from duckrun.formats.delta.files.logged import OpenVersion, listed
 from duckrun.libraries import pa
@@ -136,43 +137,30 @@ def _was_float(field: pa.Field) -> bool:
 
 
 def _is_rounded(field: pa.Field, adds: pa.Table) -> bool:
-    bounds = {name: _inside(adds, name, [physical(field)]) for name in ("min", "max", "null_count")}
-    return any(_leaf_is_rounded(kind, path, adds, bounds) for kind, path in _leaves(field.type, ()))
+    return any(_leaf_is_rounded(kind, path, adds) for kind, path in _long_leaves(field, ()))
 
 
-def _leaves(kind: pa.DataType, path: tuple[str, ...]) -> Iterator[tuple[pa.DataType, tuple[str, ...]]]:
-    if pa.types.is_struct(kind):
-        for child in kind:
-            yield from _leaves(child.type, (*path, physical(child)))
-    elif _is_long(kind):
-        yield kind, path
+def _long_leaves(field: pa.Field, above: tuple[str, ...]) -> Iterator[tuple[pa.DataType, tuple[str, ...]]]:
+    path = (*above, physical(field))
+    if pa.types.is_struct(field.type):
+        for child in field.type:
+            yield from _long_leaves(child, path)
+    elif _is_long(field.type):
+        yield field.type, path
 
 
-def _leaf_is_rounded(
-    kind: pa.DataType, path: tuple[str, ...], adds: pa.Table, bounds: dict[str, list[Any] | None]
-) -> bool:
-    low, high, nulls = (_deeper(bounds[name], path) for name in ("min", "max", "null_count"))
+def _leaf_is_rounded(kind: pa.DataType, path: tuple[str, ...], adds: pa.Table) -> bool:
+    columns = [statistic(adds, part, *path) for part in ("min", "max", "null_count")]
+    low, high, nulls = ([None] * len(adds) if values is None else values.to_pylist() for values in columns)
     for i, (name, rows) in enumerate(zip(adds.column("path"), adds.column("num_records"), strict=True)):
-        present = [values[i] for values in (low, high) if values is not None and values[i] is not None]
+        present: list[Any] = [values[i] for values in (low, high) if values[i] is not None]
         if len(present) < 2 and not OURS.search(name.as_py()):
-            all_null = nulls is not None and rows.as_py() is not None and nulls[i] == rows.as_py()
+            all_null = rows.as_py() is not None and nulls[i] == rows.as_py()
             if not all_null and rows.as_py() != 0:
                 return True
         if any(not _is_exact(value, kind.scale) for value in present):
             return True
     return False
-
-
-def _inside(adds: pa.Table, name: str, path: Sequence[str]) -> list[Any] | None:
-    if name not in adds.column_names:
-        return None
-    return _deeper(adds.column(name).to_pylist(), path)
-
-
-def _deeper(values: list[Any] | None, path: Sequence[str]) -> list[Any] | None:
-    for part in path:
-        values = None if values is None else [v.get(part) if isinstance(v, dict) else None for v in values]
-    return values
 
 
 def _is_exact(bound: Decimal, scale: int) -> bool:

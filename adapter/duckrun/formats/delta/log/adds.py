@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from duckrun.errors import UnsupportedFeature
+from duckrun.errors import StorageError, UnsupportedFeature
 from duckrun.formats.delta.log.access import LogAccess
 from duckrun.formats.delta.log.checkpoints import actions_with_sidecars, newest_checkpoint, newest_whole
 from duckrun.formats.delta.log.entries import LOG, CommitActions, entry
@@ -63,6 +63,24 @@ def adds_in_order(logs: LogAccess, snapshot: Snapshot, files: Sequence[ScanFile]
     """Return the actions that added some live files, in the order of the files; see adds_of()."""
     adds = adds_of(logs, snapshot, {spelled(file) for file in files})
     return [adds[spelled(file)] for file in files]
+
+
+def first_ids(logs: LogAccess, snapshot: Snapshot, files: Sequence[ScanFile]) -> list[tuple[int, int]]:
+    """See Format.
+
+    Raises:
+        StorageError: A file has no base row id (Delta protocol, Row Tracking).
+    """
+    ids = []
+    for file, add in zip(files, adds_in_order(logs, snapshot, files), strict=True):
+        if add.get("baseRowId") is None or add.get("defaultRowCommitVersion") is None:
+            raise StorageError(
+                f"Table {snapshot.ref} tracks its rows, and its log has no baseRowId of the file {file.path}, "
+                "with which every file of such a table is added (Delta protocol, Row Tracking)",
+                remedy="Take the writer to account that added it",
+            )
+        ids.append((int(add["baseRowId"]), int(add["defaultRowCommitVersion"])))
+    return ids
 
 
 def deleted_rows(logs: LogAccess, snapshot: Snapshot) -> dict[str, int]:

@@ -6,16 +6,14 @@ Source: Delta protocol, Clustered Table.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from duckrun.formats.delta.definition.definition import DeltaDefinition
 from duckrun.formats.delta.definition.mapping import physical_of
 from duckrun.formats.delta.definition.protocol import CLUSTERING
 from duckrun.formats.delta.log.access import LogAccess
-from duckrun.formats.delta.log.adds import adds_in_order
 from duckrun.formats.delta.versions.domains import action_of, domains_of
-from duckrun.values.rows import ScanFile
 from duckrun.values.snapshot import Snapshot
 
 PROVIDER = "liquid"
@@ -33,12 +31,6 @@ def clustered_by(
     if configuration is None:
         return None
     return tuple(_logical(definition.fields, tuple(path)) for path in json.loads(configuration)[_COLUMNS])
-
-
-def unclustered(logs: LogAccess, snapshot: Snapshot, files: Sequence[ScanFile]) -> Iterator[ScanFile]:
-    """See Format."""
-    adds = adds_in_order(logs, snapshot, files)
-    return (file for file, add in zip(files, adds, strict=True) if add.get("clusteringProvider") != PROVIDER)
 
 
 def _logical(fields: Sequence[Mapping[str, Any]], stored: tuple[str, ...]) -> tuple[str, ...]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from duckrun.errors import UnsupportedFeature
@@ -12,14 +11,13 @@ from duckrun.formats.ducklake.definition.definition import DuckLakeDefinition
 from duckrun.formats.ducklake.definition.partitions import Partition
 from duckrun.formats.ducklake.definition.types import widens
 from duckrun.sql.quoting import quote_identifier, quote_literal
-from duckrun.values.tables import SORT_BY
 
 
 def created_sql(table: str, definition: DuckLakeDefinition) -> Iterator[str]:
     """Yield the statements that create a table."""
     columns = ", ".join(_column(f) for f in definition.fields)
     yield f"CREATE TABLE {table} ({columns})"
-    yield from _layout(table, None, definition)
+    yield from _layout(table, {}, _orders(definition))
     yield from _comments(table, None, definition)
 
 
@@ -48,13 +46,11 @@ def changed_sql(
     doomed = _anew(were, after, empty)
     moved = bool(gone or doomed)
     lost = {*gone, *doomed}
-    keys = {key.column for key in before.partition_by}
-    if keys and moved and (before.partition_by != after.partition_by or keys & lost):
-        yield f"ALTER TABLE {table} RESET PARTITIONED BY"
-        before = replace(before, partition_by=())
-    if before.sort_by and moved and (before.sort_by != after.sort_by or not lost.isdisjoint(before.sort_by)):
-        yield f"ALTER TABLE {table} RESET SORTED BY"
-        before = replace(before, properties={k: v for k, v in before.properties.items() if k != SORT_BY})
+    was, wanted = _orders(before), _orders(after)
+    for what, columns in zip(was, ([key.column for key in before.partition_by], before.sort_by), strict=True):
+        if columns and moved and (was[what] != wanted[what] or not lost.isdisjoint(columns)):
+            yield f"ALTER TABLE {table} RESET {what}"
+            was[what] = ()
     # Rename before the drop: the new column needs the name, and a table needs at least one column.
     for name in doomed:
         yield f"ALTER TABLE {table} RENAME COLUMN {quote_identifier(name)} TO {quote_identifier(_GONE + name)}"
@@ -70,7 +66,7 @@ def changed_sql(
     for f in fresh:
         if not f["nullable"]:
             yield f"ALTER TABLE {table} ALTER COLUMN {quote_identifier(f['name'])} SET NOT NULL"
-    yield from _layout(table, before, after, anew=moved)
+    yield from _layout(table, was, wanted, anew=moved)
     yield from _comments(table, before, after, {*doomed})
 
 
@@ -131,30 +127,29 @@ def _column(f: Mapping[str, Any], *, not_null: bool = True) -> str:
     return f"{quote_identifier(f['name'])} {f['type']}{default}{' NOT NULL' if not_null and not f['nullable'] else ''}"
 
 
+def _orders(definition: DuckLakeDefinition) -> dict[str, tuple[str, ...]]:
+    """Return the SQL keys of the clauses that lay out a table."""
+    return {
+        "PARTITIONED BY": tuple(key.sql for key in definition.partition_by),
+        "SORTED BY": tuple(f"{quote_identifier(name)} ASC" for name in definition.sort_by),
+    }
+
+
 def _layout(
-    table: str, before: DuckLakeDefinition | None, after: DuckLakeDefinition, *, anew: bool = False
+    table: str, was: Mapping[str, tuple[str, ...]], wanted: Mapping[str, tuple[str, ...]], *, anew: bool = False
 ) -> Iterator[str]:
-    was = () if before is None else before.partition_by
-    if was != after.partition_by:
-        if after.partition_by:
-            yield f"ALTER TABLE {table} SET PARTITIONED BY ({', '.join(key.sql for key in after.partition_by)})"
-        elif not anew:
-            yield f"ALTER TABLE {table} RESET PARTITIONED BY"
-    order = () if before is None else before.sort_by
-    if order != after.sort_by:
-        if after.sort_by:
-            yield (
-                f"ALTER TABLE {table} SET SORTED BY ({', '.join(f'{quote_identifier(c)} ASC' for c in after.sort_by)})"
-            )
-        elif not anew:
-            yield f"ALTER TABLE {table} RESET SORTED BY"
+    for what, keys in wanted.items():
+        if keys and keys != was.get(what):
+            yield f"ALTER TABLE {table} SET {what} ({', '.join(keys)})"
+        elif not keys and was.get(what) and not anew:
+            yield f"ALTER TABLE {table} RESET {what}"
 
 
 def _comments(
     table: str, before: DuckLakeDefinition | None, after: DuckLakeDefinition, anew: Iterable[str] = ()
 ) -> Iterator[str]:
     if (None if before is None else before.description) != after.description:
-        yield f"COMMENT ON TABLE {table} IS {'NULL' if after.description is None else quote_literal(after.description)}"
+        yield f"COMMENT ON TABLE {table} IS {_text(after.description)}"
     were = (
         {}
         if before is None
@@ -163,5 +158,8 @@ def _comments(
     for f in after.fields:
         comment = f["metadata"].get("comment")
         if were.get(f["name"]) != comment:
-            text = "NULL" if comment is None else quote_literal(comment)
-            yield f"COMMENT ON COLUMN {table}.{quote_identifier(f['name'])} IS {text}"
+            yield f"COMMENT ON COLUMN {table}.{quote_identifier(f['name'])} IS {_text(comment)}"
+
+
+def _text(comment: str | None) -> str:
+    return "NULL" if comment is None else quote_literal(comment)

@@ -52,7 +52,7 @@ class DuckLakeAlteration(Alteration):
 def altered(before: DuckLakeDefinition, spec: AlterSpec) -> DuckLakeAlteration:
     """Return the alteration by a spec; raises what ``changes.apply()`` does."""
     rules = DuckLakeRules(spec.dialect)
-    after, columns, grown = changes.altered(before, spec.changes, rules)
+    alteration = changes.altered(before, spec.changes, rules, DuckLakeAlteration)
     now, reached, steps = before, before, []
     for index, change in enumerate(spec.changes):
         step = _step(now, change, spec.changes[index + 1 :], rules)
@@ -61,13 +61,12 @@ def altered(before: DuckLakeDefinition, spec: AlterSpec) -> DuckLakeAlteration:
         if step is not None and step[0] in reached.names:
             reached = changes.apply(reached, change, rules)
             steps.append(step[1])
-    return DuckLakeAlteration(before, after, columns, grown, steps=tuple(steps), reached=reached)
+    return replace(alteration, steps=tuple(steps), reached=reached)
 
 
 def evolved(before: DuckLakeDefinition, source: Sequence[Field], mode: SchemaMode) -> DuckLakeAlteration:
     """Return the alteration by rows; see ``changes.evolved()``."""
-    after, columns, grown = changes.evolved(before, source, mode, DuckLakeRules())
-    return DuckLakeAlteration(before, after, columns, grown)
+    return changes.evolved(before, source, mode, DuckLakeRules(), DuckLakeAlteration)
 
 
 def _step(
