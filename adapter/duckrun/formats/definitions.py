@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from duckrun.errors import SchemaMismatch
+from duckrun.formats.nested import part_of
 from duckrun.values.tables import sort_order
 
 if TYPE_CHECKING:
@@ -88,10 +89,10 @@ class TableDefinition(ABC):
         Raises:
             SchemaMismatch: The table has no such column.
         """
-        for column in self.fields:
-            if column["name"].lower() == name.lower():
-                return column
-        raise self.no_column(name)
+        column = part_of(self.fields, name)
+        if column is None:
+            raise self.no_column(name)
+        return column
 
     def no_column(self, name: str) -> SchemaMismatch:
         """Return the error that the table has no column of a name."""
@@ -105,11 +106,22 @@ class TableDefinition(ABC):
     def described(self, description: str | None, column_comments: Mapping[str, str]) -> Self | None:
         """Return the definition with other descriptions; None if nothing differs."""
         after = self if description is None else replace(self, description=description)
-        comments = {name.lower(): text for name, text in column_comments.items()}
-        for column in self.fields:
-            if (comment := comments.get(column["name"].lower())) is not None:
-                after = after.with_column(column["name"], metadata={**column["metadata"], "comment": comment})
+        after = after.commented({name: text for name, text in column_comments.items() if part_of(self.fields, name)})
         return None if after == self else after
+
+    def commented(self, comments: Mapping[str, str]) -> Self:
+        """Return the definition with comments of some columns.
+
+        Raises:
+            SchemaMismatch: The table has no such column.
+        """
+        after = self
+        for name, comment in comments.items():
+            column = part_of(self.fields, name)
+            if column is None:
+                raise SchemaMismatch(f"a comment is for the column {name!r}, which the data does not have")
+            after = after.with_column(name, metadata={**column["metadata"], "comment": comment})
+        return after
 
 
 def refuse_known(name: str, names: Iterable[str]) -> None:

@@ -42,7 +42,7 @@ from duckrun.formats.delta.log import adds
 from duckrun.formats.delta.log.entries import COPY, LOG
 from duckrun.formats.delta.versions import applied, changes
 from duckrun.formats.delta.versions.changes import FEED_FOLDER
-from duckrun.formats.delta.versions.clustered import PROVIDER
+from duckrun.formats.delta.versions.domains import CLUSTERING_PROVIDER
 from duckrun.formats.delta.versions.newest import Opened
 from duckrun.formats.delta.versions.tables import TableAccess
 from duckrun.formats.format import SpecT
@@ -247,7 +247,9 @@ class DeltaFormat(TableAccess):
         return adds.first_ids(self, snapshot, files)
 
     def unclustered(self, snapshot: Snapshot, files: Sequence[ScanFile]) -> Iterator[ScanFile]:
-        clustered = (add.get("clusteringProvider") == PROVIDER for add in adds.adds_in_order(self, snapshot, files))
+        clustered = (
+            add.get("clusteringProvider") == CLUSTERING_PROVIDER for add in adds.adds_in_order(self, snapshot, files)
+        )
         return (file for file, is_done in zip(files, clustered, strict=True) if not is_done)
 
     # -- commits

@@ -31,7 +31,7 @@ from duckrun.formats.delta.definition.protocol import WRITTEN, Protocol
 from duckrun.formats.delta.definition.statistics import Statistics
 from duckrun.formats.delta.log.adds import adds_of
 from duckrun.formats.delta.log.entries import entry, info_of, new_txn_id
-from duckrun.formats.delta.versions import clustered
+from duckrun.formats.delta.versions.domains import CLUSTERING_PROVIDER, clustering_action
 from duckrun.formats.delta.versions.tables import TableAccess
 from duckrun.values.data_paths import encoded, spelled
 from duckrun.values.rows import StagedFile
@@ -79,7 +79,7 @@ def write_commit(
         actions.append({"metaData": definition.action()})
         before = None if snapshot is None else tables.definition(snapshot).cluster_by
         if definition.cluster_by != before:
-            actions.append(clustered.action(definition))
+            actions.append(clustering_action(definition))
     if new.app is not None:
         # Without lastUpdated, Spark drops the transaction at once if the table sets a retention.
         actions.append({"txn": {"appId": new.app.app_id, "version": new.app.version, "lastUpdated": now}})
@@ -97,7 +97,7 @@ def write_commit(
     # Only OPTIMIZE marks files as clustered. Files of other writes wait for it (Delta protocol,
     # Clustered Table).
     if isinstance(new.spec, OptimizeSpec) and snapshot is not None and snapshot.cluster_by:
-        added = [{**add, "clusteringProvider": clustered.PROVIDER} for add in added]
+        added = [{**add, "clusteringProvider": CLUSTERING_PROVIDER} for add in added]
     # Files need base row ids as soon as the table lists the feature, although the property may be
     # false (Delta protocol, Row Tracking, Writer Requirements).
     listed = snapshot.writer_features if protocol is None and snapshot is not None else protocol and protocol.present()

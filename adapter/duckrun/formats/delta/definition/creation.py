@@ -153,7 +153,7 @@ def overwritten(
     """
     definition = DeltaDefinition(tuple(fields), partition_by, description=spec.description)
     present = {} if before is None or spec.redefine else before.properties
-    definition = _commented(_with_properties(definition, spec.table_properties, present), spec.column_comments)
+    definition = _with_properties(definition, spec.table_properties, present).commented(spec.column_comments)
     if before is not None:
         definition = definition.in_place_of(before, keep=not spec.redefine)
         if not spec.redefine:
@@ -178,16 +178,6 @@ def _clustered_anew(definition: DeltaDefinition, spec: WriteSpec, before: DeltaD
     if spec.cluster_by is not None or spec.redefine or spec.partition_by:
         return replace(definition, cluster_by=clustering.chosen(definition, spec.cluster_by or ()))
     return replace(definition, cluster_by=clustering.chosen(definition, [".".join(path) for path in before.cluster_by]))
-
-
-def _commented(definition: DeltaDefinition, comments: Mapping[str, str]) -> DeltaDefinition:
-    names = {field["name"].lower(): field["name"] for field in definition.fields}
-    for name, comment in comments.items():
-        if name.lower() not in names:
-            raise SchemaMismatch(f"a comment is for the column {name!r}, which the data does not have")
-        column = definition.column(names[name.lower()])
-        definition = definition.with_column(column["name"], metadata={**column["metadata"], "comment": comment})
-    return definition
 
 
 def _given(properties: Mapping[str, str]) -> TableConstraints:

@@ -22,7 +22,7 @@ from duckrun.formats.delta.files.scan_sql import scan_sql
 from duckrun.formats.delta.files.vectors import deleted_of
 from duckrun.formats.delta.log.access import LogAccess
 from duckrun.formats.delta.log.adds import deleted_rows
-from duckrun.formats.delta.versions import clustered
+from duckrun.formats.delta.versions.domains import clustered_by
 from duckrun.formats.delta.versions.long_logs import LongLogs
 from duckrun.formats.delta.versions.newest import Newest, Opened, known_of, moved, state_of
 from duckrun.formats.pruning import Matching, matching
@@ -177,7 +177,7 @@ class TableAccess(LogAccess, ABC):
             name=metadata.name,
             created_time=metadata.created_time,
         )
-        return replace(definition_of_log, cluster_by=clustered.clustered_by(self, snapshot, definition_of_log))
+        return replace(definition_of_log, cluster_by=clustered_by(self, snapshot, definition_of_log))
 
     def protocol(self, snapshot: Snapshot) -> Protocol:
         """Return the protocol of a version."""

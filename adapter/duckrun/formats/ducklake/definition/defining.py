@@ -10,7 +10,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature
+from duckrun.errors import InvalidConfig, UnsupportedFeature
 from duckrun.formats.definitions import Alteration
 from duckrun.formats.ducklake.definition import definition as definitions
 from duckrun.formats.ducklake.definition.definition import DuckLakeDefinition
@@ -92,33 +92,21 @@ class Defining:
             )
         definitions.refuse_names(f["name"] for f in fields)
         old = {} if before is None else {f["name"]: f for f in before.fields}
-        comments = {name.lower(): text for name, text in spec.column_comments.items()}
-        there = {f["name"].lower() for f in fields}
-        if uncommented := [name for name in spec.column_comments if name.lower() not in there]:
-            raise SchemaMismatch(
-                f"there is no column {uncommented[0]!r} to comment; it has {', '.join(f['name'] for f in fields)}"
-            )
         # partitions() checks transforms, such as month(at).
         partition_columns((key for key in spec.partition_by or () if key.isidentifier()), [f["name"] for f in fields])
         fields_after = []
         for f in fields:
-            was = old.get(f["name"])
-            comment = comments.get(f["name"].lower())
-            metadata = {"comment": comment} if comment is not None else dict(was["metadata"]) if was else {}
-            required = (
-                f["name"] in constraints.not_null
-                if constraints is not None
-                else was is not None and not was["nullable"]
-            )
-            fields_after.append(
-                {**f, "nullable": not required, "metadata": metadata, "default": was.get("default") if was else None}
-            )
-        if constraints is not None and (unknown := set(constraints.not_null) - {f["name"] for f in fields_after}):
-            raise SchemaMismatch(f"constraints name {', '.join(sorted(unknown))}, which is no column")
+            was = old.get(f["name"], {})
+            nullable = constraints is not None or was.get("nullable", True)
+            metadata = dict(was.get("metadata", {}))
+            fields_after.append({**f, "nullable": nullable, "metadata": metadata, "default": was.get("default")})
         description = (
             spec.description if spec.description is not None else None if before is None else before.description
         )
-        return self._with_layout(spec, tuple(fields_after), description, before)
+        definition = self._with_layout(spec, tuple(fields_after), description, before).commented(spec.column_comments)
+        for name in () if constraints is None else constraints.not_null:
+            definition = definition.with_column(name, nullable=False)
+        return definition
 
     def altered(self, snapshot: Snapshot, spec: AlterSpec) -> DuckLakeAlteration:
         return altered(snapshot.format_state.definition, spec)

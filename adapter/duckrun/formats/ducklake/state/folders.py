@@ -12,9 +12,9 @@ from duckrun.storage.trouble import is_full
 from duckrun.values.snapshot import TableRef
 
 
-def table_folder(catalog: Catalog, table_id: int, epoch: int = 0) -> str:
+def table_folder(catalog: Catalog, table_id: int) -> str:
     """Return the folder of a table, with a slash at the end. A rename does not change it."""
-    return str(catalog.ask(folder_sql(catalog, table_id, epoch))[0][0])
+    return str(catalog.ask(folder_sql(catalog, table_id))[0][0])
 
 
 def folder_sql(catalog: Catalog, table_id: int, epoch: int | str = 0) -> str:
