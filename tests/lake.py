@@ -76,4 +76,4 @@ class OneTable:
     @property
     def version(self) -> int | None:
         """The newest version; None where there is no table."""
-        return self.lake.format.latest_version(self.ref)
+        return self.lake.format.snapshot(self.ref).version if self.lake.format.exists(self.ref) else None

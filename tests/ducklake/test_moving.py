@@ -257,7 +257,7 @@ def test_versions_go_to_delta_one_commit_each(lake: Session, tmp_path: Path) -> 
         found = out.table("sales.t").snapshot()
         assert found.properties[SORT_BY] == '["id"]'
         assert (found.partition_columns, found.description) == (("s",), "d")
-        assert out.lake.format.latest_version(found.ref) == 2
+        assert out.lake.format.snapshot(found.ref).version == 2
     with pytest.raises(CommitConflict, match="already"):
         lake.export_to(tmp_path / "out")
 

@@ -64,7 +64,7 @@ class Workbench:
 
     @property
     def version(self) -> int | None:
-        return self.lake.format.latest_version(self.ref)
+        return self.lake.format.snapshot(self.ref).version if self.lake.format.exists(self.ref) else None
 
 
 @pytest.fixture

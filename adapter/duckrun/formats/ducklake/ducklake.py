@@ -96,10 +96,6 @@ class DuckLakeFormat(Defining):
     def exists(self, ref: TableRef) -> bool:
         return self.transactor.exists(ref)
 
-    def latest_version(self, ref: TableRef) -> int | None:
-        state = self.states.find(ref)
-        return None if state is None else state.version
-
     def snapshot(self, ref: TableRef, version: int | None = None, timestamp: str | None = None) -> Snapshot:
         # Changes of the open transaction have the version that its commit would get.
         if self.together is not None and timestamp is None and version in (None, self.together.base + 1):
