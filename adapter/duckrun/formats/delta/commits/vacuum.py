@@ -48,7 +48,12 @@ def vacuum(tables: TableAccess, snapshot: Snapshot, spec: VacuumSpec) -> tuple[s
         InvalidConfig: The retention is below the table's.
         UnsupportedFeature: A feature may have unknown files.
     """
-    refuse_unknown_files(snapshot)
+    if unknown := sorted((snapshot.reader_features | snapshot.writer_features) - _KNOWN):
+        raise UnsupportedFeature(
+            f"vacuum of table {snapshot.ref}: it has the table feature {', '.join(unknown)}, of which this "
+            "release does not know what files belong to it",
+            remedy="Run VACUUM with the engine that made the table",
+        )
     before = time.time() * 1000 - file_retention(snapshot, spec)
     snapshot = tables.snapshot(snapshot.ref)  # after ``before``: commits in between are young, or live
     keys = list(tables.storage.keys(snapshot.ref.location))
@@ -67,17 +72,6 @@ def vacuum(tables: TableAccess, snapshot: Snapshot, spec: VacuumSpec) -> tuple[s
         with removing():
             tables.storage.remove_files(snapshot.ref.location, tracked(gone, f"vacuum {snapshot.ref}", "files"))
     return tuple(gone)
-
-
-def refuse_unknown_files(snapshot: Snapshot) -> None:
-    """Raise UnsupportedFeature if a table's features may have files that no action names."""
-    unknown = sorted((snapshot.reader_features | snapshot.writer_features) - _KNOWN)
-    if unknown:
-        raise UnsupportedFeature(
-            f"vacuum of table {snapshot.ref}: it has the table feature {', '.join(unknown)}, of which this "
-            "release does not know what files belong to it",
-            remedy="Run VACUUM with the engine that made the table",
-        )
 
 
 def _needed(tables: TableAccess, snapshot: Snapshot, before: float) -> set[str]:

@@ -78,15 +78,12 @@ def assigned(now: DeltaDefinition, named: Callable[[str], str] | None = None) ->
 def carried(now: DeltaDefinition, before: DeltaDefinition) -> DeltaDefinition:
     """Return a definition with the physical names and ids of another one, by name and type."""
     if not is_mapped(now.properties):
-        return now if not is_mapped(before.properties) else _without(now)
+        # A table that maps no longer has no highest id either.
+        return replace(now, properties={key: value for key, value in now.properties.items() if key != MAX_ID})
     old = {field["name"].lower(): field for field in before.fields}
     fields = tuple(_like(field, old.get(field["name"].lower())) for field in now.fields)
     highest = max(int(each.properties.get(MAX_ID, 0)) for each in (now, before))
     return assigned(replace(now, fields=fields, properties={**now.properties, MAX_ID: str(highest)}))
-
-
-def _without(now: DeltaDefinition) -> DeltaDefinition:
-    return replace(now, properties={key: value for key, value in now.properties.items() if key != MAX_ID})
 
 
 def _like(field: dict[str, Any], old: Mapping[str, Any] | None) -> dict[str, Any]:

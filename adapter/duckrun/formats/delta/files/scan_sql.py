@@ -54,7 +54,9 @@ def scan_sql(snapshot: Snapshot, read: ReadAs, deleted: Deleted | None = None) -
     void = [f.name for f in schema if holds(f.type, pa.types.is_null)]
     some = files
     if files is None and (moved or void):
-        some = snapshot.files() if void else _in_parts(snapshot)
+        some = snapshot.files()
+        if not void and len(some) > _FEW:
+            some = None  # To name the columns of each file then costs more than delta_scan().
     by_vectors = (files is not None or bool(void)) and deleted is not None
     alone = some is not None and not read.named and are_plain(snapshot, some, marked=by_vectors, by_any=bool(void))
     if void and not alone:
@@ -67,7 +69,9 @@ def scan_sql(snapshot: Snapshot, read: ReadAs, deleted: Deleted | None = None) -
     if alone and some is not None:
         marked = [f for f in some if f.deletion_vector]
         gone = deleted(snapshot, marked) if deleted is not None and marked else {}
-        pruned = bool(snapshot.partition_columns and some) and not (numbered or also or gone) and _is_free(snapshot)
+        # No stored column may have the name that DuckDB gives to a row's file.
+        is_free = _FILENAME not in {physical(f).lower() for f in schema}
+        pruned = bool(snapshot.partition_columns and some) and not (numbered or also or gone) and is_free
         if pruned:
             source, moved = _read_parts(snapshot, some, str(place)), False
         else:
@@ -140,18 +144,6 @@ def are_plain(snapshot: Snapshot, files: Sequence[ScanFile], *, marked: bool = T
         and (marked or not any(file.deletion_vector for file in files))
         and sum(file.deleted_rows for file in files) <= _MOST_DELETED
     )
-
-
-def _in_parts(snapshot: Snapshot) -> Sequence[ScanFile] | None:
-    """Return the files of a partitioned table; None if there are too many to read by name."""
-    files = snapshot.files()
-    # To name the columns of each file then costs more than delta_scan().
-    return files if len(files) <= _FEW else None
-
-
-def _is_free(snapshot: Snapshot) -> bool:
-    """True if no stored column has the name that DuckDB gives to a row's file."""
-    return _FILENAME not in {physical(f).lower() for f in snapshot.stored_schema}
 
 
 def _read_parts(snapshot: Snapshot, files: Sequence[ScanFile], place: str) -> str:
@@ -230,11 +222,9 @@ def is_mapped(schema: pa.Schema) -> bool:
 
 def _is_dotted(field: pa.Field) -> bool:
     """True if the name of a column, or of a field in it, contains a dot."""
-    return "." in field.name or holds(field.type, _has_dots)
-
-
-def _has_dots(kind: pa.DataType) -> bool:
-    return pa.types.is_struct(kind) and any("." in kind.field(i).name for i in range(kind.num_fields))
+    return "." in field.name or holds(
+        field.type, lambda kind: pa.types.is_struct(kind) and any("." in child.name for child in kind)
+    )
 
 
 def _padded(field: pa.Field) -> str | None:

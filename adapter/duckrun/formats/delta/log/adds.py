@@ -125,13 +125,11 @@ def removes_since(logs: LogAccess, snapshot: Snapshot, moment: float) -> Iterato
             break
         yield from (remove for remove in commit.removes if (remove.get("deletionTimestamp") or 0) >= moment)
     columns = ("remove.path", "remove.deletionTimestamp", "remove.deletionVector")
-    for remove in actions_with_sidecars(
-        logs.storage,
-        snapshot.ref,
-        paths,
-        columns,
-        lambda removes: pc.greater_equal(pc.struct_field(removes, "deletionTimestamp"), int(moment)),
-    ):
+
+    def is_young(removes: pa.Array) -> Any:
+        return pc.greater_equal(pc.struct_field(removes, "deletionTimestamp"), int(moment))
+
+    for remove in actions_with_sidecars(logs.storage, snapshot.ref, paths, columns, is_young):
         if (remove.get("deletionTimestamp") or 0) >= moment:
             yield {key: _present(value) for key, value in remove.items()}
 

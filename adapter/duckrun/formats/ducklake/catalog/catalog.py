@@ -254,19 +254,13 @@ class Catalog:
         """
         alias = database or self.alias(name)
         if self.address.kind != "duckdb":
-            self._attach_as(connection.cursor(), alias)
+            self.attach_as(connection.cursor(), alias)
             return alias
         alias = database or self.alias(f"t{self._spoiled}")
         names = self._names_on(self._lent[0] if self._lent else self._own or connection)
         if alias not in names:
-            self._attach_as(connection.cursor(), alias)
+            self.attach_as(connection.cursor(), alias)
             names.add(alias)
-        return alias
-
-    def attach_inlining(self, cursor: duckdb.DuckDBPyConnection, rows: int) -> str:
-        """Attach the catalog with an inlining limit of ``rows``, for tables created through it."""
-        alias = self.alias("inlining")
-        self._attach_as(cursor, alias, inline_rows=rows)
         return alias
 
     def detach(self, connection: duckdb.DuckDBPyConnection, alias: str, *, spoiled: bool = True) -> None:
@@ -309,25 +303,33 @@ class Catalog:
             return
         cursor = connection.cursor()
         try:
-            self._attach_as(cursor, name)
+            self.attach_as(cursor, name)
         except NoCatalog:
             if not create or self.read_only:
                 raise
             # Only one process may create the catalog.
             with locks.locked(self, ".new"):
                 try:
-                    self._attach_as(cursor, name)  # Another process may have created it meanwhile.
+                    self.attach_as(cursor, name)  # Another process may have created it meanwhile.
                 except NoCatalog:
                     self._refuse_strangers()
-                    self._attach_as(cursor, name, create=True)
+                    self.attach_as(cursor, name, create=True)
                     # The mark tells later sessions that the root is a DuckLake.
                     self.storage.put(DUCKLAKE_MARK, f"{self.address}\n".encode())
         self._check(cursor, name)
         names.add(name)
 
-    def _attach_as(
+    def attach_as(
         self, cursor: duckdb.DuckDBPyConnection, name: str, *, create: bool = False, inline_rows: int | None = None
     ) -> None:
+        """Attach the catalog on a cursor under a name.
+
+        Args:
+            inline_rows: Inlining limit of tables that are created through it.
+
+        Raises:
+            NoCatalog: There is no catalog, and ``create`` is false.
+        """
         if self.address.is_file and not create and not Path(self.address.place).is_file():
             self.refuse_gone()
             raise NoCatalog(f"There is no catalog {self.address} of lake {self.storage.root}: it was not made yet.")

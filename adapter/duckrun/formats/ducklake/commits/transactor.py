@@ -207,7 +207,9 @@ class Transactor:
             # makes DuckLake confuse the lake at the two creations. A user table from the later
             # snapshot is then missing at its first version (duckdb 1.5.5).
             shared = self.catalog.address.kind == "duckdb"  # A DuckDB file stays attached.
-            name = alias if shared else self.catalog.attach_inlining(cursor, 1000)
+            name = alias if shared else self.catalog.alias("inlining")
+            if not shared:
+                self.catalog.attach_as(cursor, name, inline_rows=1000)
             with self.catalog.errors("prepare"):
                 try:
                     cursor.execute("BEGIN TRANSACTION")

@@ -306,17 +306,15 @@ class States:
                 else:
                     return None
             at = number
-        if created and not self._keeps_name(state):  # DuckLake records a rename as created_table.
+        # DuckLake records a rename as created_table.
+        if created and not self._tables(
+            "1", f"t.table_id = {state.id} AND t.table_name = ? AND {there('t', None)}", state.name
+        ):
             return None
         if version == state.version:
             return state if at == state.at else replace(state, at=at)
         stored = Stored(self.catalog, state.id, at, ("column", "bounds"))
         return replace(state, at=at, version=version, narrow=stored.narrow, fresh=stored.fresh)
-
-    def _keeps_name(self, state: TableState) -> bool:
-        tables = self.catalog.meta("ducklake_table")
-        same = f"SELECT 1 FROM {tables} WHERE table_id = {state.id} AND table_name = ? AND end_snapshot IS NULL"
-        return bool(self.catalog.ask(same, [state.name]))
 
     def _row(self, ref: TableRef, at: int | None) -> tuple[Any, ...] | None:
         """Id, UUID, schema and name of a table, and the newest snapshot of its lake."""
