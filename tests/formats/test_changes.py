@@ -93,6 +93,20 @@ def test_rows_without_any_column_of_the_table_replace_them_all(tmp_path: Any, fo
         assert sorted(rows_of(lake.sql("from t")), key=str) == [(2,), (None,)]
 
 
+@pytest.mark.parametrize("form", ["delta", "ducklake"])
+def test_descriptions_find_their_columns_in_any_case(tmp_path: Any, form: str) -> None:
+    with duckrun.connect(tmp_path, format=form) as lake:
+        lake.sql("create table t as select 1 as Id, 2 as b")
+        definition = lake.lake.format.definition(lake.table("t").snapshot())
+        after = definition.described("of t", {"iD": "a number", "gone": "no column"})
+        assert after is not None
+        assert after.description == "of t"
+        assert [field["metadata"].get("comment") for field in after.fields] == ["a number", None]
+        assert after.described("of t", {"ID": "a number"}) is None
+        with pytest.raises(SchemaMismatch, match="a comment is for the column 'gone', which the data does not have"):
+            definition.commented({"gone": "no column"})
+
+
 def test_a_ducklake_column_that_partitioned_the_table_leaves_it(lake_session: Session) -> None:
     lake_session.sql("create table t (id int, kind varchar) partitioned by (kind); insert into t values (1, 'a')")
     lake_session.execute("t", AlterSpec((PartitionBy(("id",)), DropColumn("kind"))))
