@@ -40,7 +40,7 @@ from duckrun.formats.delta.files.dataset import arrow_dataset
 from duckrun.formats.delta.files.scan_sql import scan_sql
 from duckrun.formats.delta.log import adds
 from duckrun.formats.delta.log.entries import COPY, LOG
-from duckrun.formats.delta.versions import applied, changes
+from duckrun.formats.delta.versions import changes
 from duckrun.formats.delta.versions.changes import FEED_FOLDER
 from duckrun.formats.delta.versions.domains import CLUSTERING_PROVIDER
 from duckrun.formats.delta.versions.newest import Opened
@@ -54,8 +54,7 @@ from duckrun.values.changes import CommitChange
 from duckrun.values.choices import SchemaMode, WriterName
 from duckrun.values.columns import is_required
 from duckrun.values.computed import ComputedColumn
-from duckrun.values.cursors import Counter
-from duckrun.values.rows import AppTransaction, Commit, ScanFile, WriteSpec, counted_rows
+from duckrun.values.rows import AppTransaction, ScanFile, WriteSpec, counted_rows
 from duckrun.values.snapshot import DELTA, ReadAs, Snapshot, TableRef
 from duckrun.values.stored import StoredColumn
 from duckrun.values.tables import AlterSpec, ConvertSpec, CreateSpec, SetProperties, VacuumSpec
@@ -268,12 +267,6 @@ class DeltaFormat(TableAccess):
 
     def app_version(self, ref: TableRef, app_id: str) -> int | None:
         return self.handle(ref).transaction_version(app_id)
-
-    def find_commit(self, ref: TableRef, app: AppTransaction, newest: Snapshot | None = None) -> Commit | None:
-        return applied.find_commit(self, ref, app, newest)
-
-    def counter(self, ref: TableRef, consumer: str, newest: Snapshot | None = None) -> Counter:
-        return applied.counter(self, ref, consumer, newest)
 
     def restore(self, now: Snapshot, version: int, note: dict[str, Any], app: AppTransaction | None) -> int:
         return restore.restore(self, now, version, note, app)

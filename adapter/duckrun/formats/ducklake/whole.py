@@ -8,22 +8,21 @@ from typing import Any, Literal
 
 import duckdb
 
-from duckrun.errors import InvalidConfig, TableNotFound, UnsupportedFeature
+from duckrun.errors import InvalidConfig, SchemaMismatch, TableNotFound, UnsupportedFeature
 from duckrun.formats.commits import NewCommit, TakenBack
 from duckrun.formats.ducklake.catalog.catalog import INLINE_LIMIT, refuse_delta, set_option
-from duckrun.formats.ducklake.commits.adopted import add_files, add_written, owners
 from duckrun.formats.ducklake.commits.commits import Commits
 from duckrun.formats.ducklake.commits.maintenance import maintain
 from duckrun.formats.ducklake.commits.restore import LakeRestore, check_known, taken_back
 from duckrun.formats.ducklake.commits.stored import Macros, Views
 from duckrun.formats.ducklake.commits.work import Work
 from duckrun.formats.ducklake.definition.types import refuse_type
-from duckrun.formats.ducklake.state.folders import folder_for, knows_files_of
+from duckrun.formats.ducklake.state.folders import folder_for
 from duckrun.formats.ducklake.state.records import Records
 from duckrun.formats.ducklake.state.state import TableState
 from duckrun.formats.ducklake.state.state_reader import DuckLakeStates
 from duckrun.formats.transactions import CommitFiles, Kept
-from duckrun.sql.quoting import quote_identifier
+from duckrun.sql.quoting import quote_identifier, quote_literal
 from duckrun.values.snapshot import Snapshot, TableRef
 from duckrun.values.upkeep import UpkeepSpec
 
@@ -114,22 +113,62 @@ class DuckLakeAsWhole:
             )
         return folder_for(catalog, ref, None if snapshot is None else snapshot.format_state).rstrip("/")
 
+    # -- files of others
+
     def add_files(self, ref: TableRef, paths: Sequence[str], *, hive: bool) -> None:
-        assert self._transactor.together is not None, "within a transaction over several tables"
-        add_files(self._catalog, self._transactor.together, ref, paths, hive=hive)
+        work = self._transactor.together
+        assert work is not None, "within a transaction over several tables"
+        try:
+            self._add(work, ref, paths, hive=hive, allow_missing=True)
+        except duckdb.Error as error:
+            why = self._catalog.redacted(error).splitlines()[0].removeprefix("Invalid Input Error: ")
+            raise SchemaMismatch(f"Table {ref}: {why}") from error
+        work.note(ref, {"mode": "adopt", "engine": "duckdb", "writer": "ducklake", "files": len(paths)})
+        work.changed = True
 
     def add_written(self, work: Work, ref: TableRef, paths: Sequence[str], *, hive: bool) -> None:
-        add_written(self._catalog, work, ref, paths, hive=hive)
+        try:
+            self._add(work, ref, paths, hive=hive, allow_missing=False)
+        except duckdb.InvalidInputException as error:
+            raise SchemaMismatch(self._catalog.redacted(error).splitlines()[0]) from error
+
+    def _add(self, work: Work, ref: TableRef, paths: Sequence[str], *, hive: bool, allow_missing: bool) -> None:
+        """Add files in place. A column that a file lacks is NULL with ``allow_missing``."""
+        work.execute(
+            f"CALL ducklake_add_data_files({quote_literal(work.alias)}, {quote_literal(ref.name)}, "
+            f"[{', '.join(map(quote_literal, paths))}], schema => {quote_literal(ref.schema)}, "
+            f"hive_partitioning => {str(hive).lower()}, allow_missing => {str(allow_missing).lower()})"
+        )
+        work.began[ref] = None
 
     def has_files_in(self, folder: str) -> bool:
-        return knows_files_of(self._catalog, folder)
+        name = quote_literal(f"{folder.rstrip('/').rpartition('/')[2]}/")
+        files = self._catalog.meta("ducklake_data_file")
+        return bool(self._catalog.ask(f"SELECT 1 FROM {files} WHERE contains(path, {name}) LIMIT 1"))
 
     def owners_of(self, paths: Sequence[str]) -> dict[str, str]:
         marks = ", ".join("?" for _ in paths)
-        return owners(self._catalog, f"place IN ({marks})", paths) if paths else {}
+        return self._owners(f"place IN ({marks})", paths) if paths else {}
 
     def owners_below(self, folder: str) -> dict[str, str]:
-        return owners(self._catalog, "starts_with(place, ?)", [folder.rstrip("/") + "/"])
+        return self._owners("starts_with(place, ?)", [folder.rstrip("/") + "/"])
+
+    def _owners(self, condition: str, values: Sequence[str]) -> dict[str, str]:
+        """Return the lake's files, of any snapshot, whose path ``place`` meets a condition."""
+        meta = self._catalog.meta
+        place = (
+            f"CASE WHEN f.path_is_relative THEN {quote_literal(self.data_path)} || s.path || t.path || f.path "
+            "ELSE f.path END"
+        )
+        rows = self._catalog.ask(
+            f"SELECT place, any_value(owner) FROM (SELECT {place} AS place, s.schema_name || '.' || t.table_name AS "
+            f"owner FROM {meta('ducklake_data_file')} AS f JOIN {meta('ducklake_table')} AS t USING (table_id) "
+            f"JOIN {meta('ducklake_schema')} AS s USING (schema_id)) WHERE {condition} GROUP BY place",
+            values,
+        )
+        return dict(rows)
+
+    # -- upkeep
 
     def maintain(self, spec: UpkeepSpec, ref: TableRef | None, needed_from: int | None) -> Kept:
         return maintain(self._transactor, spec, ref, needed_from)

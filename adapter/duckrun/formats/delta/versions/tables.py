@@ -11,6 +11,7 @@ from functools import partial
 from deltalake import DeltaTable
 
 from duckrun.errors import VersionNotReadable
+from duckrun.formats.commits import commit_of
 from duckrun.formats.delta.definition import computed
 from duckrun.formats.delta.definition.definition import DeltaDefinition
 from duckrun.formats.delta.definition.properties import checks_of
@@ -22,6 +23,7 @@ from duckrun.formats.delta.files.scan_sql import scan_sql
 from duckrun.formats.delta.files.vectors import deleted_of
 from duckrun.formats.delta.log.access import LogAccess
 from duckrun.formats.delta.log.adds import deleted_rows
+from duckrun.formats.delta.log.entries import CommitActions
 from duckrun.formats.delta.versions.domains import clustered_by
 from duckrun.formats.delta.versions.long_logs import LongLogs
 from duckrun.formats.delta.versions.newest import Newest, Opened, known_of, moved, state_of
@@ -29,7 +31,8 @@ from duckrun.formats.pruning import Matching, matching
 from duckrun.libraries import pa
 from duckrun.storage.storage import Storage
 from duckrun.values.columns import holds
-from duckrun.values.rows import ReadSpec
+from duckrun.values.cursors import Counter
+from duckrun.values.rows import AppTransaction, Commit, ReadSpec
 from duckrun.values.snapshot import Snapshot, TableRef, may_be_variant
 
 
@@ -187,3 +190,54 @@ class TableAccess(LogAccess, ABC):
             features = (frozenset(each or ()) for each in (action.reader_features, action.writer_features))
             known.protocol = Protocol(action.min_reader_version, action.min_writer_version, *features)
         return known.protocol
+
+    # -- application transactions (Delta protocol, Transaction Identifiers)
+
+    def find_commit(self, ref: TableRef, app: AppTransaction, newest: Snapshot | None = None) -> Commit | None:
+        """See Format. If the log no longer has the commit, the result says so."""
+        newest = newest or self.snapshot(ref)
+        committed = self._app_version(newest, app.app_id)
+        if committed is None or committed < app.version:
+            return None
+        for actions in self.actions_back(ref, newest.version):
+            if app in actions.transactions:
+                return actions.record().as_commit(ref)
+        reason = f"the commit of {app.app_id} is no longer in the log; this is the newest version"
+        return commit_of(ref, newest.version, {}, reason=reason)
+
+    def counter(self, ref: TableRef, consumer: str, newest: Snapshot | None = None) -> Counter:
+        """See Format. Source: Delta protocol, Transaction Identifiers."""
+        newest = newest or self.snapshot(ref)
+        highest = self._app_version(newest, consumer)
+        if highest is None:
+            return Counter()
+        version = newest.version
+        while version >= 0:
+            actions = self.actions(ref, version)
+            if actions is None or str(actions.info.get("operation", "")).upper() == "CLONE":  # rows of another table
+                return Counter(highest=highest, known=False)
+            # The newest commit with the id tells its number: each one replaces the number before.
+            for each in actions.transactions:
+                if each.app_id == consumer:
+                    return Counter(each.version, highest)
+            version = self._before(ref, actions)
+        return Counter(highest=highest)
+
+    def _before(self, ref: TableRef, commit: CommitActions) -> int:
+        """Return the version that a commit continues; for a RESTORE, the one that it restores.
+
+        A RESTORE leaves the transactions of the log unchanged.
+        """
+        if str(commit.info.get("operation", "")).upper() != "RESTORE":
+            return commit.version - 1
+        parameters = commit.info.get("operationParameters") or {}
+        version = parameters.get("version")
+        if version is not None:
+            return int(version)
+        return self.snapshot(ref, timestamp=str(parameters.get("timestamp") or parameters.get("datetime"))).version
+
+    def _app_version(self, snapshot: Snapshot, app_id: str) -> int | None:
+        known = state_of(snapshot)
+        if app_id not in known.apps:
+            known.apps = {**known.apps, app_id: self.handle_of(snapshot).transaction_version(app_id)}
+        return known.apps[app_id]

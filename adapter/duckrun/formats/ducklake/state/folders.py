@@ -35,13 +35,6 @@ def folder_for(catalog: Catalog, ref: TableRef, state: TableState | None) -> str
     return f"{catalog.data_path}{ref.schema}/{ref.name}/"
 
 
-def knows_files_of(catalog: Catalog, folder: str) -> bool:
-    """True if a data file of the lake lies in a folder with a unique name."""
-    name = quote_literal(f"{folder.rstrip('/').rpartition('/')[2]}/")
-    rows = catalog.ask(f"SELECT 1 FROM {catalog.meta('ducklake_data_file')} WHERE contains(path, {name}) LIMIT 1")
-    return bool(rows)
-
-
 _HALF = re.compile(r'Could not write[^"\n]*"([^"]+\.parquet)"')
 """Pattern for the file in DuckDB's error about an incomplete write."""
 
