@@ -8,13 +8,15 @@ Source: Delta protocol, Actions, Commit Provenance Information.
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 from duckrun.errors import UnsupportedFeature
 from duckrun.formats.commits import CommitTaken, NewCommit
-from duckrun.formats.delta.commits import in_commit, numbering
+from duckrun.formats.delta.commits import numbering
 from duckrun.formats.delta.commits.checks import (
     refuse_another_table,
     refuse_other_names,
@@ -26,7 +28,13 @@ from duckrun.formats.delta.commits.marks import REPEATED, marked, refuse_append_
 from duckrun.formats.delta.commits.operations import Operation, metrics, operation_of
 from duckrun.formats.delta.definition.definition import DeltaDefinition
 from duckrun.formats.delta.definition.mapping import stored_columns
-from duckrun.formats.delta.definition.properties import IN_COMMIT, ROW_TRACKING, is_on
+from duckrun.formats.delta.definition.properties import (
+    IN_COMMIT,
+    IN_COMMIT_TIME,
+    IN_COMMIT_VERSION,
+    ROW_TRACKING,
+    is_on,
+)
 from duckrun.formats.delta.definition.protocol import WRITTEN, Protocol
 from duckrun.formats.delta.definition.statistics import Statistics
 from duckrun.formats.delta.log.adds import adds_of
@@ -38,6 +46,8 @@ from duckrun.values.rows import StagedFile
 from duckrun.values.snapshot import Snapshot, TableRef
 from duckrun.values.stored import stored_names
 from duckrun.values.tables import OptimizeSpec
+
+log = logging.getLogger(__name__)
 
 
 def write_commit(
@@ -62,7 +72,7 @@ def write_commit(
     marks = marked(tables, snapshot, new)
     version = 0 if snapshot is None else snapshot.version + 1
     now = int(time.time() * 1000)
-    stamp = in_commit.stamp(tables, snapshot, now) if is_on(table_after(snapshot, new).properties, IN_COMMIT) else None
+    stamp = _stamp(tables, snapshot, now) if is_on(table_after(snapshot, new).properties, IN_COMMIT) else None
     info: dict[str, Any] = {} if stamp is None else {"inCommitTimestamp": stamp}
     info |= {"timestamp": now, "isBlindAppend": new.blind and not new.removes, "engineInfo": "duckrun"}
     info["operation"], info["operationParameters"] = operation.name, dict(operation.parameters)
@@ -75,7 +85,7 @@ def write_commit(
     if protocol is not None:
         actions.append({"protocol": protocol.action()})
     if definition is not None:
-        definition = definition if stamp is None else in_commit.enabled(definition, snapshot, version, stamp)
+        definition = definition if stamp is None else _enabled(definition, snapshot, version, stamp)
         actions.append({"metaData": definition.action()})
         before = None if snapshot is None else tables.definition(snapshot).cluster_by
         if definition.cluster_by != before:
@@ -210,3 +220,33 @@ def _removed(add: Mapping[str, Any], new: NewCommit, now: int) -> dict[str, Any]
         "extendedFileMetadata": True,
         **{key: add[key] for key in REPEATED if add.get(key) is not None},
     }
+
+
+# -- in-commit timestamps (Delta protocol, In-Commit Timestamps)
+
+
+def _stamp(tables: TableAccess, snapshot: Snapshot | None, now: int) -> int:
+    """Return the timestamp of the next commit, in milliseconds since 1970.
+
+    It is the current time, or one more than the last commit's if that is ahead.
+    """
+    before = None if snapshot is None else tables.actions(snapshot.ref, snapshot.version)
+    if snapshot is None or before is None:
+        return now
+    last = int(before.info.get("inCommitTimestamp") or before.info.get("timestamp") or 0)
+    if last > now:
+        text = "table %s: the in-commit timestamp of version %s is %.1f s ahead of this clock; the next one goes on from it"
+        log.warning(text, snapshot.ref, before.version, (last - now) / 1000)
+    # Timestamps must grow with each version, whatever the clocks of the writers say (Delta
+    # protocol, In-Commit Timestamps, Writer Requirements).
+    return max(now, last + 1)
+
+
+def _enabled(now: DeltaDefinition, before: Snapshot | None, version: int, moment: int) -> DeltaDefinition:
+    """Return a definition that records since when commits contain timestamps.
+
+    That is needed if this commit enables them on an existing table.
+    """
+    if before is None or not is_on(now.properties, IN_COMMIT) or is_on(before.properties, IN_COMMIT):
+        return now
+    return replace(now, properties={**now.properties, IN_COMMIT_VERSION: str(version), IN_COMMIT_TIME: str(moment)})

@@ -9,15 +9,18 @@ from dataclasses import replace
 import duckdb
 
 from duckrun.errors import InvalidConfig, UnsupportedFeature
-from duckrun.formats.commits import NewCommit
+from duckrun.formats import nested
+from duckrun.formats.commits import CommitTaken, NewCommit, WentAhead
 from duckrun.formats.ducklake.catalog.catalog import APPLIED
 from duckrun.formats.ducklake.catalog.refusals import DuckLakeRefusal
-from duckrun.formats.ducklake.commits import ahead, first_options, inlined
+from duckrun.formats.ducklake.commits import first_options, inlined
+from duckrun.formats.ducklake.commits.maintenance import flush_table
 from duckrun.formats.ducklake.commits.transactor import Transactor
 from duckrun.formats.ducklake.commits.work import Work
 from duckrun.formats.ducklake.definition.ddl import changed_sql, created_sql, one_part, requires_added
 from duckrun.formats.ducklake.definition.definition import DuckLakeDefinition, options_of
 from duckrun.formats.ducklake.definition.rules import altered
+from duckrun.formats.ducklake.definition.types import TYPES, widens
 from duckrun.formats.ducklake.state.state import TableState
 from duckrun.sql.quoting import quote_identifier
 from duckrun.values.rows import WriteSpec
@@ -69,7 +72,7 @@ class Commits:
         assert isinstance(definition, DuckLakeDefinition), "a definition of this format"
         inlined.refuse_system_columns(self.catalog, ref, number, definition.names)
         if snapshot is not None and not isinstance(new.spec, AlterSpec) and not emptied and not _empties(new):
-            ahead.widen_first(self.transactor, work, ref, snapshot, definition)
+            self._widen_first(work, ref, snapshot, definition)
         work.redefined = True
         if snapshot is not None and snapshot.format_state.inlined and not new.anew:
             work.altered[ref] = snapshot.format_state.id
@@ -112,7 +115,7 @@ class Commits:
         if isinstance(new.spec, AlterSpec) and any(" SET DATA TYPE " in statement for statement in statements):
             work.widened.add((ref.schema, ref.name))
             if snapshot is not None and snapshot.format_state.inlined:
-                ahead.flush_first(self.transactor, work, ref, snapshot.format_state.id)
+                self._flush_first(work, ref, snapshot.format_state.id)
         for statement in statements:
             if emptied is not None and statement.endswith(" SET NOT NULL"):
                 work.later.append((ref, statement))
@@ -141,6 +144,84 @@ class Commits:
             work.options.append((ref, option, value))
         work.now_defined(ref)
         first_options.lend(work, ref)
+
+    # -- separate commits ahead, without which DuckLake would damage rows (duckdb 1.5.5)
+
+    def _flush_first(self, work: Work, ref: TableRef, table_id: int) -> None:
+        """Flush the inlined rows of a table before a column is widened.
+
+        A later flush would make DuckLake forget the least and greatest value of the column (see
+        ``_widen_first``).
+
+        Raises:
+            WentAhead: Rows were flushed; restart from the new snapshot.
+            UnsupportedFeature: The change happens within a multi-table transaction.
+        """
+        if not inlined.lie_in_catalog(self.catalog, table_id):
+            return
+        if work.is_shared:
+            raise UnsupportedFeature(
+                f"Table {ref}: rows of it lie in the catalog, and have to lie in files before a column gets a wider "
+                "type: flush it in front of the transaction"
+            )
+        work.rollback()
+        snapshot = flush_table(self.transactor, ref)
+        self.states.forget()
+        if snapshot is None:
+            raise CommitTaken("another program has written the rows in the catalog into files")
+        raise WentAhead("rows in the catalog were written into files, before a column gets a wider type", snapshot)
+
+    def _widen_first(self, work: Work, ref: TableRef, snapshot: Snapshot, definition: DuckLakeDefinition) -> None:
+        """Widen columns by a separate commit before a commit with rows.
+
+        After both in one transaction, DuckLake knows no bounds of such a column. The next insert
+        then sets the bounds for all rows, and DuckDB sorts by them (duckdb 1.5.5).
+
+        The separate commit replaces the transaction's COMMIT, so that refused rows widen nothing.
+
+        Raises:
+            UnsupportedFeature: The change happens within a multi-table transaction.
+        """
+        before: DuckLakeDefinition = snapshot.format_state.definition
+        wider = {}
+        for name, kind in before.sql_types.items():
+            wanted = definition.sql_types.get(name, kind)
+            grown = nested.with_new_fields(TYPES, kind, wanted)  # Added fields have no bounds to lose.
+            if wanted != grown and widens(kind, wanted):
+                wider[name] = wanted
+        if not wider:
+            return
+        if work.is_shared:
+            raise UnsupportedFeature(
+                f"Table {ref}: the rows ask for wider types of {', '.join(wider)}, which DuckLake does not take with "
+                "rows in one transaction: widen the columns in a transaction before (ALTER TABLE … ALTER COLUMN … "
+                "TYPE …)"
+            )
+        after = before
+        for name, kind in wider.items():
+            after = after.with_column(name, type=kind)
+
+        def widen() -> None:
+            """Widen the columns, then raise WentAhead."""
+            work.rollback()
+            base = work.base
+            if snapshot.format_state.inlined and inlined.lie_in_catalog(self.catalog, snapshot.format_state.id):
+                base = flush_table(self.transactor, ref) or base
+
+            def change(alone: Work) -> None:
+                if alone.base != base:
+                    raise CommitTaken(f"snapshot {alone.base} of the lake came meanwhile")
+                for statement in changed_sql(alone.table(ref), before, after):
+                    alone.execute(statement)
+                alone.note(ref, {"mode": "alter", "reason": "types that the rows of the next commit ask for"})
+
+            version = self.transactor.once(change, snapshot.format_state.epoch)
+            self.states.forget()
+            raise WentAhead(f"the types of {', '.join(wider)} were widened", version)
+
+        work.instead = widen
+
+    # -- rows and names
 
     def commit(self, ref: TableRef, snapshot: Snapshot | None, new: NewCommit) -> int:
         """Commit a write, and return the new snapshot; see Format."""
