@@ -16,7 +16,7 @@ from duckrun.formats.logs import DeltaRsCommit, LacksMemory
 from duckrun.libraries import pa
 from duckrun.run.memory import limit_for_merge
 from duckrun.run.transaction import Transaction
-from duckrun.values.data_paths import respelled
+from duckrun.values.data_files import respelled
 from duckrun.values.layout import CODECS, codec_of
 from duckrun.values.rows import Commit, MemoryShares, MergeClause, RowSpec, ScanFile, WriteSpec, counted_rows
 from duckrun.values.snapshot import Snapshot, TableRef

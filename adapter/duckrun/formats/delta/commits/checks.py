@@ -13,7 +13,7 @@ from duckrun.formats.delta.definition.definition import DeltaDefinition
 from duckrun.formats.delta.definition.mapping import stored_columns
 from duckrun.formats.delta.definition.protocol import OF_ROWS, PREVIEWS, WRITTEN
 from duckrun.formats.delta.versions.tables import TableAccess
-from duckrun.values.data_paths import spelled
+from duckrun.values.data_files import spelled
 from duckrun.values.rows import counted_rows
 from duckrun.values.snapshot import Snapshot, TableRef, schema_from_text
 from duckrun.values.stored import other_names

@@ -41,7 +41,7 @@ from duckrun.formats.delta.log.adds import adds_of
 from duckrun.formats.delta.log.entries import entry, info_of, new_txn_id
 from duckrun.formats.delta.versions.domains import CLUSTERING_PROVIDER, clustering_action
 from duckrun.formats.delta.versions.tables import TableAccess
-from duckrun.values.data_paths import encoded, spelled
+from duckrun.values.data_files import encoded, spelled
 from duckrun.values.rows import StagedFile
 from duckrun.values.snapshot import Snapshot, TableRef
 from duckrun.values.stored import stored_names
@@ -235,7 +235,10 @@ def _stamp(tables: TableAccess, snapshot: Snapshot | None, now: int) -> int:
         return now
     last = int(before.info.get("inCommitTimestamp") or before.info.get("timestamp") or 0)
     if last > now:
-        text = "table %s: the in-commit timestamp of version %s is %.1f s ahead of this clock; the next one goes on from it"
+        text = (
+            "table %s: the in-commit timestamp of version %s is %.1f s ahead of this clock; the next one goes on from "
+            "it"
+        )
         log.warning(text, snapshot.ref, before.version, (last - now) / 1000)
     # Timestamps must grow with each version, whatever the clocks of the writers say (Delta
     # protocol, In-Commit Timestamps, Writer Requirements).

@@ -12,8 +12,7 @@ from duckrun.formats.delta.log.entries import LOG
 from duckrun.formats.delta.versions.tables import TableAccess
 from duckrun.storage.locks import lock_path, table_lock
 from duckrun.storage.trouble import said
-from duckrun.values.data_files import is_absolute
-from duckrun.values.data_paths import decoded
+from duckrun.values.data_files import decoded, is_absolute
 from duckrun.values.names import DROPPED
 from duckrun.values.snapshot import TableRef
 

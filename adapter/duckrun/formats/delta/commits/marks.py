@@ -14,7 +14,7 @@ from duckrun.formats.delta.files.vectors import marked_statistics, read_vector, 
 from duckrun.formats.delta.log.adds import adds_in_order
 from duckrun.formats.delta.log.entries import append_only
 from duckrun.formats.delta.versions.tables import TableAccess
-from duckrun.values.data_paths import spelled
+from duckrun.values.data_files import spelled
 from duckrun.values.snapshot import Snapshot
 
 REPEATED = ("path", "partitionValues", "size", "tags", "deletionVector", "baseRowId", "defaultRowCommitVersion")

@@ -18,8 +18,7 @@ from duckrun.formats.delta.log.adds import adds_of
 from duckrun.formats.delta.log.entries import ROW_TRACKING
 from duckrun.formats.delta.versions.domains import action_of, domains_of
 from duckrun.storage.parallel import at_once
-from duckrun.values.data_files import is_absolute
-from duckrun.values.data_paths import decoded, spelled
+from duckrun.values.data_files import decoded, is_absolute, spelled
 from duckrun.values.rows import ScanFile
 from duckrun.values.snapshot import Snapshot, TableRef
 

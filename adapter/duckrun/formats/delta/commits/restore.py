@@ -23,8 +23,7 @@ from duckrun.formats.delta.files.scan_sql import scan_sql
 from duckrun.formats.delta.log.adds import adds_in_order, adds_of
 from duckrun.formats.delta.versions.changes import missing_files
 from duckrun.formats.delta.versions.tables import TableAccess
-from duckrun.values.data_files import is_absolute, place_of
-from duckrun.values.data_paths import spelled
+from duckrun.values.data_files import is_absolute, place_of, spelled
 from duckrun.values.rows import AppTransaction, ScanFile
 from duckrun.values.snapshot import ReadAs, Snapshot, TableRef
 from duckrun.values.tables import RestoreSpec

@@ -21,7 +21,7 @@ from duckrun.formats.delta.commits.operations import Operation
 from duckrun.formats.delta.definition.definition import DeltaDefinition
 from duckrun.formats.delta.log.entries import COPY
 from duckrun.formats.delta.versions.tables import TableAccess
-from duckrun.values.data_paths import decoded
+from duckrun.values.data_files import decoded
 from duckrun.values.rows import StagedFile
 from duckrun.values.snapshot import TableRef
 

@@ -22,8 +22,7 @@ from duckrun.formats.delta.files.vectors import vector_file
 from duckrun.formats.delta.log.adds import adds_of, removes_since
 from duckrun.formats.delta.log.entries import COPY, LOG
 from duckrun.formats.delta.versions.tables import TableAccess
-from duckrun.values.data_files import is_absolute
-from duckrun.values.data_paths import decoded, spelled
+from duckrun.values.data_files import decoded, is_absolute, spelled
 from duckrun.values.snapshot import Snapshot
 from duckrun.values.tables import VacuumSpec
 

@@ -16,8 +16,7 @@ from deltalake import DeltaTable
 from duckrun.formats.delta.definition.mapping import physical
 from duckrun.formats.delta.log.entries import CommitActions
 from duckrun.libraries import pa, pc
-from duckrun.values.data_files import place_of
-from duckrun.values.data_paths import decoded
+from duckrun.values.data_files import decoded, place_of
 from duckrun.values.files import Files
 from duckrun.values.rows import ScanFile
 from duckrun.values.snapshot import Snapshot

@@ -17,7 +17,7 @@ from duckrun.formats.delta.log.access import LogAccess
 from duckrun.formats.delta.log.checkpoints import actions_with_sidecars, newest_checkpoint, newest_whole
 from duckrun.formats.delta.log.entries import LOG, CommitActions, entry
 from duckrun.libraries import pa, pc
-from duckrun.values.data_paths import spelled
+from duckrun.values.data_files import spelled
 from duckrun.values.rows import ScanFile
 from duckrun.values.snapshot import Snapshot
 

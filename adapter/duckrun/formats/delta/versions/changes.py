@@ -20,8 +20,7 @@ from duckrun.formats.delta.versions.tables import TableAccess
 from duckrun.libraries import np
 from duckrun.storage.parallel import at_once
 from duckrun.values.changes import CommitChange, Counted
-from duckrun.values.data_files import is_absolute, place_of
-from duckrun.values.data_paths import decoded, spelled
+from duckrun.values.data_files import decoded, is_absolute, place_of, spelled
 from duckrun.values.rows import ScanFile
 from duckrun.values.snapshot import Snapshot, TableRef
 

@@ -330,8 +330,8 @@ class Records:
         entry = self._entry(version)
         if entry is None:
             return None
-        told = json.dumps([entry.snapshot_id, entry.timestamp, entry.changes], default=str)
-        return hashlib.sha256(told.encode()).hexdigest()
+        identity = json.dumps([entry.snapshot_id, entry.timestamp, entry.changes], default=str)
+        return hashlib.sha256(identity.encode()).hexdigest()
 
 
 def note_of(extra: str | None, ref: TableRef) -> dict[str, Any]:

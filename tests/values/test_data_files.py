@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
-from duckrun.values.data_paths import respelled
+from duckrun.values.data_files import respelled
 from duckrun.values.rows import ScanFile
 
 TOLD = [
