@@ -63,11 +63,6 @@ class WorkTransaction(AppTransaction):
     ordinal: int = 0
     """Number of this write within its attempt, from 0; see nth()."""
 
-    @property
-    def plain(self) -> AppTransaction:
-        """The transaction as the log stores it."""
-        return AppTransaction(self.app_id, self.version)
-
     def nth(self, ordinal: int) -> Self:
         """Return the transaction of another write of the attempt, with its number in ``app_id``."""
         work = self.app_id.removesuffix(f"/{self.ordinal}") if self.ordinal else self.app_id

@@ -233,7 +233,7 @@ class Commits:
         work: Work = new.work
         self.define(work, ref, snapshot, new)
         if new.app is not None:
-            work.applied(ref, getattr(new.app, "plain", new.app), new.note)
+            work.applied(ref, new.app, new.note)
         same = snapshot is not None and new.definition is None and new.app is None and not any(new.rows)
         if work.is_shared and snapshot is not None and same:
             return snapshot.version
