@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 
@@ -158,21 +159,21 @@ class _Pruner:
         """SQL that is false for files whose bounds exclude every match of a comparison."""
         if not isinstance(column, exp.Column) or column.table or not self._bounded(column.name):
             return None
-        if not self._comparable(self._type(column.name), value):
+        field = self._field(column.name)
+        if field is None or not self._comparable(field.type, value):
             return None
         low, high = (quote_identifier(f"{end} {column.name.lower()}") for end in ("low", "high"))
         test = _COMPARISONS[kind].format(low=low, high=high, value=f"({value.sql(dialect='duckdb')})")
         return f"{low} IS NULL OR {high} IS NULL OR ({test})"
 
-    def _type(self, name: str) -> pa.DataType | None:
-        field = next((f for f in self.snapshot.stored_schema if f.name.lower() == name.lower()), None)
-        return None if field is None else field.type
+    def _field(self, name: str) -> pa.Field | None:
+        return next((f for f in self.snapshot.stored_schema if f.name.lower() == name.lower()), None)
 
     @staticmethod
-    def _comparable(kind: pa.DataType | None, value: exp.Expr) -> bool:
+    def _comparable(kind: pa.DataType, value: exp.Expr) -> bool:
         """True for a literal that compares in the order of the column's type."""
         number = value.this if isinstance(value, exp.Neg) else value
-        if not isinstance(number, exp.Literal) or kind is None:
+        if not isinstance(number, exp.Literal):
             return False
         if pa.types.is_integer(kind):
             return not number.is_string
@@ -186,18 +187,16 @@ class _Pruner:
         key = f"p {name.lower()}"
         if key in self._known:
             return self._known[key]
-        column = next((c for c in self.snapshot.partition_columns if c.lower() == name.lower()), None)
-        kind = None if column is None else self._type(column)
-        plain = kind is not None and (
-            pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_date(kind) or pa.types.is_boolean(kind)
-        )
-        self._known[key] = plain and all(column in file.partition_values for file in self.files)
-        if self._known[key]:
-            texts = pa.array([file.partition_values[str(column)] for file in self.files], pa.string())
-            try:
-                self.columns[key] = texts.cast(kind)
-            except pa.ArrowInvalid:  # Another writer spells the values differently.
-                self._known[key] = False
+        self._known[key] = False
+        field, of = self._field(name), pa.types
+        if field is None or field.name not in self.snapshot.partition_columns:
+            return False
+        plain = any(fits(field.type) for fits in (of.is_integer, of.is_string, of.is_date, of.is_boolean))
+        if plain and all(field.name in file.partition_values for file in self.files):
+            texts = pa.array([file.partition_values[field.name] for file in self.files], pa.string())
+            with suppress(pa.ArrowInvalid):  # Another writer spells the values differently.
+                self.columns[key] = texts.cast(field.type)
+                self._known[key] = True
         return self._known[key]
 
     def _bounded(self, name: str) -> bool:
@@ -205,8 +204,8 @@ class _Pruner:
         key = f"low {name.lower()}"
         if key in self._known:
             return self._known[key]
-        column = next((f.name for f in self.snapshot.stored_schema if f.name.lower() == name.lower()), None)
-        bounds = None if column is None or column in self.snapshot.partition_columns else self.bounds(column)
+        field = self._field(name)
+        bounds = None if field is None or field.name in self.snapshot.partition_columns else self.bounds(field.name)
         self._known[key] = bounds is not None
         if bounds is not None:
             places = {name: place for place, name in enumerate(bounds.column("name").to_pylist())}
