@@ -93,28 +93,26 @@ class _Reading:
 
     def _columns(self) -> tuple[LakeColumn, ...]:
         rows = self._ask(
-            "SELECT column_id, parent_column, column_name, column_type, initial_default, column_order, "
+            "SELECT column_id, parent_column, column_name, column_type, initial_default, "
             f"begin_snapshot, {self.now} "
             f"FROM {self._meta('ducklake_column')} WHERE table_id = {self.state.id} ORDER BY column_order"
         )
-        begun: dict[int, int] = {}
-        typed: dict[int, int] = {}
-        current = {row[0]: row for row in rows if row[7]}
-        self._retyped = {
-            row[0] for row in rows if row[0] in current and row[6] > self.version and row[3] != current[row[0]][3]
-        }
-        for number, _, _, kind, _, _, begin, _ in rows:
-            begun[number] = min(begin, begun.get(number, begin))
-            if number in current and kind == current[number][3]:
-                typed[number] = min(begin, typed.get(number, begin))
         below: dict[int | None, list[Any]] = defaultdict(list)
-        for row in current.values():
-            below[row[1]].append(row)
+        begun: dict[int, dict[str, int]] = defaultdict(dict)
+        for number, parent, name, kind, default, begin, is_current in rows:
+            begun[number][kind] = min(begin, begun[number].get(kind, begin))
+            if is_current:
+                below[parent].append((number, name, kind, default))
+        self._retyped = {
+            number for number, kinds in begun.items() if len(kinds) > 1 and max(kinds.values()) > self.version
+        }
 
         def made(parent: int | None) -> tuple[LakeColumn, ...]:
             return tuple(
-                LakeColumn(number, name, kind.lower(), begun[number], typed[number], default, made(number))
-                for number, _, name, kind, default, _, _, _ in below[parent]
+                LakeColumn(
+                    number, name, kind.lower(), min(begun[number].values()), begun[number][kind], default, made(number)
+                )
+                for number, name, kind, default in below[parent]
             )
 
         return made(None)
@@ -170,12 +168,8 @@ class _Reading:
         for number, _, _, _, mapping, partial in rows:
             names = None if mapping is None else mappings[mapping]
             has = footers.get(paths[number])
-            absent = {
-                column.id
-                for column in columns
-                if (names is not None and column.id not in names)
-                or (names is None and has is not None and column.id not in has)
-            }
+            known = has if names is None else names
+            absent = {column.id for column in columns if known is not None and column.id not in known}
             stored: tuple[tuple[int, str], ...] = ()
             if has is not None:
                 widened = (column for column in _with_fields(columns) if column.type in _WIDENED.values())
