@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableMapping
+from collections import UserDict
 from typing import TypeVar
 
 V = TypeVar("V")
 
 
-class AnyCase(MutableMapping[str, V]):
+class AnyCase(UserDict[str, V]):
     """A mapping with case-insensitive keys.
 
     >>> names = AnyCase()
@@ -17,20 +17,14 @@ class AnyCase(MutableMapping[str, V]):
     (1, True, ['given'])
     """
 
-    def __init__(self) -> None:
-        self._values: dict[str, V] = {}
-
     def __getitem__(self, name: str) -> V:
-        return self._values[name.lower()]
+        return self.data[name.lower()]
 
     def __setitem__(self, name: str, value: V) -> None:
-        self._values[name.lower()] = value
+        self.data[name.lower()] = value
 
     def __delitem__(self, name: str) -> None:
-        del self._values[name.lower()]
+        del self.data[name.lower()]
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._values)
-
-    def __len__(self) -> int:
-        return len(self._values)
+    def __contains__(self, name: object) -> bool:
+        return str(name).lower() in self.data

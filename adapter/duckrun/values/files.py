@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import overload
 
@@ -43,24 +44,18 @@ class Files(Sequence[ScanFile]):
         """
 
 
+@dataclass(eq=False)
 class ListedFiles(Files):
-    """Files of a table at ``location``, listed and counted by callbacks at first use.
+    """Files of a table at ``location``, listed and counted by callbacks at first use."""
 
-    Args:
-        weight: Returns their number and total bytes; None if the list is at hand.
-    """
-
-    def __init__(
-        self,
-        location: str,
-        listed: Callable[[], Iterable[ScanFile]],
-        weight: Callable[[], tuple[int, int]] | None = None,
-    ) -> None:
-        self._location, self._list, self._weight = location, listed, weight
+    location: str
+    list_files: Callable[[], Iterable[ScanFile]]
+    weigh: Callable[[], tuple[int, int]] | None = None
+    """Returns their number and total bytes; None if the list is at hand."""
 
     @cached_property
     def _files(self) -> tuple[ScanFile, ...]:
-        return tuple(self._list())
+        return tuple(self.list_files())
 
     def __len__(self) -> int:
         return len(self._files)
@@ -69,7 +64,7 @@ class ListedFiles(Files):
         return iter(self._files)
 
     def weight(self) -> tuple[int, int]:
-        return (len(self), sum(file.size for file in self)) if self._weight is None else self._weight()
+        return (len(self), sum(file.size for file in self)) if self.weigh is None else self.weigh()
 
     def paths(self) -> Iterator[str]:
         return (file.path for file in self)
@@ -80,5 +75,5 @@ class ListedFiles(Files):
 
     def at(self, places: Collection[str]) -> dict[str, ScanFile]:
         wanted = set(places)
-        by_place = ((place_of(self._location, file), file) for file in self)
+        by_place = ((place_of(self.location, file), file) for file in self)
         return {place: file for place, file in by_place if place in wanted}

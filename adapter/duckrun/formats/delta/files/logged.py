@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from array import array
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from itertools import accumulate
@@ -31,34 +32,24 @@ An object takes half a kilobyte, so those of larger tables are created on each i
 _OF_A_FILE = ("path", "size_bytes", "num_records", "partition")
 
 
+@dataclass(eq=False, repr=False)
 class LoggedFiles(Files):
-    """Files that an opening of the log listed, plus files of later commits.
+    """Files that an opening of the log listed, plus files of later commits."""
 
-    Args:
-        listed: Files as deltalake's table of path, size_bytes, num_records and partition.
-        deleted: Number of rows that the deletion vector of a file deletes, by path in the log.
-        newer: Files of later commits, by path in the log.
-        names: Physical to logical names of partition columns, where they differ.
-    """
-
-    def __init__(
-        self,
-        location: str,
-        listed: pa.Table,
-        deleted: Mapping[str, int],
-        newer: Mapping[str, ScanFile] = MappingProxyType({}),
-        names: Mapping[str, str] = MappingProxyType({}),
-    ) -> None:
-        self._location = location
-        self._listed = listed
-        self._deleted = deleted
-        self._newer = newer
-        self._names = names
-        self._made: tuple[ScanFile, ...] | None = None
-        self._at: pa.Array | None = None
+    location: str
+    listed: pa.Table
+    """Files as deltalake's table of path, size_bytes, num_records and partition."""
+    deleted: Mapping[str, int]
+    """Number of rows that the deletion vector of a file deletes, by path in the log."""
+    newer: Mapping[str, ScanFile] = field(default_factory=dict)
+    """Files of later commits, by path in the log."""
+    names: Mapping[str, str] = field(default_factory=dict)
+    """Physical to logical names of partition columns, where they differ."""
+    _made: tuple[ScanFile, ...] | None = field(default=None, init=False)
+    _at: pa.Array | None = field(default=None, init=False)
 
     def __len__(self) -> int:
-        return len(self._newer) + int(self._listed.num_rows)
+        return len(self.newer) + int(self.listed.num_rows)
 
     def __iter__(self) -> Iterator[ScanFile]:
         if self._made is None and len(self) <= _FEW:
@@ -69,33 +60,33 @@ class LoggedFiles(Files):
         return tuple(self) == tuple(other) if isinstance(other, Iterable) else NotImplemented
 
     def __hash__(self) -> int:
-        return hash((self._location, len(self)))
+        return hash((self.location, len(self)))
 
     def __repr__(self) -> str:
-        return f"<{len(self)} files of {self._location}>"
+        return f"<{len(self)} files of {self.location}>"
 
     def weight(self) -> tuple[int, int]:
-        newer, listed = sum(file.size for file in self._newer.values()), self._listed["size_bytes"]
+        newer, listed = sum(file.size for file in self.newer.values()), self.listed["size_bytes"]
         # pyarrow.compute takes 20 ms to import, which a small query does not need.
         few = len(listed) <= _FEW
         return len(self), newer + ((sum(listed.to_pylist()) if few else pc.sum(listed).as_py()) or 0)
 
     def paths(self) -> Iterator[str]:
-        yield from (file.path for file in self._newer.values())
-        for batch in self._listed.select(["path"]).to_batches(max_chunksize=_FEW):
+        yield from (file.path for file in self.newer.values())
+        for batch in self.listed.select(["path"]).to_batches(max_chunksize=_FEW):
             yield from map(decoded, batch.column(0).to_pylist())
 
     def named(self, names: Collection[str]) -> dict[str, ScanFile]:
-        newer = {name: self._newer[name] for name in names if name in self._newer}
+        newer = {name: self.newer[name] for name in names if name in self.newer}
         return {**self._in_list(names), **newer}
 
     def at(self, places: Collection[str]) -> dict[str, ScanFile]:
         wanted = set(places)
-        newer = ((place_of(self._location, file), file) for file in self._newer.values())
+        newer = ((place_of(self.location, file), file) for file in self.newer.values())
         if self._at is None:
             self._at = self._places()
-        rows = self._listed.filter(pc.is_in(self._at, pa.array(sorted(wanted), pa.string())))
-        listed = ((place_of(self._location, file), file) for file in self._files(rows))
+        rows = self.listed.filter(pc.is_in(self._at, pa.array(sorted(wanted), pa.string())))
+        listed = ((place_of(self.location, file), file) for file in self._files(rows))
         return {place: file for part in (listed, newer) for place, file in part if place in wanted}
 
     def after(self, commits: Iterable[CommitActions]) -> LoggedFiles | None:
@@ -110,7 +101,7 @@ class LoggedFiles(Files):
             return self
         paths = {action["path"] for commit in commits for action in (*commit.adds, *commit.removes)}
         listed = self._in_list(paths)
-        live = {**listed, **self._newer}
+        live = {**listed, **self.newer}
         for commit in commits:
             for remove in commit.removes:
                 gone = live.pop(remove["path"], None)
@@ -120,23 +111,23 @@ class LoggedFiles(Files):
             for add in commit.adds:
                 if add["path"] in live:
                     return None
-                live[add["path"]] = scan_file(add, self._names)
+                live[add["path"]] = scan_file(add, self.names)
         left = [name for name, file in listed.items() if live.get(name) is not file]
-        still = self._listed.filter(pc.invert(self._of_names(left))) if left else self._listed
+        still = self.listed.filter(pc.invert(self._of_names(left))) if left else self.listed
         newer = {name: file for name, file in live.items() if listed.get(name) is not file}
-        return LoggedFiles(self._location, still, self._deleted, newer, self._names)
+        return LoggedFiles(self.location, still, self.deleted, newer, self.names)
 
     # -- from Arrow
 
     def _each(self) -> Iterator[ScanFile]:
-        yield from reversed(tuple(self._newer.values()))
-        yield from self._files(self._listed)
+        yield from reversed(tuple(self.newer.values()))
+        yield from self._files(self.listed)
 
     def _of_names(self, names: Collection[str]) -> Any:
-        return pc.is_in(self._listed.column("path"), _texts(names))
+        return pc.is_in(self.listed.column("path"), _texts(names))
 
     def _in_list(self, names: Collection[str]) -> dict[str, ScanFile]:
-        return {str(file.spelled): file for file in self._files(self._listed.filter(self._of_names(list(names))))}
+        return {str(file.spelled): file for file in self._files(self.listed.filter(self._of_names(list(names))))}
 
     def _files(self, rows: pa.Table) -> Iterator[ScanFile]:
         for batch in rows.to_batches(max_chunksize=_FEW):
@@ -146,19 +137,19 @@ class LoggedFiles(Files):
                     size=row["size_bytes"],
                     partition_values={k: partition_string(v) for k, v in (row.get("partition") or {}).items()},
                     rows=row["num_records"],
-                    deletion_vector=row["path"] in self._deleted,
-                    deleted_rows=self._deleted.get(row["path"], 0),
+                    deletion_vector=row["path"] in self.deleted,
+                    deleted_rows=self.deleted.get(row["path"], 0),
                     spelled=row["path"],
                 )
 
     def _places(self) -> pa.Array:
         """Return the paths of the listed files in the form of DuckDB's ``filename``."""
-        paths = pa.concat_arrays(self._listed.column("path").chunks or [pa.array([], pa.string())])
-        whole = pc.binary_join_element_wise(self._location, paths, "/")
+        paths = pa.concat_arrays(self.listed.column("path").chunks or [pa.array([], pa.string())])
+        whole = pc.binary_join_element_wise(self.location, paths, "/")
         special = pc.match_substring_regex(paths, "%|^/|^[A-Za-z][A-Za-z0-9+.-]*:/")
         if not pc.any(special).as_py():
             return whole
-        odd = [_place(self._location, path) for path in paths.filter(special).to_pylist()]
+        odd = [_place(self.location, path) for path in paths.filter(special).to_pylist()]
         return pc.replace_with_mask(whole, special, pa.array(odd, pa.string()))
 
 
