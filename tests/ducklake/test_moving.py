@@ -161,17 +161,17 @@ def test_an_error_within_an_adoption_brings_the_logs_back(
 _KILLED = """
 import os, sys
 import duckrun
-from duckrun.formats.delta.log.aside import Logs
+from duckrun.formats.delta.log.access import LogAccess
 from duckrun.formats.ducklake.commits.work import Work
 where = sys.argv[3]
 if where == "aside":
-    real = Logs.set_aside
+    real = LogAccess.set_aside
     def set_aside(logs, ref, whose):
         real(logs, ref, whose)
         os._exit(9)
-    Logs.set_aside = set_aside
+    LogAccess.set_aside = set_aside
 else:
-    Logs.bring_back = lambda logs, ref, away: os._exit(9)
+    LogAccess.bring_back = lambda logs, ref, away: os._exit(9)
 with duckrun.connect(sys.argv[1], format="ducklake") as s:
     s.import_from(sys.argv[2], adopt=True)
 """

@@ -19,7 +19,6 @@ from obstore.exceptions import BaseError as ObstoreError
 
 from duckrun.errors import CommitUnknown, StorageError, TableNotFound, UnsupportedFeature, VersionNotReadable
 from duckrun.formats.commits import CommitRecord
-from duckrun.formats.delta.log import aside
 from duckrun.formats.delta.log.checkpoints import last_checkpoint
 from duckrun.formats.delta.log.entries import LOG, CommitActions, entry, mark_at, parse_commit
 from duckrun.formats.delta.log.refusals import DeltalakeRefusal, refused_feature
@@ -31,9 +30,12 @@ from duckrun.values.snapshot import TableRef
 log = logging.getLogger(__name__)
 
 _OF_A_LOG = (".json", ".checkpoint.parquet")
+ASIDE, AWAY = f"{LOG}.adopting", f"{LOG}.adopted"
+"""Folder names that no Delta reader looks for."""
+_WHOSE = "adopted_by.json"
 
 
-class LogAccess(aside.Logs):
+class LogAccess:
     """Logs of the Delta tables of one lake.
 
     Args:
@@ -42,8 +44,7 @@ class LogAccess(aside.Logs):
     """
 
     def __init__(self, storage: Storage, *, read_only: bool = False) -> None:
-        super().__init__(storage)
-        self.read_only = read_only
+        self.storage, self.read_only = storage, read_only
 
     def exists(self, ref: TableRef) -> bool:
         if self.storage.is_local:
@@ -206,3 +207,48 @@ class LogAccess(aside.Logs):
         if landed:
             log.info("table %s: version %s is committed, though the answer to it was lost", ref, version)
         return landed
+
+    # -- logs that are hidden while another lake adopts the tables' files. Paths are local, and each
+    # step is one rename.
+
+    def set_aside(self, ref: TableRef, whose: str) -> None:
+        """Hide a table: readers find no log.
+
+        Args:
+            whose: Description of the lake that adopts the table.
+
+        Raises:
+            StorageError: The table has a hidden log already, or it cannot be renamed.
+        """
+        folder, aside = Path(ref.location, LOG), Path(ref.location, ASIDE)
+        if aside.exists() or Path(ref.location, AWAY).exists():
+            raise StorageError(
+                f"{ref.location} has a log that an adoption has put away already: {aside.name} or {AWAY}"
+            )
+        try:
+            # Written before the rename: a hidden log always names the adopting lake.
+            (folder / _WHOSE).write_text(whose, encoding="utf-8")
+            folder.rename(aside)
+        except OSError as error:
+            raise StorageError(f"Table {ref} cannot be adopted: {said(error)}") from error
+
+    def whose(self, ref: TableRef) -> str | None:
+        """Return the lake that adopts a table; None if the table's log is not hidden."""
+        file = Path(ref.location, ASIDE, _WHOSE)
+        return file.read_text(encoding="utf-8") if file.is_file() else None
+
+    def bring_back(self, ref: TableRef, *, away: bool) -> None:
+        """Put a hidden log away for good, or make it the table's log again if not ``away``."""
+        aside = Path(ref.location, ASIDE)
+        if away:
+            aside.rename(aside.with_name(AWAY))
+            return
+        aside.rename(aside.with_name(LOG))
+        Path(ref.location, LOG, _WHOSE).unlink(missing_ok=True)
+
+    def all_aside(self) -> list[TableRef]:
+        """Return the tables of the lake whose log an unfinished adoption has hidden."""
+        if not self.storage.is_local:
+            return []
+        logs = [path for depth in ("*", "*/*") for path in Path(self.storage.root).glob(f"{depth}/{ASIDE}")]
+        return [TableRef(path.parent.parent.name, path.parent.name, path.parent.as_posix()) for path in logs]
