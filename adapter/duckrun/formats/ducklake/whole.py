@@ -19,7 +19,7 @@ from duckrun.formats.ducklake.commits.work import Work
 from duckrun.formats.ducklake.definition.types import refuse_type
 from duckrun.formats.ducklake.state.folders import folder_for
 from duckrun.formats.ducklake.state.records import Records
-from duckrun.formats.ducklake.state.state import TableState
+from duckrun.formats.ducklake.state.state import HIDDEN, TableState
 from duckrun.formats.ducklake.state.state_reader import DuckLakeStates
 from duckrun.formats.transactions import CommitFiles, Kept
 from duckrun.sql.quoting import quote_identifier, quote_literal
@@ -71,10 +71,18 @@ class DuckLakeAsWhole:
         return self._states.is_known(ref)
 
     def schemas(self) -> list[str]:
-        return self._transactor.schemas()
+        work = self._transactor.together
+        if work is None:
+            return self._states.schemas()
+        listed = "SELECT schema_name FROM duckdb_schemas() WHERE database_name = ? ORDER BY 1"
+        return [name for (name,) in work.ask(listed, [work.alias]) if name != HIDDEN]
 
     def names(self, kind: Literal["table", "view"], schema: str) -> list[str]:
-        return self._transactor.names(kind, schema)
+        work = self._transactor.together
+        if work is None:
+            return self._states.names(kind, schema)
+        listed = f"SELECT {kind}_name FROM duckdb_{kind}s() WHERE database_name = ? AND schema_name = ? ORDER BY 1"
+        return [name for (name,) in work.ask(listed, [work.alias, schema])]
 
     def make_schema(self, schema: str) -> None:
         self._transactor.run_alone(f"CREATE SCHEMA IF NOT EXISTS {{lake}}.{quote_identifier(schema)}")

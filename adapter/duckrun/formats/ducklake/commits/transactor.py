@@ -8,7 +8,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 import duckdb
 
@@ -21,7 +21,7 @@ from duckrun.formats.ducklake.commits import first_options
 from duckrun.formats.ducklake.commits.inlined import keep_out_of_older_rows
 from duckrun.formats.ducklake.commits.work import Work, taken
 from duckrun.formats.ducklake.state.folders import remove_half_written
-from duckrun.formats.ducklake.state.state import HIDDEN, States
+from duckrun.formats.ducklake.state.state import States
 from duckrun.sql.quoting import quote_identifier, quote_literal, with_values
 from duckrun.values.snapshot import Snapshot, TableRef
 
@@ -331,19 +331,3 @@ class Transactor:
             return self.states.exists(ref)
         there = "SELECT 1 FROM duckdb_tables() WHERE database_name = ? AND schema_name = ? AND table_name = ?"
         return bool(self.together.ask(there, [self.together.alias, ref.schema, ref.name]))
-
-    def schemas(self) -> list[str]:
-        """Return the current schemas of the lake."""
-        work = self.together
-        if work is None:
-            return self.states.schemas()
-        listed = "SELECT schema_name FROM duckdb_schemas() WHERE database_name = ? ORDER BY 1"
-        return [name for (name,) in work.ask(listed, [work.alias]) if name != HIDDEN]
-
-    def names(self, kind: Literal["table", "view"], schema: str) -> list[str]:
-        """Return the current tables or views of a schema."""
-        work = self.together
-        if work is None:
-            return self.states.names(kind, schema)
-        listed = f"SELECT {kind}_name FROM duckdb_{kind}s() WHERE database_name = ? AND schema_name = ? ORDER BY 1"
-        return [name for (name,) in work.ask(listed, [work.alias, schema])]
