@@ -17,7 +17,7 @@ from duckrun.formats.ducklake.commits.restore import LakeRestore, check_known, t
 from duckrun.formats.ducklake.commits.stored import Macros, Views
 from duckrun.formats.ducklake.commits.work import Work
 from duckrun.formats.ducklake.definition.types import refuse_type
-from duckrun.formats.ducklake.state.folders import folder_for
+from duckrun.formats.ducklake.state.folders import table_folder
 from duckrun.formats.ducklake.state.records import Records
 from duckrun.formats.ducklake.state.state import HIDDEN, TableState
 from duckrun.formats.ducklake.state.state_reader import DuckLakeStates
@@ -119,7 +119,9 @@ class DuckLakeAsWhole:
                 f"Table {ref} lies in an encrypted lake, where no file may hold rows as they are, and staged files do",
                 remedy="write the rows in one commit",
             )
-        return folder_for(catalog, ref, None if snapshot is None else snapshot.format_state).rstrip("/")
+        if snapshot is None:  # the folder may not exist yet
+            return f"{self.data_path}{ref.schema}/{ref.name}"
+        return table_folder(catalog, snapshot.format_state.id).rstrip("/")
 
     # -- files of others
 

@@ -6,10 +6,8 @@ import re
 from pathlib import Path
 
 from duckrun.formats.ducklake.catalog.catalog import Catalog
-from duckrun.formats.ducklake.state.state import TableState
 from duckrun.sql.quoting import quote_literal
 from duckrun.storage.trouble import is_full
-from duckrun.values.snapshot import TableRef
 
 
 def table_folder(catalog: Catalog, table_id: int) -> str:
@@ -26,13 +24,6 @@ def folder_sql(catalog: Catalog, table_id: int, epoch: int | str = 0) -> str:
         f"JOIN {catalog.meta('ducklake_schema', epoch)} AS s USING (schema_id) WHERE t.table_id = {table_id} "
         "ORDER BY t.begin_snapshot DESC LIMIT 1"
     )
-
-
-def folder_for(catalog: Catalog, ref: TableRef, state: TableState | None) -> str:
-    """Return the folder for new files of a table, which may not exist yet."""
-    if state is not None:
-        return table_folder(catalog, state.id)
-    return f"{catalog.data_path}{ref.schema}/{ref.name}/"
 
 
 _HALF = re.compile(r'Could not write[^"\n]*"([^"]+\.parquet)"')
