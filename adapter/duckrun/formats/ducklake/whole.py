@@ -17,7 +17,6 @@ from duckrun.formats.ducklake.commits.restore import LakeRestore, check_known, t
 from duckrun.formats.ducklake.commits.stored import Macros, Views
 from duckrun.formats.ducklake.commits.work import Work
 from duckrun.formats.ducklake.definition.types import refuse_type
-from duckrun.formats.ducklake.state.folders import table_folder
 from duckrun.formats.ducklake.state.records import Records
 from duckrun.formats.ducklake.state.state import HIDDEN, TableState
 from duckrun.formats.ducklake.state.state_reader import DuckLakeStates
@@ -121,7 +120,7 @@ class DuckLakeAsWhole:
             )
         if snapshot is None:  # the folder may not exist yet
             return f"{self.data_path}{ref.schema}/{ref.name}"
-        return table_folder(catalog, snapshot.format_state.id).rstrip("/")
+        return catalog.table_folder(snapshot.format_state.id).rstrip("/")
 
     # -- files of others
 

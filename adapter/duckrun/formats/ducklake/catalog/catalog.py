@@ -95,6 +95,19 @@ class Catalog:
         """Return a table at a snapshot in SQL, read through the attachment of an epoch."""
         return f"{quote_identifier(self.alias(epoch), schema, name)} AT (VERSION => {version})"
 
+    def folder_sql(self, table_id: int, epoch: int | str = 0) -> str:
+        """Return the query for the folder of a table, which yields one row."""
+        return (
+            "SELECT CASE WHEN NOT t.path_is_relative THEN t.path WHEN NOT s.path_is_relative THEN s.path || t.path "
+            f"ELSE {quote_literal(self.data_path)} || s.path || t.path END FROM {self.meta('ducklake_table', epoch)} "
+            f"AS t JOIN {self.meta('ducklake_schema', epoch)} AS s USING (schema_id) WHERE t.table_id = {table_id} "
+            "ORDER BY t.begin_snapshot DESC LIMIT 1"
+        )
+
+    def table_folder(self, table_id: int) -> str:
+        """Return the folder of a table, with a slash at the end. A rename does not change it."""
+        return str(self.ask(self.folder_sql(table_id))[0][0])
+
     def _metadata(self, epoch: int | str = 0) -> str:
         """Return the name of the catalog's database.
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import random
+import re
 import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from pathlib import Path
 from typing import TypeVar
 
 import duckdb
@@ -20,9 +22,9 @@ from duckrun.formats.ducklake.catalog.catalog import APPLIED, INLINE_LIMIT, Cata
 from duckrun.formats.ducklake.commits import first_options
 from duckrun.formats.ducklake.commits.inlined import keep_out_of_older_rows
 from duckrun.formats.ducklake.commits.work import Work, taken
-from duckrun.formats.ducklake.state.folders import remove_half_written
 from duckrun.formats.ducklake.state.state import States
 from duckrun.sql.quoting import quote_identifier, quote_literal, with_values
+from duckrun.storage.trouble import is_full
 from duckrun.values.snapshot import Snapshot, TableRef
 
 T = TypeVar("T")
@@ -30,6 +32,9 @@ ATTEMPTS = 12
 """Number of attempts for a change while other programs commit."""
 
 log = logging.getLogger(__name__)
+
+_HALF = re.compile(r'Could not write[^"\n]*"([^"]+\.parquet)"')
+"""Pattern for the file in DuckDB's error about an incomplete write."""
 
 
 class Transactor:
@@ -95,7 +100,7 @@ class Transactor:
                 work.failure = work.failure or error
             else:
                 work.rollback()
-            remove_half_written(self.catalog, error)
+            _remove_half_written(self.catalog, error)
             other = taken(error, self.catalog)
             # Only the caller can retry, with the whole transaction.
             if work.is_shared and isinstance(other, CommitTaken):
@@ -331,3 +336,13 @@ class Transactor:
             return self.states.exists(ref)
         there = "SELECT 1 FROM duckdb_tables() WHERE database_name = ? AND schema_name = ? AND table_name = ?"
         return bool(self.together.ask(there, [self.together.alias, ref.schema, ref.name]))
+
+
+def _remove_half_written(catalog: Catalog, error: BaseException) -> None:
+    """Remove the incomplete local file of a write that failed on a full disk.
+
+    It would keep the disk full.
+    """
+    match = _HALF.search(str(error)) if is_full(error) and catalog.storage.is_local else None
+    if match is not None and match[1].startswith(catalog.data_path):
+        Path(match[1]).unlink(missing_ok=True)

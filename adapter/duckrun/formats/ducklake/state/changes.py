@@ -17,7 +17,6 @@ from dataclasses import dataclass, field, replace
 
 from duckrun.formats.ducklake.catalog.catalog import Catalog
 from duckrun.formats.ducklake.state.columns import Columns
-from duckrun.formats.ducklake.state.folders import table_folder
 from duckrun.formats.ducklake.state.inlined import if_there, inlined_tables
 from duckrun.formats.ducklake.state.state import TableState, touches
 from duckrun.formats.ducklake.state.stored import ROWS, touching
@@ -144,7 +143,7 @@ def _files(catalog: Catalog, state: TableState, after: int, to: int) -> Iterator
         f"FROM {meta('ducklake_data_file')} WHERE table_id = {state.id} AND {within}"
     )
     files = {row[0]: _File(row[1], *row[3:]) for row in listed}
-    folder = table_folder(catalog, state.id) if any(row[2] for row in listed) else ""
+    folder = catalog.table_folder(state.id) if any(row[2] for row in listed) else ""
     for number, path, relative, *_ in listed:
         files[number].name = f"{folder}{path}" if relative else path
     for number, begin, partial in ask(

@@ -20,7 +20,6 @@ import pyarrow as pa
 from duckrun.errors import UnsupportedFeature
 from duckrun.formats.ducklake.catalog.catalog import Catalog
 from duckrun.formats.ducklake.catalog.refusals import DuckLakeRefusal
-from duckrun.formats.ducklake.state.folders import folder_sql
 from duckrun.formats.ducklake.state.inlined import if_there, inlined_rows, inlined_tables
 from duckrun.formats.ducklake.state.state import TableState
 from duckrun.sql.quoting import quote_identifier, quote_literal
@@ -151,7 +150,7 @@ class _Reading:
     def _files(
         self, columns: Sequence[LakeColumn], mappings: Mapping[int, Mapping[int, NamedColumn]]
     ) -> tuple[LakeFile, ...]:
-        folder = self._ask(folder_sql(self.catalog, self.state.id, self.epoch))[0][0]
+        folder = self._ask(self.catalog.folder_sql(self.state.id, self.epoch))[0][0]
         deletes = self._deletes(folder)
         deleted = self._deleted()
         rows = self._ask(

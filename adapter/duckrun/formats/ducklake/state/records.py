@@ -14,7 +14,6 @@ from duckrun.formats.commits import ROW_COUNTS, CommitRecord, FileChange
 from duckrun.formats.ducklake.catalog.catalog import Catalog, there
 from duckrun.formats.ducklake.state.applied import Applied
 from duckrun.formats.ducklake.state.figures import counts_whole
-from duckrun.formats.ducklake.state.folders import table_folder
 from duckrun.formats.ducklake.state.inlined import inlined_rows, inlined_tables
 from duckrun.formats.ducklake.state.state import States, TableState, kinds_of, touches
 from duckrun.formats.ducklake.state.stored import DEFINITION, EVERY, LAYOUT, ROWS, touching
@@ -173,7 +172,7 @@ class Records:
             f"f.partial_max > {state.at} OR bool_or(coalesce(d.partial_max, {newest}) > {state.at} AND "
             "d.data_file_id IS NOT NULL)"
         )
-        folder = quote_literal(table_folder(self.catalog, state.id))
+        folder = quote_literal(self.catalog.table_folder(state.id))
         listed = self.catalog.ask(
             f"SELECT CASE WHEN f.path_is_relative THEN {folder} || f.path ELSE f.path END, f.file_size_bytes, "
             f"f.data_file_id, CASE WHEN {several} THEN NULL ELSE f.record_count END, "
