@@ -1,8 +1,8 @@
 """Path of a data file, as the log spells it and where DuckDB finds it.
 
-A path in the log is a URI, relative to the table's folder or absolute as in a shallow clone (Delta
-protocol, Add File and Remove File). Writers escape different characters. A remove only counts if it
-spells the path exactly like the add.
+A path in the log is a URI, relative to the table's folder, or absolute as in a shallow clone.
+Writers escape different characters. A remove only counts if it spells the path exactly like the
+add. Source: Delta protocol, Add File and Remove File.
 """
 
 from __future__ import annotations
