@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import date
 from functools import partial
 from typing import Any, cast, get_args
 
@@ -48,6 +47,7 @@ from duckrun_dagster.config_values import (
     clauses,
     condition,
     flag,
+    moment,
     names,
     one_of,
     partition_expr,
@@ -55,6 +55,7 @@ from duckrun_dagster.config_values import (
     size,
     text,
     texts,
+    version,
     words,
 )
 
@@ -88,7 +89,6 @@ DEFAULT_KEYS = (
     "writer", "merge_mode", "change_data_feed", "commit_metadata",
 )  # fmt: skip
 PUBLISH = ("each", "together")
-INPUT_KEYS = ("columns", "predicate", "version", "timestamp", "changes", "key", "type", "allow_missing_partitions")
 
 # Keys of other tools that resemble a known key: an asset of a model may have metadata "model".
 _OTHER_WORDS = frozenset(
@@ -368,7 +368,7 @@ def _table_config(values: Mapping[str, Any], what: str) -> TableConfig:
     """Parse known keys with plain values. Raises InvalidConfig, naming ``what``."""
     where = f"{what}: metadata"
     try:
-        config = TableConfig(**{key: _PARSERS[key](value, f"{where} {key!r}") for key, value in values.items()})
+        config = TableConfig(**_parsed(values, _PARSERS, where))
     except InvalidConfig as error:
         error.name(what)
         raise
@@ -403,7 +403,7 @@ def check_defaults(defaults: Mapping[str, Any], what: str) -> None:
     Raises:
         InvalidConfig: A value is invalid, or two defaults exclude each other.
     """
-    parsed = {key: _PARSERS[key](value, f"{what}: {key!r}") for key, value in defaults.items()}
+    parsed = _parsed(defaults, _PARSERS, f"{what}:")
     if parsed.get("merge_keys") and parsed.get("mode") not in (None, *_BY_KEYS):
         raise InvalidConfig(f"{what}: 'merge_keys' goes with mode 'merge' or 'delete+insert', not {parsed['mode']!r}.")
     if parsed.get("partition_by") and parsed.get("cluster_by"):
@@ -460,80 +460,53 @@ def for_this_run(metadata: Mapping[str, Any], *overrides: Mapping[str, Any], wha
     return result
 
 
-def parse_input(metadata: Mapping[str, Any], *, what: str) -> ReadSpec:
-    """Return the read that an input requests: the metadata of an ``AssetIn``, parsed.
-
-    Raises:
-        InvalidConfig: The metadata holds an error; the text names ``what``.
-    """
-    values = _known(metadata, INPUT_KEYS, what)
-    version, timestamp = values.get("version"), values.get("timestamp")
-    if version is not None and (isinstance(version, bool) or not isinstance(version, int) or version < 0):
-        raise InvalidConfig(f"{what}: metadata 'version' is {version!r}; it takes a version number such as 3.")
-    if version is not None and timestamp is not None:
-        raise InvalidConfig(f"{what}: metadata names a 'version' and a 'timestamp'; give one of them.")
-    if isinstance(timestamp, date):  # a datetime is one too
-        timestamp = timestamp.isoformat()
-    predicate = values.get("predicate")
-    columns = values.get("columns")
-    return ReadSpec(
-        columns=None if columns is None else names(columns, f"{what}: metadata 'columns'"),
-        predicate=None if predicate is None else text(predicate, f"{what}: metadata 'predicate'"),
-        version=version,
-        timestamp=None if timestamp is None else text(timestamp, f"{what}: metadata 'timestamp'"),
-    )
-
-
 @dataclass(frozen=True)
-class ChangesInput:
-    """An input of changes: the metadata ``changes`` and ``key``."""
+class InputConfig:
+    """The read that an input requests: the metadata of an ``AssetIn``, parsed."""
 
-    kind: ChangeKind
+    columns: tuple[str, ...] | None = None
+    predicate: str | None = None
+    version: int | None = None
+    timestamp: str | None = None
+    changes: ChangeKind | None = None
+    """The kind of changes to read; None for an input of rows."""
     key: tuple[str, ...] = ()
+    type: str | None = None
+    """Name of the type of an input without an annotation."""
+    allow_missing_partitions: bool = False
+    """True if the input may skip partitions that do not exist."""
+
+    @property
+    def read(self) -> ReadSpec:
+        """Return the rows to read."""
+        return ReadSpec(self.columns, self.predicate, self.version, self.timestamp)
 
 
-def parse_changes(metadata: Mapping[str, Any], *, what: str) -> ChangesInput | None:
-    """Return the changes that an input requests; None for an input of rows.
+def parse_input(metadata: Mapping[str, Any], *, what: str) -> InputConfig:
+    """Return the read that an input requests.
 
     Raises:
         InvalidConfig: The metadata holds an error; the text names ``what``.
     """
-    values = _known(metadata, INPUT_KEYS, what)
-    kind, key = values.get("changes"), values.get("key")
-    if kind is None:
-        if key is not None:
-            raise InvalidConfig(f"{what}: metadata 'key' goes with 'changes', whose rows it tells apart.")
-        return None
-    change_kind = one_of(kind, f"{what}: metadata 'changes'", allowed=KINDS[:4])
-    return ChangesInput(cast(ChangeKind, change_kind), () if key is None else names(key, f"{what}: metadata 'key'"))
+    config = InputConfig(**_parsed(_known(metadata, INPUT_KEYS, what), _INPUT_PARSERS, f"{what}: metadata"))
+    if config.version is not None and config.timestamp is not None:
+        raise InvalidConfig(f"{what}: metadata names a 'version' and a 'timestamp'; give one of them.")
+    if config.key and config.changes is None:
+        raise InvalidConfig(f"{what}: metadata 'key' goes with 'changes', whose rows it tells apart.")
+    return config
+
+
+def parse_changes(node: Any) -> dict[str, InputConfig]:
+    """Return the inputs of an op or a graph that request changes, by name. Raises InvalidConfig."""
+    # The other inputs may have metadata of another IO manager.
+    asking = [each for each in node.input_defs if (each.metadata or {}).get("changes") is not None]
+    return {each.name: parse_input(each.metadata, what=f"Input {each.name!r}") for each in asking}
 
 
 def column_descriptions(metadata: Mapping[str, Any]) -> Mapping[str, str]:
     """Return the column descriptions in an asset's metadata. Raises InvalidConfig."""
     value = metadata.get("column_descriptions")
     return {} if value is None else texts(getattr(value, "value", value), "metadata 'column_descriptions'")
-
-
-def input_type(metadata: Mapping[str, Any], *, what: str) -> str | None:
-    """Return the name of the type that an input without an annotation requests.
-
-    Raises:
-        InvalidConfig: The metadata ``type`` is not a name; the text names ``what``.
-    """
-    value = _known(metadata, INPUT_KEYS, what).get("type")
-    return None if value is None else text(value, f"{what}: metadata 'type'")
-
-
-def allows_missing_partitions(metadata: Mapping[str, Any], *, what: str) -> bool:
-    """Return True if an input may skip partitions that do not exist.
-
-    Raises:
-        InvalidConfig: The metadata is not a boolean; the text names ``what``.
-    """
-    value = _known(metadata, INPUT_KEYS, what).get("allow_missing_partitions", False)
-    if not isinstance(value, bool):
-        raise InvalidConfig(f"{what}: metadata 'allow_missing_partitions' is {value!r}; it takes True or False.")
-    return value
 
 
 def _known(metadata: Mapping[str, Any], known: Sequence[str], what: str) -> dict[str, Any]:
@@ -558,7 +531,14 @@ def _near_miss(key: str, known: Sequence[str]) -> str | None:
     return next(iter(nearest(plain, known, cutoff=_NEAR)), None)
 
 
-_PARSERS: dict[str, Callable[[Any, str], Any]] = {
+_Parsers = Mapping[str, Callable[[Any, str], Any]]
+
+
+def _parsed(values: Mapping[str, Any], parsers: _Parsers, where: str) -> dict[str, Any]:
+    return {key: parsers[key](value, f"{where} {key!r}") for key, value in values.items()}
+
+
+_PARSERS: _Parsers = {
     "schema": text,
     "table": text,
     "location": text,
@@ -586,3 +566,14 @@ _PARSERS: dict[str, Callable[[Any, str], Any]] = {
     "column_descriptions": texts,
 }
 TABLE_KEYS = tuple(_PARSERS)
+_INPUT_PARSERS: _Parsers = {
+    "columns": names,
+    "predicate": text,
+    "version": version,
+    "timestamp": moment,
+    "changes": partial(one_of, allowed=KINDS[:4]),
+    "key": names,
+    "type": text,
+    "allow_missing_partitions": flag,
+}
+INPUT_KEYS = tuple(_INPUT_PARSERS)

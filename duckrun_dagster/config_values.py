@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from datetime import date
 from typing import Any, get_args
 
 import sqlglot
@@ -118,10 +119,21 @@ def words(value: Any, what: str) -> dict[str, str]:
 def size(value: Any, what: str) -> int:
     """Return a size in bytes."""
     try:
-        size = parse_bytes(value)
+        return parse_bytes(value)
     except InvalidConfig as error:
         raise InvalidConfig(f"{what}: {error}") from None
-    return size
+
+
+def version(value: Any, what: str) -> int:
+    """Return the number of a table's version."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise InvalidConfig(f"{what} is {value!r}; it takes a version number such as 3.")
+    return value
+
+
+def moment(value: Any, what: str) -> str:
+    """Return a time as text."""
+    return value.isoformat() if isinstance(value, date) else text(value, what)  # a datetime is a date too
 
 
 def clauses(value: Any, what: str) -> tuple[MergeClause, ...]:

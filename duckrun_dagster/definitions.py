@@ -171,8 +171,7 @@ def _check_changes(asset: AssetsDefinition) -> bool:
 
     Raises InvalidConfig if it does not write one table, or writes several partitions in a run.
     """
-    asking = [each for each in asset.node_def.input_defs if (each.metadata or {}).get("changes") is not None]
-    reads_changes = any(parse_changes(each.metadata, what=f"Input {each.name!r}") is not None for each in asking)
+    reads_changes = bool(parse_changes(asset.node_def))
     if reads_changes:
         outputs = {key: asset.node_def.output_def_named(asset.get_output_name_for_asset_key(key)) for key in asset.keys}
         keys = [key for key, output in outputs.items() if not output.dagster_type.is_nothing]

@@ -12,11 +12,7 @@ from dagster._core.definitions.data_version import extract_data_version_from_ent
 from dagster._core.definitions.decorators.op_decorator import DecoratedOpFunction
 from dagster._core.definitions.definition_config_schema import DefinitionConfigSchema
 from dagster._core.definitions.utils import NoValueSentinel
-from dagster._core.errors import (
-    DagsterAssetCheckFailedError,
-    DagsterInvalidPropertyError,
-    DagsterInvariantViolationError,
-)
+from dagster._core.errors import DagsterAssetCheckFailedError, DagsterInvalidPropertyError
 from dagster._core.execution.context.system import StepExecutionContext
 from dagster._core.execution.plan.compute_generator import validate_and_coerce_op_result_to_iterator
 from dagster._core.execution.plan.execute_step import do_type_check
@@ -27,7 +23,6 @@ __all__ = [
     "ConfigurableResourceFactory",
     "DagsterAssetCheckFailedError",
     "DagsterInvalidPropertyError",
-    "DagsterInvariantViolationError",
     "DecoratedOpFunction",
     "DefinitionConfigSchema",
     "IntEnvVar",

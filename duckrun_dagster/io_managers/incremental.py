@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from dagster import AssetKey
@@ -17,10 +17,12 @@ from duckrun.lake.lake import ViewDefinition
 from duckrun.session import Session
 from duckrun.values.snapshot import Snapshot, TableRef
 from duckrun_dagster.chain import application
-from duckrun_dagster.config import ChangesInput, TableConfig, parse_changes, parse_table, table_of
+from duckrun_dagster.config import InputConfig, parse_changes
 from duckrun_dagster.io_managers.handlers.handler import TableScan
 from duckrun_dagster.partitions.partitions import PartitionSlice, written_partitions
 from duckrun_dagster.private import StepOutputHandle
+from duckrun_dagster.resources.duckrun_resource import StoredTable
+from duckrun_dagster.resources.steps import StepId
 
 if TYPE_CHECKING:
     from duckrun_dagster.resources import DuckrunResource, SparkResource
@@ -36,10 +38,7 @@ class TableStore(Protocol):
     duckrun: DuckrunResource
     spark: SparkResource | None
 
-    @property
-    def default_schema(self) -> str: ...
-
-    def table_defaults(self) -> Mapping[str, Any]: ...
+    def stored(self, key: AssetKey, metadata: Mapping[str, Any]) -> StoredTable: ...
 
 
 @dataclass
@@ -68,48 +67,36 @@ class Consumer:
         return figures
 
 
-_consumers: dict[tuple[Any, ...], Consumer] = {}
-
-
-def inputs_with_changes(step: Any) -> dict[str, ChangesInput]:
-    """Return the inputs of a step's op that request changes."""
-    changes_inputs = {}
-    for each in step.op_def.input_defs:
-        if (each.metadata or {}).get("changes") is not None:  # other inputs may have another IO manager's metadata
-            changes_input = parse_changes(each.metadata, what=f"Input {each.name!r}")
-            if changes_input is not None:
-                changes_inputs[each.name] = changes_input
-    return changes_inputs
+_consumers: dict[StepId, Consumer] = {}
 
 
 def consumer_of(step: Any) -> Consumer | None:
     """Return the consumer of a step, begun at the first call; None if the step reads no changes."""
-    changes_inputs = {} if step is None else inputs_with_changes(step)
-    if not changes_inputs:
+    inputs = {} if step is None else parse_changes(step.op_def)
+    if not inputs:
         return None
-    place = (step.run_id, step.step.key, step.previous_attempt_count)
+    place = StepId.of(step)
     if place not in _consumers:
         for old in [old for old in _consumers if old[:2] == place[:2]]:
             del _consumers[old]
-        _consumers[place] = _begun(step, changes_inputs)
+        _consumers[place] = _begun(step, inputs)
     return _consumers[place]
 
 
 def forget(step: Any) -> None:
     """Drop the consumer of a step that is done."""
-    _consumers.pop((step.run_id, step.step.key, step.previous_attempt_count), None)
+    _consumers.pop(StepId.of(step), None)
 
 
-def _begun(step: Any, changes_inputs: Mapping[str, ChangesInput]) -> Consumer:
+def _begun(step: Any, inputs: Iterable[str]) -> Consumer:
     key, manager, partitions = _output(step)
     what = f"Asset {key.to_user_string()}"
     layer = step.job_def.asset_layer
-    config = _config(key, layer.get(key).metadata, manager)
-    ref = table_of(manager.duckrun.lake(config.lake), config)
+    _, lake, ref = manager.stored(key, layer.get(key).metadata)
     name = consumer_name(key, partitions)
     upstreams: dict[str, Upstream] = {}
     tables = {}
-    for each in changes_inputs:
+    for each in inputs:
         upstream = layer.get_asset_key_for_node_input(step.node_handle, input_name=each)
         if upstream is None:
             raise InvalidConfig(f"{what}: input {each!r} asks for changes, and is no asset's table.")
@@ -119,21 +106,16 @@ def _begun(step: Any, changes_inputs: Mapping[str, ChangesInput]) -> Consumer:
         source = getattr(step.resources, chosen)
         if not isinstance(source, TableStore):
             raise InvalidConfig(f"{what}: input {each!r} asks for changes, and its IO manager is no DeltaIOManager.")
-        read = _config(upstream, layer.get(upstream).metadata, source)
-        lake = source.duckrun.lake(read.lake)
+        _, upstream_lake, table = source.stored(upstream, layer.get(upstream).metadata)
         session = source.duckrun.step_session(step, "duckdb", source.spark)
-        table = table_of(lake, read)
-        if isinstance(lake.definition(table), ViewDefinition):
+        if isinstance(upstream_lake.definition(table), ViewDefinition):
             raise InvalidConfig(
-                f"{what}: input {each!r} asks for the changes of {table}, and {table} is a view, "
-                "which has no versions and so"
-                " no changes; ask for those of the tables under it."
+                f"{what}: input {each!r} asks for the changes of {table}, and {table} is a view, which has no "
+                "versions and so no changes; ask for those of the tables under it."
             )
         tables[each] = str(table)
-        upstreams[tables[each]] = Upstream(
-            lake.format, session.snapshot(table), None if lake.read_only else lake.storage
-        )
-    lake = manager.duckrun.lake(config.lake)
+        storage = None if upstream_lake.read_only else upstream_lake.storage
+        upstreams[tables[each]] = Upstream(upstream_lake.format, session.snapshot(table), storage)
     lake.ensure_writable(ref)
     refresh = [word.strip() for word in step.dagster_run.tags.get(FULL_REFRESH, "").split(",")]
     full_refresh = "true" in refresh or key.to_user_string() in refresh
@@ -148,10 +130,6 @@ def _begun(step: Any, changes_inputs: Mapping[str, ChangesInput]) -> Consumer:
 def consumer_name(key: AssetKey, partitions: PartitionSlice | None = None) -> str:
     """Return the name of an asset or partition as a consumer: the application id of its commits."""
     return f"changes:{key.to_user_string()}" + ("" if partitions is None else f"[{partitions.label}]")
-
-
-def _config(key: AssetKey, metadata: Mapping[str, Any], manager: TableStore) -> TableConfig:
-    return parse_table(key, metadata, default_schema=manager.default_schema, defaults=manager.table_defaults())
 
 
 def _output(step: Any) -> tuple[AssetKey, TableStore, PartitionSlice | None]:
@@ -207,25 +185,23 @@ class ChangesScan(TableScan):
         )
 
 
-def changes_scan(
-    consumer: Consumer, name: str, changes_input: ChangesInput, scan: TableScan, predicate: str | None
-) -> ChangesScan:
+def changes_scan(consumer: Consumer, name: str, asked: InputConfig, scan: TableScan) -> ChangesScan:
     """Return the changes of an input's table since the consumer's last commit, computed once."""
-    session, spec = scan.session, scan.requested
+    assert asked.changes is not None, "the input asks for changes"
+    session, spec = scan.session, scan.spec
     if scan.is_view:
         raise InvalidConfig(f"{scan.ref} is a view, which has no versions and so no changes: read the tables under it.")
     if spec.version is not None or spec.timestamp is not None:
         raise InvalidConfig("metadata 'changes' says which versions are read: leave out 'version' and 'timestamp'.")
     versions = consumer.begun.ranges[consumer.upstreams[name]]
-    both = [f"({each})" for each in (predicate, spec.predicate) if each is not None]
     with asking_for_a_refresh():
         changes = session.table(scan.ref).changes(
-            changes_input.kind,
+            asked.changes,
             from_version=versions.from_version,
             to_version=versions.to_version,
-            key=list(changes_input.key),
+            key=list(asked.key),
             columns=None if spec.columns is None else list(spec.columns),
-            predicate=" AND ".join(both) or None,
+            predicate=spec.predicate,
             table_id=versions.table_id,
         )
     figures: dict[str, Any] = {f"{name}_from": versions.from_version, f"{name}_to": versions.to_version}
@@ -236,11 +212,7 @@ def changes_scan(
         counts = {"insert": 0, **_counts(session, rows)}
         figures |= {f"{name}_{kind}": count for kind, count in counts.items()}
     consumer.by_input[name] = figures
-    return ChangesScan(**{**_fields(replace(scan, partitions=None)), "changes": rows})
-
-
-def _fields(scan: TableScan) -> dict[str, Any]:
-    return {"session": scan.session, "ref": scan.ref, "requested": scan.requested, "partitions": scan.partitions}
+    return ChangesScan(session, scan.ref, scan.requested, changes=rows)
 
 
 def _kept(session: Session, changes: ChangeSet) -> ChangeSet:

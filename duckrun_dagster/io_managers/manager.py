@@ -7,12 +7,13 @@ scan. Everything that differs by type is in the handlers.
 # No "from __future__ import annotations" here: for resources that are configured at launch, Dagster
 # must see the classes of nested resources, not their names.
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from dagster import ConfigurableIOManager, InputContext, OutputContext
+import pyarrow as pa
+from dagster import AssetKey, ConfigurableIOManager, InputContext, OutputContext
 from pydantic import Field
 
 from duckrun.errors import InvalidConfig, UnsupportedFeature, outcome_of
@@ -31,28 +32,16 @@ from duckrun_dagster.arguments import KnownResource, refuse_word
 from duckrun_dagster.chain import application, application_of_op
 from duckrun_dagster.config import (
     ENGINES,
-    ChangesInput,
+    InputConfig,
     TableConfig,
-    allows_missing_partitions,
     for_this_run,
-    input_type,
-    parse_changes,
     parse_input,
     parse_output,
     parse_table,
     refuse_to_replace,
-    table_of,
 )
+from duckrun_dagster.contexts import annotation_of, input_name, known, naming, of_upstream, output_name, step_of
 from duckrun_dagster.io_managers.annotation import Wanted, wanted
-from duckrun_dagster.io_managers.contexts import (
-    annotation_of,
-    description_of,
-    materialized_partitions,
-    naming,
-    of_upstream,
-    output_name,
-    step_of,
-)
 from duckrun_dagster.io_managers.empty_frames import refuse_untyped, typed_as_table
 from duckrun_dagster.io_managers.fan_in import fan_in
 from duckrun_dagster.io_managers.handlers.handler import TableScan, TypeHandler
@@ -62,13 +51,9 @@ from duckrun_dagster.io_managers.outcome import Outcome, Unwritten, Written
 from duckrun_dagster.io_managers.published import published
 from duckrun_dagster.launch import configured_by_field, written_otherwise
 from duckrun_dagster.partitions.missing import missing_partitions, refuse_missing
-from duckrun_dagster.partitions.partitions import (
-    PartitionSlice,
-    partitions_of,
-    read_partitions,
-    written_partitions,
-)
+from duckrun_dagster.partitions.partitions import PartitionSlice, partitions_of, read_partitions, written_partitions
 from duckrun_dagster.resources import DuckrunResource, SparkResource
+from duckrun_dagster.resources.duckrun_resource import StoredTable
 from duckrun_dagster.table_defaults import TableDefaults, checked_defaults
 
 
@@ -134,7 +119,7 @@ class DeltaIOManager(KnownResource, TableDefaults, ConfigurableIOManager):
             together: The write is part of a transaction over several tables.
         """
         step = step_of(context)
-        what = output_name(context, step)
+        what = output_name(context)
         with naming(what), outcome_of():
             consumer = consumer_of(step)
             nothing = self._nothing_to_write(context, obj, consumer, what)
@@ -191,13 +176,11 @@ class DeltaIOManager(KnownResource, TableDefaults, ConfigurableIOManager):
             InvalidConfig: The metadata or the IO manager holds an error.
             UnsupportedFeature: The engine or the format cannot do what the metadata asks for.
         """
-        config = self.config_of(context)
-        lake = self._lake_of(config, what)
+        config, lake, ref = self._fitting(self.config_of(context), what)
         if config.publish == "together" and not together:
             raise InvalidConfig(
-                "metadata 'publish' is 'together', and nothing has gathered its outputs: "
-                "give the definitions to check_definitions(), or put "
-                "@publish_together above the asset."
+                "metadata 'publish' is 'together', and nothing has gathered its outputs: give the definitions to "
+                "check_definitions(), or put @publish_together above the asset."
             )
         handler = handler_of(type(obj), self.handlers(), f"{what} returned a {type_name(type(obj))}; it")
         engine = self._writing_engine(config, handler, what)
@@ -206,7 +189,6 @@ class DeltaIOManager(KnownResource, TableDefaults, ConfigurableIOManager):
                 "metadata 'publish' is 'together', which is one transaction of engine duckdb, "
                 "and it is written by engine spark."
             )
-        ref = table_of(lake, config)
         with naming("DuckrunResource"):
             lake.ensure_writable(ref)
         return _Target(what, config, lake, ref, handler, engine)
@@ -218,7 +200,7 @@ class DeltaIOManager(KnownResource, TableDefaults, ConfigurableIOManager):
             InvalidConfig: One of them holds an error.
         """
         key, step = context.asset_key if context.has_asset_key else None, step_of(context)
-        what = output_name(context, step)
+        what = output_name(context)
         otherwise = {} if key is None else written_otherwise(self.writes, key, step)
         metadata = for_this_run(
             context.definition_metadata or {},
@@ -226,12 +208,25 @@ class DeltaIOManager(KnownResource, TableDefaults, ConfigurableIOManager):
             otherwise,
             what=f"{what}, for this run",
         )
+        config = self._config(key, metadata, what)
+        if key is None:
+            _refuse_shared(context, step, config)
+        return config
+
+    def _config(self, key: AssetKey | None, metadata: Mapping[str, Any], what: str) -> TableConfig:
+        """Return the table of an asset; without a key, of an output that ``what`` names."""
         schema, defaults = self.default_schema, self.table_defaults()
         if key is not None:
             return parse_table(key, metadata, default_schema=schema, defaults=defaults)
-        config = parse_output(metadata, default_schema=schema, what=what, defaults=defaults)
-        _refuse_shared(context, step, config)
-        return config
+        return parse_output(metadata, default_schema=schema, what=what, defaults=defaults)
+
+    def stored(self, key: AssetKey, metadata: Mapping[str, Any]) -> StoredTable:
+        """Return the table of an asset and its lake, from the asset's metadata.
+
+        Raises:
+            InvalidConfig: The metadata holds an error.
+        """
+        return self.duckrun.stored(self._config(key, metadata, ""))
 
     def ref_of(self, context: OutputContext) -> TableRef:
         """Return the table that an output is stored as.
@@ -239,8 +234,7 @@ class DeltaIOManager(KnownResource, TableDefaults, ConfigurableIOManager):
         Raises:
             InvalidConfig: The output's metadata holds an error.
         """
-        config = self.config_of(context)
-        return table_of(self.duckrun.lake(config.lake), config)
+        return self.duckrun.stored(self.config_of(context)).ref
 
     # -- read
 
@@ -250,121 +244,51 @@ class DeltaIOManager(KnownResource, TableDefaults, ConfigurableIOManager):
         They are pinned to one version for the step, and pruned by partition, columns and predicate.
         """
         context = of_upstream(context)
-        upstream = context.upstream_output
-        metadata = (upstream.definition_metadata if upstream is not None else None) or {}
-        if context.has_asset_key:
-            asset = context.asset_key.to_user_string()
-            what = f"Input {context.name!r} (asset {asset})" if context.has_input_name else f"Asset {asset}"
-        elif upstream is None:
-            raise InvalidConfig(
-                f"Input {context.name!r} comes from no asset and no op, so it has no table to be read from."
-            )
-        else:
-            what = f"Input {context.name!r}" if context.has_input_name else "Input"
+        what, step = input_name(context), step_of(context)
         with naming(what):
-            schema, defaults = self.default_schema, self.table_defaults()
-            if context.has_asset_key:
-                config = parse_table(context.asset_key, metadata, default_schema=schema, defaults=defaults)
-            else:
-                assert upstream is not None
-                source = output_name(upstream, None)
-                config = parse_output(metadata, default_schema=schema, what=source, defaults=defaults)
-            read = parse_input(context.definition_metadata or {}, what=what)
-            requested = wanted(self._declared_type(context, what))
-            handler = handler_of(requested.as_type, self.handlers(), what)
-            engine = handler.engine or "duckdb"
-            self._check_spark(engine, f"{what} is a PySpark DataFrame")
-            lake = self._lake_of(config, what)
-            ref = table_of(lake, config)
-            partitions = read_partitions(context)
+            source = self._source(context, what)
+            requested, handler = source.requested, source.handler
             # The first partition of an asset that reads its own previous partition reads none.
-            none_wanted = partitions is not None and not partitions.keys
+            none_wanted = source.partitions is not None and not source.partitions.keys
             if none_wanted or requested.optional:
-                pins = self.duckrun.step_session(step_of(context), "duckdb", self.spark).pins
+                pins = self.duckrun.step_session(step, "duckdb", self.spark).pins
                 with unnoted() if none_wanted else nullcontext():
-                    there = _is_there(lake, ref, pins)
+                    there = _is_there(source.table, pins)
                 if requested.optional and (none_wanted or not there):
                     return None
                 if not there:
                     return requested.collection() if requested.collection else handler.nothing(requested.as_type)
-            scan = TableScan(self.duckrun.step_session(step_of(context), engine, self.spark), ref, read)
-            changed = parse_changes(context.definition_metadata or {}, what=what)
-            if changed is not None:
-                return self._load_changes(context, scan, partitions, config, requested, handler, changed)
-            if partitions is None and requested.collection is None:
+            session = self.duckrun.step_session(step, handler.engine or "duckdb", self.spark)
+            scan = TableScan(session, source.table.ref, source.asked.read)
+            if source.asked.changes is not None:
+                return _changes(source, scan)
+            if source.partitions is None and requested.collection is None:
                 return handler.from_scan(scan, requested.as_type)
-            return self._load_partitions(context, scan, partitions, config, requested, handler, what)
+            return _partitions(source, scan)
 
-    def _load_changes(
-        self,
-        context: InputContext,
-        scan: TableScan,
-        partitions: PartitionSlice | None,
-        config: TableConfig,
-        requested: Wanted,
-        handler: TypeHandler[Any],
-        changed: ChangesInput,
-    ) -> Any:
-        """Load the changes since the last commit of the asset that is being computed."""
-        consumer = consumer_of(step_of(context))
-        if consumer is None or requested.collection is not None:
-            raise InvalidConfig(
-                "metadata 'changes' is for an input of an asset, as one value: there is no consumer here."
-            )
-        predicate = None
-        if partitions is not None:
-            with unnoted():
-                schema = scan.session.snapshot(scan.ref).schema
-            predicate = partitions.predicate(config, schema, context.asset_key.to_user_string())
-        return handler.from_scan(changes_scan(consumer, context.name, changed, scan, predicate), requested.as_type)
-
-    def _load_partitions(
-        self,
-        context: InputContext,
-        scan: TableScan,
-        partitions: PartitionSlice | None,
-        config: TableConfig,
-        requested: Wanted,
-        handler: TypeHandler[Any],
-        what: str,
-    ) -> Any:
-        """Load the rows of some partitions as one value, or as one value each.
-
-        ``partitions`` is None for all existing partitions.
-        """
-        if requested.collection is not None:
-            _refuse_fan_in(context, requested, handler)
-        allowed = partitions is None or allows_missing_partitions(context.definition_metadata or {}, what=what)
-        some = partitions or partitions_of(context)
-        whole = replace(scan, requested=ReadSpec(version=scan.requested.version, timestamp=scan.requested.timestamp))
-        missing: list[str] = []
-        with unnoted():  # these rows are not part of the value
-            schema = whole.frame().schema
-
-            def predicate(these: PartitionSlice) -> str:
-                return these.predicate(config, schema, context.asset_key.to_user_string())
-
-            if not allowed or requested.optional or requested.collection is not None:
-                materialized = materialized_partitions(context)
-                missing = missing_partitions(whole, some, materialized, predicate)
-                if requested.optional and some.keys and len(missing) == len(some.keys):
-                    return None
-                if not allowed and not requested.optional_each:
-                    refuse_missing(whole, missing, materialized)
-        if requested.collection is not None:
-            return fan_in(scan, some, missing, predicate, requested, handler)
-        return handler.from_scan(replace(scan, partitions=predicate(some)), requested.as_type)
+    def _source(self, context: InputContext, what: str) -> "_Source":
+        """Return where and as what an input is read. Raises InvalidConfig, UnsupportedFeature."""
+        upstream, key = context.upstream_output, context.asset_key if context.has_asset_key else None
+        if key is None and upstream is None:
+            raise InvalidConfig(f"{what} comes from no asset and no op, so it has no table to be read from.")
+        metadata = (upstream.definition_metadata if upstream is not None else None) or {}
+        config = self._config(key, metadata, "" if upstream is None else output_name(upstream))
+        asked = parse_input(context.definition_metadata or {}, what=what)
+        requested = wanted(self._declared_type(context, asked, what))
+        handler = handler_of(requested.as_type, self.handlers(), what)
+        self._check_spark(handler.engine, f"{what} is a PySpark DataFrame")
+        return _Source(context, asked, self._fitting(config, what), requested, handler, read_partitions(context))
 
     # -- the parts
 
-    def _lake_of(self, config: TableConfig, what: str) -> Lake:
-        """Return the lake of a table.
+    def _fitting(self, config: TableConfig, what: str) -> StoredTable:
+        """Return a table with its lake.
 
         Raises InvalidConfig or UnsupportedFeature for metadata of another format than the lake's.
         """
-        lake = self.duckrun.lake(config.lake)
-        config.refuse_of_other_format(lake.format.name, what)
-        return lake
+        stored = self.duckrun.stored(config)
+        config.refuse_of_other_format(stored.lake.format.name, what)
+        return stored
 
     def _writing_engine(self, config: TableConfig, handler: TypeHandler[Any], what: str) -> EngineName:
         if handler.engine == "spark":
@@ -375,7 +299,7 @@ class DeltaIOManager(KnownResource, TableDefaults, ConfigurableIOManager):
         self._check_spark(engine, f"{what} is written by engine 'spark'")
         return cast(EngineName, engine)
 
-    def _check_spark(self, engine: str, why: str) -> None:
+    def _check_spark(self, engine: str | None, why: str) -> None:
         if engine == "spark" and self.spark is None:
             raise InvalidConfig(
                 f"{why}, but the DeltaIOManager has no Spark. Give it spark=SparkResource(master='local[*]') "
@@ -383,13 +307,12 @@ class DeltaIOManager(KnownResource, TableDefaults, ConfigurableIOManager):
                 "spark.session()."
             )
 
-    def _declared_type(self, context: InputContext, what: str) -> Any:
+    def _declared_type(self, context: InputContext, asked: InputConfig, what: str) -> Any:
         declared = annotation_of(context)
         if declared is not Any and declared is not object:
             return declared
-        chosen = input_type(context.definition_metadata or {}, what=what)
-        if chosen is not None:
-            return named_type(chosen, self.handlers(), f"{what}: metadata 'type'")
+        if asked.type is not None:
+            return named_type(asked.type, self.handlers(), f"{what}: metadata 'type'")
         return named_type(self.default_type, self.handlers(), "DeltaIOManager: default_type")
 
 
@@ -427,7 +350,7 @@ def _spec(
         whole=consumer is not None and consumer.begun.whole,
         predicate=predicate,
         partition_by=layout,
-        description=description_of(context),
+        description=known(lambda: context.asset_spec.description),
         column_comments=meta.declared_descriptions(context.definition_metadata or {}),
     )
 
@@ -474,8 +397,67 @@ def _refuse_shared(context: OutputContext, step: Any | None, config: TableConfig
         )
 
 
-def _is_there(lake: Lake, ref: TableRef, pins: Pins) -> bool:
+@dataclass(frozen=True)
+class _Source:
+    """Table, handler and partitions of an input."""
+
+    context: InputContext
+    asked: InputConfig
+    table: StoredTable
+    requested: Wanted
+    handler: TypeHandler[Any]
+    partitions: PartitionSlice | None
+    """The partitions to read; None for the whole table."""
+
+    def predicate(self, partitions: PartitionSlice, schema: pa.Schema) -> str:
+        """Return the SQL predicate of some partitions."""
+        return partitions.predicate(self.table.config, schema, self.context.asset_key.to_user_string())
+
+
+def _changes(source: _Source, scan: TableScan) -> Any:
+    """Load the changes since the last commit of the asset that is being computed."""
+    consumer = consumer_of(step_of(source.context))
+    if consumer is None or source.requested.collection is not None:
+        raise InvalidConfig("metadata 'changes' is for an input of an asset, as one value: there is no consumer here.")
+    if source.partitions is not None:
+        with unnoted():
+            schema = scan.session.snapshot(scan.ref).schema
+        scan = replace(scan, partitions=source.predicate(source.partitions, schema))
+    changes = changes_scan(consumer, source.context.name, source.asked, scan)
+    return source.handler.from_scan(changes, source.requested.as_type)
+
+
+def _partitions(source: _Source, scan: TableScan) -> Any:
+    """Load the rows of some partitions as one value, or as one value each."""
+    context, requested, handler = source.context, source.requested, source.handler
+    if requested.collection is not None:
+        _refuse_fan_in(context, requested, handler)
+    allowed = source.partitions is None or source.asked.allow_missing_partitions
+    some = source.partitions or partitions_of(context)
+    whole = replace(scan, requested=ReadSpec(version=scan.requested.version, timestamp=scan.requested.timestamp))
+    missing: list[str] = []
+    with unnoted():  # these rows are not part of the value
+        schema = whole.frame().schema
+
+        def predicate(these: PartitionSlice) -> str:
+            return source.predicate(these, schema)
+
+        if not allowed or requested.optional or requested.collection is not None:
+            # A test's context without an instance knows of none.
+            materialized = known(lambda: context.instance.get_materialized_partitions(context.asset_key), ())
+            missing = missing_partitions(whole, some, materialized, predicate)
+            if requested.optional and some.keys and len(missing) == len(some.keys):
+                return None
+            if not allowed and not requested.optional_each:
+                refuse_missing(whole, missing, materialized)
+    if requested.collection is not None:
+        return fan_in(scan, some, missing, predicate, requested, handler)
+    return handler.from_scan(replace(scan, partitions=predicate(some)), requested.as_type)
+
+
+def _is_there(table: StoredTable, pins: Pins) -> bool:
     """Return True if a step sees a table or a view of that name."""
+    _, lake, ref = table
     return (lake.exists(ref) and not pins.hides(ref)) or isinstance(lake.definition(ref), ViewDefinition)
 
 

@@ -13,8 +13,8 @@ from duckrun.values.rows import Commit, ReadSpec, counted_rows
 from duckrun.values.snapshot import Snapshot, TableRef
 from duckrun_dagster import metadata as meta
 from duckrun_dagster.config import TableConfig
+from duckrun_dagster.contexts import naming, step_of
 from duckrun_dagster.data_version import data_version
-from duckrun_dagster.io_managers.contexts import naming, step_of
 from duckrun_dagster.io_managers.incremental import Consumer, forget
 from duckrun_dagster.partitions.partitions import PartitionSlice
 

@@ -6,24 +6,19 @@ from typing import Any
 
 from dagster import OutputContext
 
-from duckrun_dagster.io_managers.contexts import step_of
+from duckrun_dagster.contexts import step_of
 from duckrun_dagster.io_managers.outcome import Outcome
+from duckrun_dagster.resources.steps import StepId
 
-_Place = tuple[str, str, int, str]
-
-_outcomes: dict[_Place, Outcome] = {}
-
-
-def _place(step: Any, output: str) -> _Place:
-    return step.run_id, step.step.key, step.previous_attempt_count, output
+_outcomes: dict[tuple[StepId, str], Outcome] = {}
 
 
 def keep(step: Any, output: str, outcome: Outcome) -> None:
     """Remember the outcome of an output of a step."""
-    _outcomes[_place(step, output)] = outcome
+    _outcomes[StepId.of(step), output] = outcome
 
 
 def published(context: OutputContext) -> Outcome | None:
     """Return the outcome of an output that was published already, once; None for any other."""
     step = step_of(context)
-    return None if step is None else _outcomes.pop(_place(step, context.name), None)
+    return None if step is None else _outcomes.pop((StepId.of(step), context.name), None)

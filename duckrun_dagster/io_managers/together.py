@@ -206,9 +206,8 @@ class _Publication:
     def _transaction(self, stored: Sequence[tuple[str, OutputContext, DeltaIOManager, Any]]) -> Iterator[None]:
         lakes = {}
         for _, context, manager, _ in stored:
-            config = manager.config_of(context)
-            lake = manager.duckrun.lake(config.lake)
-            lakes[lake.root] = (manager, config.lake)
+            table = manager.duckrun.stored(manager.config_of(context))
+            lakes[table.lake.root] = (manager, table.config.lake)
         if len(lakes) > 1:
             raise UnsupportedFeature(
                 f"{self.op.name} cannot be published together: its tables are in {len(lakes)} lakes "

@@ -16,7 +16,6 @@ from datetime import UTC, datetime, timedelta
 import pyarrow as pa
 from dagster import (
     AllPartitionMapping,
-    DagsterInvariantViolationError,
     InputContext,
     MultiPartitionKey,
     MultiPartitionsDefinition,
@@ -30,6 +29,7 @@ from dagster import (
 from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature
 from duckrun.sql.quoting import quote_identifier, quote_literal
 from duckrun_dagster.config import TableConfig
+from duckrun_dagster.contexts import known, step_of
 
 # Most significant part first, so that texts sort by time.
 _SORTABLE_FORMAT = re.compile(r"%Y([-/.]?%m([-/.]?%d([ T_-]?%H(:?%M(:?%S)?)?)?)?)?")
@@ -109,10 +109,7 @@ def partitions_of(context: InputContext | OutputContext) -> PartitionSlice:
 
 
 def _definition_of(context: InputContext | OutputContext) -> PartitionsDefinition | None:
-    try:
-        return context.asset_partitions_def
-    except DagsterInvariantViolationError:
-        return None
+    return known(lambda: context.asset_partitions_def)
 
 
 def written_partitions(context: OutputContext) -> PartitionSlice | None:
@@ -131,10 +128,7 @@ def read_partitions(context: InputContext) -> PartitionSlice | None:
     """
     if not context.has_asset_key or not context.has_asset_partitions:
         return None
-    try:
-        step = context.step_context
-    except DagsterInvariantViolationError:
-        step = None
+    step = step_of(context)
     if step is not None:
         reader = step.job_def.asset_layer.get_assets_def_for_node(step.node_handle)
         mapping = None if reader is None else reader.get_partition_mapping_for_dep(context.asset_key)

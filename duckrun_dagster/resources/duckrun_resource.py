@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from dagster import EnvVar, InitResourceContext
 from pydantic import Field, PrivateAttr
@@ -16,16 +16,27 @@ from duckrun.run.memory import Arbiter
 from duckrun.run.pins import Pins
 from duckrun.session import Session
 from duckrun.values.choices import WRITERS, EngineName, WriterChoice
+from duckrun.values.snapshot import TableRef
 from duckrun_dagster.arguments import is_open, refuse_bad_memory, refuse_unknown, refuse_word
+from duckrun_dagster.config import TableConfig, table_of
+from duckrun_dagster.contexts import current_step
 from duckrun_dagster.launch import configured_by_field
 from duckrun_dagster.resources.hidden import HidesSecrets, written
 from duckrun_dagster.resources.lake_config import FORM, LakeConfig, form_of, hidden, settings_of
 from duckrun_dagster.resources.profile import LakeSettings, lake_of_profile
 from duckrun_dagster.resources.run_worker import refuse_several_processes, share_of_step
-from duckrun_dagster.resources.steps import close_run, current_step, sessions_of
+from duckrun_dagster.resources.steps import close_run, sessions_of
 
 if TYPE_CHECKING:
     from duckrun_dagster.resources.spark_resource import SparkResource
+
+
+class StoredTable(NamedTuple):
+    """The table of an asset, and its lake."""
+
+    config: TableConfig
+    lake: Lake
+    ref: TableRef
 
 
 class DuckrunResource(HidesSecrets):
@@ -105,6 +116,16 @@ class DuckrunResource(HidesSecrets):
         if any(lake.has_catalog for lake in lakes):
             lakes = self._of_step(current_step(), lakes)
         return lakes.own if name is None else lakes.named(name, "metadata 'lake'")
+
+    def stored(self, config: TableConfig) -> StoredTable:
+        """Return the table that an asset's metadata names, and its lake.
+
+        Raises:
+            InvalidConfig: The lake is not configured, or its configuration holds an error.
+            TableNotFound: No lake has the name in the metadata.
+        """
+        lake = self.lake(config.lake)
+        return StoredTable(config, lake, table_of(lake, config))
 
     @property
     def default_schema(self) -> str:

@@ -18,7 +18,8 @@ from duckrun.storage.locks import lock_path, try_file_lock
 from duckrun.storage.storage import Storage
 from duckrun.values.snapshot import TableRef
 from duckrun_dagster.config import TableConfig, parse_table
-from duckrun_dagster.resources.steps import current_step, is_nothing, output_tables
+from duckrun_dagster.contexts import current_step
+from duckrun_dagster.resources.steps import is_nothing, output_tables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-from dagster import OpExecutionContext, OutputContext
+from dagster import OutputContext
 
 from duckrun.changes.cursors import consumer_as_before
 from duckrun.errors import InvalidConfig, TableNotFound
@@ -27,15 +27,7 @@ from duckrun.values.choices import EngineName
 from duckrun.values.snapshot import Snapshot, TableRef
 from duckrun_dagster.chain import is_rerun, own_works, work_of
 from duckrun_dagster.config import parse_table, table_of
-from duckrun_dagster.private import DagsterInvariantViolationError, StepOutputHandle
-
-
-def current_step() -> Any | None:
-    """Return the step context of the running asset or op; None outside of one."""
-    try:
-        return OpExecutionContext.get().get_step_execution_context()
-    except DagsterInvariantViolationError:
-        return None
+from duckrun_dagster.private import StepOutputHandle
 
 
 class StepId(NamedTuple):
@@ -44,6 +36,10 @@ class StepId(NamedTuple):
     run_id: str
     step_key: str
     attempt: int
+
+    @classmethod
+    def of(cls, step: Any) -> StepId:
+        return cls(step.run_id, step.step.key, step.previous_attempt_count)
 
 
 class StepPins(Pins):
@@ -151,7 +147,7 @@ def sessions_of(step_context: Any, lakes: Lakes) -> StepSessions:
     ``lakes`` are used if this is the step's first call. Sessions that earlier steps of its run left
     open in this process are closed.
     """
-    step = StepId(step_context.run_id, step_context.step.key, step_context.previous_attempt_count)
+    step = StepId.of(step_context)
     with _lock:
         for key in [key for key in _steps if key[0].run_id == step.run_id and key[0] != step]:
             _steps.pop(key).close()

@@ -32,7 +32,7 @@ from duckrun.values.choices import EngineName
 from duckrun.values.snapshot import Snapshot
 from duckrun.values.type_names import type_name
 from duckrun_dagster import metadata as meta
-from duckrun_dagster.config import parse_table, table_of
+from duckrun_dagster.config import parse_table
 from duckrun_dagster.data_version import LogBackwards, changes_rows
 from duckrun_dagster.resources import DuckrunResource
 
@@ -136,19 +136,17 @@ def table_checks(
     def check(context: AssetCheckExecutionContext) -> Iterator[AssetCheckResult]:
         resource: DuckrunResource = getattr(context.resources, resource_key)
         spark = getattr(context.resources, "spark", None) if engine == "spark" else None
-        config = parse_table(key, metadata or {}, default_schema=resource.default_schema)
-        lake = resource.lake(config.lake)
-        ref = table_of(lake, config)
+        stored = resource.stored(parse_table(key, metadata or {}, default_schema=resource.default_schema))
         session = resource.session(engine, spark=spark)
         selected = {each.name for each in context.selected_asset_check_keys}
-        snapshot = session.snapshot(ref)  # all checks look at one version
+        snapshot = session.snapshot(stored.ref)  # all checks look at one version
         if SCHEMA in selected:
             yield _schema(checks, snapshot, context)
         for name, rows in _counted(checks, session, snapshot, selected).items():
             within = (min_rows or 0) <= rows and (max_rows is None or rows <= max_rows)
             yield _result(checks, name, within if name == ROWS else rows == 0, snapshot, {"rows": rows})
         if FRESH in selected:
-            yield _fresh(checks, lake, snapshot)
+            yield _fresh(checks, stored.lake, snapshot)
 
     return check
 

@@ -42,7 +42,7 @@ from duckrun.values.tables import (
     OptimizeSpec,
     VacuumSpec,
 )
-from duckrun_dagster.config import parse_table, table_of
+from duckrun_dagster.config import parse_table
 from duckrun_dagster.resources import DuckrunResource
 
 _MB = 1024 * 1024
@@ -166,7 +166,7 @@ def _asset(table: MaintainedTable, name: str, group_name: str, resource_key: str
         resource: DuckrunResource = getattr(context.resources, resource_key)
         spark = getattr(context.resources, "spark", None) if table.engine == "spark" else None
         metadata = {"location": table.location} if table.location else {}
-        ref = table_of(resource.lake(), parse_table(table.key, metadata, default_schema=resource.default_schema))
+        ref = resource.stored(parse_table(table.key, metadata, default_schema=resource.default_schema)).ref
         session = resource.session(table.engine, spark=spark)  # the step's session, which the step closes
         results = [
             session.execute(ref, spec)

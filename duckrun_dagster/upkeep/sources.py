@@ -17,14 +17,14 @@ from dagster import (
     observable_source_asset,
 )
 
-from duckrun.lake.lake import Lake
 from duckrun.values.lake_format import DUCKLAKE
 from duckrun_dagster import metadata as meta
-from duckrun_dagster.config import TableConfig, parse_table, table_of
+from duckrun_dagster.config import parse_table
 from duckrun_dagster.data_version import LogBackwards, data_version
 from duckrun_dagster.partitions.partitions import PartitionSlice
 from duckrun_dagster.private import extract_data_version_from_entry
 from duckrun_dagster.resources import DuckrunResource
+from duckrun_dagster.resources.duckrun_resource import StoredTable
 
 
 def observable_table(
@@ -66,27 +66,23 @@ def observable_table(
     )
     def observe(context: OpExecutionContext) -> Any:
         resource: DuckrunResource = getattr(context.resources, resource_key)
-        config = parse_table(asset_key, described, default_schema=resource.default_schema)
-        return observed(resource.lake(config.lake), asset_key, config, context.instance, partitions_def)
+        stored = resource.stored(parse_table(asset_key, described, default_schema=resource.default_schema))
+        return observed(stored, asset_key, context.instance, partitions_def)
 
     assert isinstance(observe, SourceAsset)
     return observe
 
 
 def observed(
-    lake: Lake,
-    asset_key: AssetKey,
-    config: TableConfig,
-    instance: DagsterInstance,
-    partitions_def: PartitionsDefinition | None,
+    table: StoredTable, asset_key: AssetKey, instance: DagsterInstance, partitions_def: PartitionsDefinition | None
 ) -> ObserveResult | DataVersionsByPartition:
     """Return the observation of a table from its log.
 
     Raises:
         TableNotFound: The table does not exist; the text suggests the nearest names.
     """
-    ref = table_of(lake, config)
-    snapshot = lake.snapshot(ref)
+    lake = table.lake
+    snapshot = lake.snapshot(table.ref)
     if partitions_def is None:
         known = _last(instance, asset_key, None)
         return ObserveResult(
@@ -97,7 +93,7 @@ def observed(
                 **meta.lake_metadata(lake, snapshot),
             },
         )
-    column, log = config.partition_column(), LogBackwards(lake, snapshot)
+    column, log = table.config.partition_column(), LogBackwards(lake, snapshot)
     return DataVersionsByPartition(
         {
             key: data_version(

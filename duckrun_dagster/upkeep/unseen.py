@@ -27,7 +27,7 @@ from duckrun.changes.cursors import Cursor, Upstream
 from duckrun.errors import InvalidConfig, TableNotFound, VersionNotReadable
 from duckrun.lake.lake import Lake, TableRef
 from duckrun.values.cursors import Range
-from duckrun_dagster.config import parse_changes, parse_table, table_of
+from duckrun_dagster.config import parse_changes
 from duckrun_dagster.data_version import changes_rows
 from duckrun_dagster.io_managers import DeltaIOManager
 from duckrun_dagster.io_managers.incremental import consumer_name
@@ -49,12 +49,7 @@ def unseen_changes(asset: AssetsDefinition, manager: DeltaIOManager, metadata_of
     Raises:
         InvalidConfig: The asset has partitions, or no input of changes.
     """
-    asking = [each for each in asset.node_def.input_defs if (each.metadata or {}).get("changes") is not None]
-    upstreams = {
-        asset.keys_by_input_name[each.name]
-        for each in asking
-        if parse_changes(each.metadata, what=f"Input {each.name!r}") is not None
-    }
+    upstreams = {asset.keys_by_input_name[name] for name in parse_changes(asset.node_def)}
     name = asset.key.to_user_string()
     if not upstreams:
         raise InvalidConfig(
@@ -66,19 +61,12 @@ def unseen_changes(asset: AssetsDefinition, manager: DeltaIOManager, metadata_of
             "with AutomationCondition.eager() or a schedule."
         )
 
-    def table(key: AssetKey) -> tuple[Lake, TableRef]:
-        config = parse_table(
-            key, metadata_of(key), default_schema=manager.default_schema, defaults=manager.table_defaults()
-        )
-        lake = manager.duckrun.lake(config.lake)
-        return lake, table_of(lake, config)
-
-    (output_lake, output), tables = table(asset.key), {str(ref): (lake, ref) for lake, ref in map(table, upstreams)}
+    output, *stored = (manager.stored(key, metadata_of(key)) for key in (asset.key, *upstreams))
+    tables = {str(each.ref): each for each in stored}
     try:
-        upstream_versions = {name: Upstream(lake.format, lake.snapshot(ref)) for name, (lake, ref) in tables.items()}
-        begun = Cursor(output_lake.format, output_lake.storage, output, consumer_name(asset.key)).begin(
-            upstream_versions, note=False
-        )
+        versions = {name: Upstream(each.lake.format, each.lake.snapshot(each.ref)) for name, each in tables.items()}
+        cursor = Cursor(output.lake.format, output.lake.storage, output.ref, consumer_name(asset.key))
+        begun = cursor.begin(versions, note=False)
     except TableNotFound:
         return {}
     except VersionNotReadable as error:
@@ -89,7 +77,7 @@ def unseen_changes(asset: AssetsDefinition, manager: DeltaIOManager, metadata_of
     return {
         name: each
         for name, each in begun.ranges.items()
-        if _has_other_rows(*tables[name], each.from_version, upstream_versions[name].snapshot.version)
+        if _has_other_rows(tables[name].lake, tables[name].ref, each.from_version, versions[name].snapshot.version)
     }
 
 

@@ -121,7 +121,7 @@ def test_a_value_that_cannot_work_is_refused_by_asset_and_key(metadata: Any, mes
 
 def test_an_input_is_parsed_once() -> None:
     metadata = {"columns": ["a"], "predicate": "a > 1", "version": 3, "note": "theirs"}
-    assert parse_input(metadata, what="Input x") == ReadSpec(("a",), "a > 1", 3)
+    assert parse_input(metadata, what="Input x").read == ReadSpec(("a",), "a > 1", 3)
 
 
 @pytest.mark.parametrize(
