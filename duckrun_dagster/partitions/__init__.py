@@ -1,5 +1,4 @@
 """Partitions of assets as rows of their tables.
 
-A step's partitions become one SQL predicate. It opens no table but to list what is missing. Read
-``partitions.py`` first.
+A step's partitions become one SQL predicate. It opens no table. Read ``partitions.py`` first.
 """
