@@ -31,7 +31,7 @@ from duckrun_dagster.metadata import name_metadata
 from duckrun_dagster.private import DecoratedOpFunction
 from duckrun_dagster.resources import DuckrunResource
 from duckrun_dagster.resources.profile import LakeSettings, NoLake, lake_of_profile
-from duckrun_dagster.resources.run_worker import FOR_SEVERAL
+from duckrun_dagster.resources.run_worker import FOR_SEVERAL, second_process
 
 _DBT_MANIFEST, _DBT_PROJECT = "dagster_dbt/manifest", "dagster_dbt/project"
 _Place = tuple[str, Any]
@@ -148,22 +148,16 @@ def _check_processes(definitions: Definitions, known: Iterable[_Known], written:
     lake = next(iter(files.values()))
     executors = [definitions.executor, *(getattr(job, "executor_def", None) for job in definitions.jobs or [])]
     if any(getattr(each, "name", None) == "multiprocess" for each in executors):
-        raise InvalidConfig(
-            f"Lake {lake.root_path} has its catalog in a DuckDB file, which one process may have open, "
-            "and an executor has a process for each step. "
-            f"Use in_process_executor, or {FOR_SEVERAL}."
-        )
+        how = f"Use in_process_executor, or {FOR_SEVERAL}"
+        raise second_process(lake.root_path, f"an executor has a process for each step. {how}")
     for project in {id(each): each for each in written if hasattr(each, "project_dir")}.values():
         try:
             other = lake_of_profile(project.project_dir, project.profile, project.target, project.profiles_dir)
         except NoLake:
             continue
         if other.form.catalog is not None and other.form.catalog.place in files:
-            raise InvalidConfig(
-                f"Lake {other.root_path} has its catalog in a DuckDB file, which one process may have open, "
-                f"and dbt ({project.project_dir}) is another "
-                f"process beside the IO manager's; {FOR_SEVERAL}."
-            )
+            why = f"dbt ({project.project_dir}) is another process beside the IO manager's; {FOR_SEVERAL}"
+            raise second_process(other.root_path, why)
 
 
 def _check_changes(asset: AssetsDefinition) -> bool:

@@ -56,8 +56,6 @@ UPWARD: dict[str, set[str]] = {
         "dbt.adapters.duckrun.materialize.changed",
         "dbt.adapters.duckrun.together",
     },
-    # A resource of tables makes the resource of its Spark session, which has it as a field.
-    "duckrun_dagster.resources.spark_resource": {"duckrun_dagster.resources.duckrun_resource"},
 }
 
 

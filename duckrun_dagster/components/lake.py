@@ -12,7 +12,7 @@ from duckrun_dagster.arguments import KnownArguments
 from duckrun_dagster.components.scaffold import ScaffoldParams, scaffolder
 from duckrun_dagster.io_managers import DeltaIOManager
 from duckrun_dagster.resources import DuckrunResource, SparkResource
-from duckrun_dagster.resources.lake_config import FORM
+from duckrun_dagster.resources.lake_config import FORM, LakeForm
 from duckrun_dagster.table_defaults import TableDefaults
 
 
@@ -30,7 +30,7 @@ class LakeScaffoldParams(ScaffoldParams):
 
 
 @dg.scaffold_with(scaffolder(LakeScaffoldParams))
-class DuckrunLakeComponent(KnownArguments, TableDefaults, dg.Component, dg.Model, dg.Resolvable):
+class DuckrunLakeComponent(KnownArguments, TableDefaults, LakeForm, dg.Component, dg.Model, dg.Resolvable):
     """A lake: resources ``duckrun``, ``io_manager`` and, with ``spark``, ``spark``.
 
     The defaults of assets that DeltaIOManager takes are attributes too (``mode``,
@@ -51,10 +51,6 @@ class DuckrunLakeComponent(KnownArguments, TableDefaults, dg.Component, dg.Model
     target: str | None = None
     lake_schema: str | None = Field(default=None, alias="schema")
     storage_options: dict[str, str] = Field(default_factory=dict)
-    format: str | None = None
-    catalog: str | None = None
-    inline_rows: int | None = None
-    encrypted: bool | None = None
     lakes: dict[str, dict[str, Any]] = Field(default_factory=dict)
     memory_fraction: float | None = None
     memory_limit: str | None = None

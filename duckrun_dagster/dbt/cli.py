@@ -35,7 +35,7 @@ from dagster import (
 from dagster_dbt import DbtCliEventMessage, DbtCliInvocation, DbtCliResource, DbtProject
 from pydantic import Field, PrivateAttr
 
-from duckrun.errors import DuckrunError, InvalidConfig, TableNotFound
+from duckrun.errors import DuckrunError, TableNotFound
 from duckrun.lake.lake import Lake, TableRef, ViewDefinition
 from duckrun.lake.lakes import Lakes
 from duckrun.sql.quoting import quote_identifier
@@ -53,7 +53,7 @@ from duckrun_dagster.dbt.private import ASSET_RESOURCE_TYPES, DbtEventIterator
 from duckrun_dagster.partitions.partitions import PartitionSlice
 from duckrun_dagster.private import DagsterInvalidPropertyError
 from duckrun_dagster.resources.profile import LakeSettings, lake_of_profile, names_a_catalog
-from duckrun_dagster.resources.run_worker import FOR_SEVERAL, share_of_step
+from duckrun_dagster.resources.run_worker import FOR_SEVERAL, second_process, share_of_step
 
 log = logging.getLogger(__name__)
 
@@ -147,11 +147,7 @@ class DuckrunDbtCliResource(KnownResource, DbtCliResource):
             return  # dbt reports the error in its profile
         lake = next((each for each in lakes if each.for_one_process), None)
         if lake is not None:
-            raise InvalidConfig(
-                f"Lake {lake.root} has its catalog in a DuckDB file, which one process may have open, "
-                "and dbt is another process beside this step's; "
-                f"{FOR_SEVERAL}."
-            )
+            raise second_process(lake.root, f"dbt is another process beside this step's; {FOR_SEVERAL}")
 
     def _environment(self, call: CallId | None, context: Context | None) -> dict[str, str]:
         # Commits are read from this log: JSON, complete, and never rolled over to a second file.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 
 from dagster import EnvVar, InitResourceContext
 from pydantic import Field, PrivateAttr
@@ -15,6 +15,7 @@ from duckrun.lake.lakes import Lakes
 from duckrun.run.memory import Arbiter
 from duckrun.run.pins import Pins
 from duckrun.session import Session
+from duckrun.storage.storage import Storage
 from duckrun.values.choices import WRITERS, EngineName, WriterChoice
 from duckrun.values.snapshot import TableRef
 from duckrun_dagster.arguments import is_open, refuse_bad_memory, refuse_unknown, refuse_word
@@ -22,13 +23,19 @@ from duckrun_dagster.config import TableConfig, table_of
 from duckrun_dagster.contexts import current_step
 from duckrun_dagster.launch import configured_by_field
 from duckrun_dagster.resources.hidden import HidesSecrets, written
-from duckrun_dagster.resources.lake_config import FORM, LakeConfig, form_of, hidden, settings_of
+from duckrun_dagster.resources.lake_config import FORM, LakeConfig, LakeForm, form_of, hidden, settings_of
 from duckrun_dagster.resources.profile import LakeSettings, lake_of_profile
 from duckrun_dagster.resources.run_worker import refuse_several_processes, share_of_step
 from duckrun_dagster.resources.steps import close_run, sessions_of
 
-if TYPE_CHECKING:
-    from duckrun_dagster.resources.spark_resource import SparkResource
+
+@runtime_checkable
+class _StartsSpark(Protocol):
+    """A SparkResource, which has a DuckrunResource as a field."""
+
+    def session(self, storage: Storage | None = None) -> Any: ...
+
+    def environment(self, storage: Storage | None = None) -> dict[str, str]: ...
 
 
 class StoredTable(NamedTuple):
@@ -39,7 +46,7 @@ class StoredTable(NamedTuple):
     ref: TableRef
 
 
-class DuckrunResource(HidesSecrets):
+class DuckrunResource(LakeForm, HidesSecrets):
     """A lake, from its own arguments or from the dbt profile that names it.
 
     Nothing is opened before it is used. Dagster's pages do not show secrets in ``storage_options``
@@ -67,15 +74,6 @@ class DuckrunResource(HidesSecrets):
         default=None, alias="schema", description="The default schema; main, if nothing names one."
     )
     storage_options: dict[str, str] = Field(default_factory=dict, description="Credentials, in delta_rs's names.")
-    format: str | None = Field(default=None, description="delta, if nothing names one, or ducklake.")
-    catalog: str | None = Field(
-        default=None,
-        description="Of ducklake: sqlite:<file> (catalog.sqlite in the root), postgres:<dsn>, duckdb:<file>.",
-    )
-    inline_rows: int | None = Field(
-        default=None, description="Of ducklake: up to how many rows of an insert lie in the catalog."
-    )
-    encrypted: bool | None = Field(default=None, description="Of ducklake: whether a new lake's files are encrypted.")
     writer: str | None = Field(
         default=None,
         description="delta_rs: it makes DuckDB's data files where it can, for writes that name no writer. "
@@ -149,21 +147,24 @@ class DuckrunResource(HidesSecrets):
         Raises:
             InvalidConfig: The profile cannot be read, or an address is invalid.
         """
-        settings_by_name: dict[str | None, LakeSettings | None] = {}
+        known: dict[str | None, LakeSettings | None] = {}
         if self.root_path is not None:
-            settings_by_name[None] = None if _is_open(self) else self._own_settings()
-        elif self.project_dir is not None and not any(
-            isinstance(each, EnvVar) for each in (self.project_dir, self.profile, self.target, self.profiles_dir)
-        ):
-            settings = self._settings(lakes=False)
-            settings_by_name[None] = settings
-            settings_by_name.update(settings.lakes)
+            known[None] = None if _is_open(self) else self._own_settings()
+        elif (settings := self._known_profile()) is not None:
+            known.update({None: settings}, **settings.lakes)
         else:
             return {}
-        return settings_by_name | {
+        return known | {
             name: None if _is_open(each) else settings_of(name, each, self._secrets)
             for name, each in self.lakes.items()
         }
+
+    def _known_profile(self) -> LakeSettings | None:
+        """Return the lake of the dbt profile; None if there is none, or an EnvVar decides it."""
+        decides = (self.project_dir, self.profile, self.target, self.profiles_dir)
+        if self.project_dir is None or any(isinstance(each, EnvVar) for each in decides):
+            return None
+        return self._settings(lakes=False)
 
     def address(self) -> tuple[str | None, str]:
         """Return the root and the default schema, while definitions load.
@@ -177,18 +178,14 @@ class DuckrunResource(HidesSecrets):
             InvalidConfig: The profile cannot be read.
         """
         schema = f"${self.schema_.env_var_name}" if isinstance(self.schema_, EnvVar) else self.schema_
-        source = self.root_path or self.project_dir
-        decides = (source,) if self.root_path else (source, self.profile, self.target, self.profiles_dir)
-        if source is None or any(isinstance(each, EnvVar) for each in decides):
-            return None, schema or "main"
         if self.root_path:
-            return self.root_path, schema or "main"
-        settings = self._settings(lakes=False)
-        return settings.root_path, schema or settings.schema or "main"
+            return None if isinstance(self.root_path, EnvVar) else self.root_path, schema or "main"
+        settings = self._known_profile()
+        return (
+            (None, schema or "main") if settings is None else (settings.root_path, schema or settings.schema or "main")
+        )
 
-    def session(
-        self, engine: EngineName = "duckdb", *, spark: SparkResource | Any | None = None, pins: Pins | None = None
-    ) -> Session:
+    def session(self, engine: EngineName = "duckdb", *, spark: Any = None, pins: Pins | None = None) -> Session:
         """Return a session on the lake.
 
         Inside an asset it is the step's session: it reads the versions that the step's inputs read,
@@ -197,17 +194,14 @@ class DuckrunResource(HidesSecrets):
 
         Args:
             engine: The engine.
-            spark: A SparkResource or a Spark session, for engine ``spark``.
+            spark: A SparkResource or a Spark session, for engine ``spark``. By default the session
+                of this process, which is started if there is none.
             pins: The versions to read. With pins, the session is always a new one.
         """
         return self.step_session(current_step() if pins is None else None, engine, spark, pins)
 
     def step_session(
-        self,
-        step_context: Any | None,
-        engine: EngineName,
-        spark: SparkResource | Any | None = None,
-        pins: Pins | None = None,
+        self, step_context: Any | None, engine: EngineName, spark: Any = None, pins: Pins | None = None
     ) -> Session:
         """Return the session of a step on an engine; a new one outside of a step."""
         settings = self._settings()
@@ -222,15 +216,13 @@ class DuckrunResource(HidesSecrets):
         if fraction is None and step_context is not None:
             fraction = share_of_step(step_context)
         limit = self.memory_limit or settings.memory_limit
-        from duckrun_dagster.resources.spark_resource import SparkResource  # imports this module for a field
-
-        if engine == "spark" and (spark is None or isinstance(spark, SparkResource)):
-            spark = (spark or SparkResource()).session(lakes.own.storage)
+        if isinstance(spark, _StartsSpark):
+            spark = spark.session(lakes.own.storage) if engine == "spark" else None
         default_lake, *others = lakes
         session = Session(
             default_lake,
             engine=engine,
-            spark=None if isinstance(spark, SparkResource) else spark,
+            spark=spark,
             arbiter=Arbiter(None if limit is None else int(parse_bytes(limit) * (fraction or 1)), fraction),
             pins=pins if step is None else step.pins,
             lakes=Lakes(default_lake, others),

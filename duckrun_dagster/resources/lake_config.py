@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dagster import Config
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from duckrun.storage.roots import refuse_credentials
 from duckrun.values.lake_format import LakeFormat
@@ -15,11 +15,25 @@ from duckrun_dagster.arguments import KnownArguments, is_open
 from duckrun_dagster.resources.hidden import hide, shown_catalog, written
 from duckrun_dagster.resources.profile import LakeSettings
 
-FORM = ("format", "catalog", "inline_rows", "encrypted")
-"""The fields that name the format of a lake."""
+
+class LakeForm(BaseModel):
+    """The fields of a lake's format."""
+
+    format: str | None = Field(default=None, description="delta, if nothing names one, or ducklake.")
+    catalog: str | None = Field(
+        default=None,
+        description="Of ducklake: sqlite:<file> (catalog.sqlite in the root), postgres:<dsn>, duckdb:<file>.",
+    )
+    inline_rows: int | None = Field(
+        default=None, description="Of ducklake: up to how many rows of an insert lie in the catalog."
+    )
+    encrypted: bool | None = Field(default=None, description="Of ducklake: whether a new lake's files are encrypted.")
 
 
-class LakeConfig(KnownArguments, Config):
+FORM = tuple(LakeForm.model_fields)
+
+
+class LakeConfig(KnownArguments, LakeForm, Config):
     """A further lake of a DuckrunResource; assets name it by the metadata ``lake``.
 
     Example::
@@ -29,10 +43,6 @@ class LakeConfig(KnownArguments, Config):
     """
 
     root_path: str = Field(description="A folder, or an s3://, az://, abfss:// or gs:// URL.")
-    format: str | None = Field(default=None, description="delta or ducklake.")
-    catalog: str | None = Field(default=None, description="Of ducklake: sqlite:<file>, postgres:<dsn>, duckdb:<file>.")
-    inline_rows: int | None = Field(default=None, description="Up to how many rows of an insert lie in the catalog.")
-    encrypted: bool | None = Field(default=None, description="Whether a new lake's files are encrypted.")
     storage_options: dict[str, str] = Field(default_factory=dict, description="Credentials, in delta_rs's names.")
     read_only: bool = Field(default=False, description="Whether assets may only read it.")
 
@@ -72,7 +82,7 @@ def hidden(values: Mapping[str, Any], within: str = "") -> tuple[dict[str, Any],
     return {**shown, **({"lakes": lakes} if lakes else {})}, secrets
 
 
-def form_of(config: Any, secrets: Mapping[str, str], within: str = "") -> LakeFormat:
+def form_of(config: LakeForm, secrets: Mapping[str, str]) -> LakeFormat:
     """Return the format that some fields name, with the password of the catalog.
 
     Raises:
@@ -80,7 +90,7 @@ def form_of(config: Any, secrets: Mapping[str, str], within: str = "") -> LakeFo
     """
     catalog = config.catalog
     if catalog is not None:
-        catalog = secrets.get(f"{within}{catalog}", catalog)
+        catalog = secrets.get(catalog, catalog)
     return LakeFormat.of(config.format, catalog, config.inline_rows, config.encrypted)
 
 

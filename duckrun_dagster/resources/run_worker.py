@@ -17,6 +17,11 @@ from duckrun.lake.lakes import Lakes
 FOR_SEVERAL = "name a catalog in SQLite (sqlite:<file>) or PostgreSQL (postgres:<dsn>)"
 
 
+def second_process(root: str, why: str) -> InvalidConfig:
+    """Return the error about a second process that would open the catalog of a lake."""
+    return InvalidConfig(f"Lake {root} has its catalog in a DuckDB file, which one process may have open, and {why}.")
+
+
 @dataclass(frozen=True)
 class Worker:
     """The process of a run's worker on this machine."""
@@ -64,11 +69,8 @@ def refuse_several_processes(step_context: Any, lakes: Lakes) -> None:
         return
     worker = worker_of_run(step_context.instance, step_context.run_id)
     if worker is not None and worker.several_processes:
-        raise InvalidConfig(
-            f"Lake {lake.root} has its catalog in a DuckDB file, which one process may have open, "
-            "and this run has a process for each step. Run "
-            f"its steps in one (executor_def=in_process_executor), or {FOR_SEVERAL}."
-        )
+        how = f"Run its steps in one (executor_def=in_process_executor), or {FOR_SEVERAL}"
+        raise second_process(lake.root, f"this run has a process for each step. {how}")
 
 
 def share_of_step(step_context: Any) -> float:

@@ -9,7 +9,6 @@ from dagster import (
     AssetSelection,
     Definitions,
     MaterializeResult,
-    ScheduleDefinition,
     asset,
     define_asset_job,
 )
@@ -29,7 +28,7 @@ from duckrun.values.upkeep import (
     moment_of,
 )
 from duckrun_dagster.resources import DuckrunResource
-from duckrun_dagster.upkeep.maintenance import MaintenanceConfig
+from duckrun_dagster.upkeep.maintenance import MaintenanceConfig, scheduled
 
 STEPS = ("flush", "expire", "merge", "rewrite", "cleanup", "orphans")
 """Maintenance steps, in DuckLake's order."""
@@ -74,12 +73,10 @@ def lake_maintenance(
         upkeep = lake_maintenance(expire_older_than="30 days", cron_schedule="0 3 * * *")
         defs = Definitions.merge(mine, upkeep)
     """
-    unknown = [step for step in steps if step not in STEPS]
-    if unknown:
-        raise InvalidConfig(
-            f"{name}: there is no step {unknown[0]!r}; the steps are "
-            f"{', '.join(STEPS)}.{did_you_mean(unknown[0], STEPS)}"
-        )
+    for step in steps:
+        if step not in STEPS:
+            hint = did_you_mean(step, STEPS)
+            raise InvalidConfig(f"{name}: there is no step {step!r}; the steps are {', '.join(STEPS)}.{hint}")
     for word, age in (("expire_older_than", expire_older_than), ("older_than", older_than)):
         if age is not None:
             moment_of(age, f"{name}: {word}")
@@ -125,12 +122,7 @@ def lake_maintenance(
 
     # The asset's op has its name, and Dagster loads no job beside an op of the same name.
     job = define_asset_job(f"{name}_job", AssetSelection.assets(maintain), description="Keeps the DuckLake in order.")
-    schedules = []
-    if cron_schedule is not None:
-        schedules.append(
-            ScheduleDefinition(job=job, cron_schedule=cron_schedule, execution_timezone=execution_timezone)
-        )
-    return Definitions(assets=[maintain], jobs=[job], schedules=schedules)
+    return scheduled([maintain], job, cron_schedule, execution_timezone)
 
 
 def _metadata(

@@ -145,6 +145,13 @@ def maintenance(
         raise InvalidConfig(f"{name}: {', '.join(twice)} is named twice; one asset keeps a table in order.")
     assets = [_asset(table, name, group_name, resource_key) for table in wanted]
     job = define_asset_job(name, AssetSelection.assets(*assets), description="Keeps tables in order.")
+    return scheduled(assets, job, cron_schedule, execution_timezone)
+
+
+def scheduled(
+    assets: Sequence[AssetsDefinition], job: Any, cron_schedule: str | None, execution_timezone: str | None
+) -> Definitions:
+    """Return assets with a job over them and its schedule, if any."""
     schedules = []
     if cron_schedule is not None:
         schedules.append(
