@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from dbt.adapters.duckrun.materialize.strategy import plan_write, write_strategy
+from dbt.adapters.duckrun.materialize.strategy import Staged, plan_write, write_strategy
 from dbt.adapters.duckrun.model.config import ModelConfig, parse_model
 
 from duckrun.errors import InvalidConfig, SchemaMismatch
@@ -17,8 +17,8 @@ def config_of(**config) -> ModelConfig:
 
 
 def plan(config: ModelConfig, strategy: str, source: list[str], target: list[str] | None):
-    names = None if target is None else snapshot(*target)
-    return plan_write(config, strategy, table="main.a", staging="stage", source=source, target=names)
+    names = None if target is None or strategy == "overwrite" else snapshot(*target)
+    return plan_write(config, strategy, Staged("stage", source, "main.a", names))
 
 
 def snapshot(*names: str) -> Snapshot:

@@ -9,13 +9,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from dbt.adapters.duckrun.materialize.strategy import (
-    CREATE,
-    OVERWRITE,
+    Staged,
     Write,
     columns_to_write,
     refuse_other_partitions,
     selected,
-    whole_write,
 )
 from dbt.adapters.duckrun.model.config import ModelConfig
 from dbt.adapters.duckrun.model.merge_config import parse_merge
@@ -25,8 +23,6 @@ from duckrun.errors import InvalidConfig, SchemaMismatch
 from duckrun.sql.quoting import quote_identifier
 from duckrun.values.applying import VALID_FROM, VALID_TO, ApplySpec
 from duckrun.values.changes import CHANGE_TYPE
-from duckrun.values.rows import NO_TABLE
-from duckrun.values.snapshot import Snapshot
 
 
 def applied_by_type(config: ModelConfig, source: Sequence[str]) -> ApplySpec | None:
@@ -43,16 +39,7 @@ def applied_by_type(config: ModelConfig, source: Sequence[str]) -> ApplySpec | N
 
 
 def plan_applied(
-    config: ModelConfig,
-    apply: ApplySpec,
-    strategy: str,
-    *,
-    table: str,
-    staging: str,
-    source: Sequence[str],
-    target: Snapshot | None,
-    named: str,
-    fenced: bool = True,
+    config: ModelConfig, apply: ApplySpec, strategy: str, staged: Staged, *, named: str
 ) -> tuple[Write, Sequence[Check]]:
     """Return the write of the staged changes, and the checks to run before it.
 
@@ -60,26 +47,20 @@ def plan_applied(
         config: The model's config.
         apply: How changes are applied.
         strategy: The strategy of this write.
-        table: The name of the table, for errors.
-        staging: The staged relation.
-        source: The columns of the staged rows.
-        target: The table; None if it does not exist.
+        staged: The changes and their table.
         named: The SQL name of the table.
-        fenced: The engine can fence a write to this store.
 
     Raises:
         InvalidConfig: The config does not fit the table. Raised before anything is written.
         SchemaMismatch: The columns do not fit the table.
     """
-    rows = quote_identifier(staging)
+    table, source, target, rows = staged.table, staged.columns, staged.target, quote_identifier(staged.name)
     if config.constraints:
-        rows = f"({selected(source, config.constraints, staging)})"
-    if strategy in (OVERWRITE, CREATE):
-        target = None
+        rows = f"({selected(source, config.constraints, staged.name)})"
     try:
         applying = Applying(table, apply, source, None if target is None else target.schema)
         if target is None:
-            whole = whole_write(config, applying.stored, NO_TABLE if strategy == CREATE and fenced else None)
+            whole = staged.whole_write(config, strategy, applying.stored)
             return Write(whole, applying.states(rows)), applying.checks(rows)
         refuse_other_partitions(config, table, target)
         ends = [] if apply.scd == 1 else [VALID_FROM, VALID_TO]

@@ -11,7 +11,14 @@ from dbt.adapters.duckrun.materialize.catalog_view import in_its_lake
 from dbt.adapters.duckrun.materialize.response import DuckrunResponse
 from dbt.adapters.duckrun.materialize.snapshots import SnapshotColumns, plan_snapshot
 from dbt.adapters.duckrun.materialize.stage import Stage
-from dbt.adapters.duckrun.materialize.strategy import CREATE, OVERWRITE, Write, plan_write, rows_that_stay
+from dbt.adapters.duckrun.materialize.strategy import (
+    CREATE,
+    OVERWRITE,
+    Staged,
+    Write,
+    plan_write,
+    rows_that_stay,
+)
 from dbt.adapters.duckrun.model.config import ModelConfig, column_comments
 from dbt.adapters.duckrun.model.constraints import kept_in_table
 from dbt.adapters.duckrun.model.values import match
@@ -173,41 +180,25 @@ class Build:
 
         With ``applies``, the rows are changes by ``_change_type``.
         """
-        source = [name for name, _ in self.stage.columns(staging)]
+        columns, engine = [name for name, _ in self.stage.columns(staging)], self.stage.engine
         if isinstance(strategy, SnapshotColumns):
-            target = self._target()
-            types = self.stage.engine.column_types(target)
-            return plan_snapshot(strategy, self.config, staging=staging, source=source, target=target, types=types)
+            staged = Staged(staging, columns, str(self.ref), self._target())
+            return plan_snapshot(strategy, self.config, staged, engine.column_types(self._target()))
         whole = strategy in (OVERWRITE, CREATE) or not self.lake.exists(self.ref)
-        present = None if whole else self._target()
-        apply = self.config.apply or (applied_by_type(self.config, source) if applies else None)
+        fenced = engine.can_fence(self.lake.storage)
+        staged = Staged(staging, columns, str(self.ref), None if whole else self._target(), fenced)
+        apply = self.config.apply or (applied_by_type(self.config, columns) if applies else None)
         if apply is not None:
-            write, checks = plan_applied(
-                self.config,
-                apply,
-                strategy,
-                table=str(self.ref),
-                staging=staging,
-                source=source,
-                target=present,
-                named=quote_identifier(self.env.views_of(self.ref).database, self.ref.schema, self.ref.name),
-                fenced=self.stage.engine.can_fence(self.lake.storage),
-            )
+            write, checks = plan_applied(self.config, apply, strategy, staged, named=self._named_in_sql())
             for check in checks:
                 check.refuse(f"{self.ref} ({self.config.node})", self.stage.rows(check.query))
             return write
-        write = plan_write(
-            self.config,
-            strategy,
-            table=str(self.ref),
-            staging=staging,
-            source=source,
-            target=present,
-            fenced=self.stage.engine.can_fence(self.lake.storage),
-            constraints=self._constraints(source) if whole else None,
-        )
-        self._refuse_doubled_keys(strategy, staging, source, present)
+        write = plan_write(self.config, strategy, staged, self._constraints(columns) if whole else None)
+        self._refuse_doubled_keys(strategy, staged)
         return write
+
+    def _named_in_sql(self) -> str:
+        return quote_identifier(self.env.views_of(self.ref).database, self.ref.schema, self.ref.name)
 
     def _target(self) -> Snapshot:
         """Return the table at the version that this run reads: the node's ``{{ this }}``."""
@@ -249,19 +240,17 @@ class Build:
             self._transactions[work] = self.env.transaction(self.ref, work)
         return self._transactions[work]
 
-    def _refuse_doubled_keys(self, strategy: str, staging: str, source: list[str], target: Snapshot | None) -> None:
+    def _refuse_doubled_keys(self, strategy: str, staged: Staged) -> None:
         """Raise SchemaMismatch if a unique key of the contract would have duplicates."""
         # Delta has no such constraint. A query before the write counts the rows that stay and the
         # new ones, at the version that this run reads.
         for key in self.config.constraints.unique:
-            columns = [match(name, source) or name for name in key]
+            columns = [match(name, staged.columns) or name for name in key]
             names = ", ".join(quote_identifier(c) for c in columns)
-            rows = f"select {names} from {quote_identifier(staging)}"
-            stay = None if target is None else rows_that_stay(self.config, strategy, staging, source, target)
-            if stay is not None and target is not None:
-                database = self.env.views_of(self.ref).database
-                table = quote_identifier(database, self.ref.schema, self.ref.name)
-                rows += f" union all select {names} from {table} as target where {stay}"
+            rows = f"select {names} from {quote_identifier(staged.name)}"
+            stay = rows_that_stay(self.config, strategy, staged)
+            if stay is not None:
+                rows += f" union all select {names} from {self._named_in_sql()} as target where {stay}"
             present = " and ".join(f"{quote_identifier(c)} is not null" for c in columns)
             duplicates = self.stage.rows(
                 f"select {names}, count(*) as n from ({rows}) where {present} "

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from dbt.adapters.duckrun.materialize.strategy import Write
+from dbt.adapters.duckrun.materialize.strategy import Staged, Write
 from dbt.adapters.duckrun.model.config import ModelConfig
 from dbt.adapters.duckrun.model.values import match
 
 from duckrun.errors import InvalidConfig
 from duckrun.sql.quoting import quote_identifier
 from duckrun.values.rows import MergeClause, MergeSpec, WriteSpec
-from duckrun.values.snapshot import Snapshot
 
 _CHANGE = "dbt_change_type"
 _NEW_ID = "__duckrun_scd_id"
@@ -27,35 +26,27 @@ class SnapshotColumns:
     open_until: str | None  # SQL; None: NULL
 
 
-def plan_snapshot(
-    columns: SnapshotColumns,
-    config: ModelConfig,
-    *,
-    staging: str,
-    source: Sequence[str],
-    target: Snapshot,
-    types: Mapping[str, str],
-) -> Write:
+def plan_snapshot(columns: SnapshotColumns, config: ModelConfig, staged: Staged, types: Mapping[str, str]) -> Write:
     """Return one merge that closes changed and deleted rows, and adds new rows.
 
     Args:
         columns: The columns that dbt adds.
         config: The snapshot's config.
-        staging: The staged relation.
-        source: The columns of the staged rows.
-        target: The snapshot's table.
+        staged: The rows and the snapshot's table.
         types: The SQL types of the target's columns.
     """
-    known = target.schema.names
+    assert staged.target is not None, "dbt creates the table of a snapshot by its own SELECT"
+    known, staging = staged.target.schema.names, quote_identifier(staged.name)
     scd_id, valid_to = match(columns.scd_id, known), match(columns.valid_to, known)
     if scd_id is None or valid_to is None:
         raise InvalidConfig(
-            f"{config.node}: table {target.ref} has no column {columns.scd_id} or {columns.valid_to}: "
-            "it is no snapshot, or its "
-            "columns had other names. Rename it or drop it."
+            f"{config.node}: table {staged.table} has no column {columns.scd_id} or {columns.valid_to}: it is no "
+            "snapshot, or its columns had other names. Rename it or drop it."
         )
     helpers = {_CHANGE, "dbt_unique_key"}
-    columns_to_store = [c for c in source if c.lower() not in helpers and not c.lower().startswith("dbt_unique_key_")]
+    columns_to_store = [
+        c for c in staged.columns if c.lower() not in helpers and not c.lower().startswith("dbt_unique_key_")
+    ]
     change, end = f"source.{quote_identifier(_CHANGE)}", f"target.{quote_identifier(valid_to)}"
     open_row = f"{end} is null"
     if columns.open_until is not None:
@@ -83,11 +74,11 @@ def plan_snapshot(
     others = ", ".join(sql for name, sql in typed.items() if name.lower() != scd_id.lower())
     select = (
         f"select {others}, {quote_identifier(_CHANGE)}, {id_} as {quote_identifier(_NEW_ID)}, "
-        f"case when {quote_identifier(_CHANGE)} <> 'insert' then {id_} end as {id_} from {quote_identifier(staging)}"
+        f"case when {quote_identifier(_CHANGE)} <> 'insert' then {id_} end as {id_} from {staging}"
     )
     spec = MergeSpec(keys=(scd_id,), clauses=(closes, adds), **config.writing)
     if all(match(name, known) for name in columns_to_store):
         return Write(spec, select)
-    widen_select = f"select {', '.join(typed.values())} from {quote_identifier(staging)} limit 0"
+    widen_select = f"select {', '.join(typed.values())} from {staging} limit 0"
     widen = WriteSpec(mode="append", schema_mode="append_new_columns", writer=config.writer)
     return Write(spec, select, widen, widen_select)

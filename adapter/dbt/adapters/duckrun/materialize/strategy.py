@@ -47,6 +47,35 @@ class Write:
     widen_select: str = ""
 
 
+@dataclass(frozen=True)
+class Staged:
+    """Staged rows, and the table that they are written to."""
+
+    name: str
+    """The staged relation."""
+    columns: Sequence[str]
+    table: str
+    """The name of the table, for errors."""
+    target: Snapshot | None = None
+    """The present table; None if it is written whole."""
+    is_fenced: bool = True
+    """True if the engine can fence a write to this store."""
+
+    def whole_write(
+        self, config: ModelConfig, strategy: str, columns: Sequence[str], constraints: TableConstraints | None = None
+    ) -> WriteSpec:
+        """Return the write of the whole table with these columns."""
+        return WriteSpec(
+            mode="overwrite",
+            read_version=NO_TABLE if strategy == CREATE and self.is_fenced else None,
+            description=config.description,
+            column_comments=column_comments(config.documented, columns),
+            constraints=constraints,
+            **config.layout,
+            **config.writing,
+        )
+
+
 def write_strategy(config: ModelConfig, *, exists_as_table: bool, full_refresh: bool) -> str:
     """Return how an incremental model writes this time: whole, or by its strategy.
 
@@ -73,26 +102,14 @@ def write_strategy(config: ModelConfig, *, exists_as_table: bool, full_refresh: 
 
 
 def plan_write(
-    config: ModelConfig,
-    strategy: str,
-    *,
-    table: str,
-    staging: str,
-    source: Sequence[str],
-    target: Snapshot | None,
-    fenced: bool = True,
-    constraints: TableConstraints | None = None,
+    config: ModelConfig, strategy: str, staged: Staged, constraints: TableConstraints | None = None
 ) -> Write:
-    """Return the spec of one write, and the SELECT over ``staging`` that feeds it.
+    """Return the spec of one write, and the SELECT over the staged rows that feeds it.
 
     Args:
         config: The model's config.
         strategy: The strategy of this write.
-        table: The name of the table, for errors.
-        staging: The staged relation.
-        source: The columns of the staged rows.
-        target: The present table; None if it is written whole.
-        fenced: The engine can fence a write to this store.
+        staged: The rows and their table.
         constraints: The constraints of a table that is written whole.
 
     Raises:
@@ -100,17 +117,16 @@ def plan_write(
             written.
         SchemaMismatch: The columns do not fit the table.
     """
-    if strategy in (OVERWRITE, CREATE):
-        target = None
-    _require_columns(config, table, source, keys=target is not None)  # a first write matches nothing
+    _require_columns(config, staged)
+    source, target = staged.columns, staged.target
     if target is None:
-        whole = whole_write(config, source, NO_TABLE if strategy == CREATE and fenced else None, constraints)
-        return Write(whole, selected(source, config.constraints, staging))
-    refuse_other_partitions(config, table, target)
-    columns, schema_mode = columns_to_write(config, table, source, target.schema.names)
+        whole = staged.whole_write(config, strategy, source, constraints)
+        return Write(whole, selected(source, config.constraints, staged.name))
+    refuse_other_partitions(config, staged.table, target)
+    columns, schema_mode = columns_to_write(config, staged.table, source, target.schema.names)
     shared: dict[str, Any] = {**config.layout, **config.writing, "schema_mode": schema_mode}
     del shared["table_properties"]  # properties are set only on a new table
-    select = selected(columns, config.constraints, staging)
+    select = selected(columns, config.constraints, staged.name)
     keys = tuple(match(key, columns) or key for key in config.unique_key)
     if strategy == "append":
         return Write(WriteSpec(mode="append", **shared), select)
@@ -122,7 +138,7 @@ def plan_write(
         beside = [c for c in source if c not in columns and match(c, mentioned)]
         if beside:
             clauses = tuple(_limited(clause, columns) for clause in clauses)
-            select = selected([*columns, *beside], config.constraints, staging)
+            select = selected([*columns, *beside], config.constraints, staged.name)
         return Write(MergeSpec(keys=keys, clauses=clauses, on=on, **shared), select)
     if strategy == "insert":
         adds = (MergeClause("not_matched_insert"),)
@@ -139,7 +155,7 @@ def plan_write(
     if predicate is None and transforms:
         raise InvalidConfig(
             f"{config.node}: insert_overwrite replaces the partitions of the new rows, by the values of columns, "
-            f"and table {table} is partitioned by {', '.join(transforms)}",
+            f"and table {staged.table} is partitioned by {', '.join(transforms)}",
             remedy="Say which rows go by incremental_predicates, or use delete+insert or microbatch",
         )
     if predicate is None and not target.partition_columns:
@@ -147,43 +163,23 @@ def plan_write(
     return Write(WriteSpec(mode="replace", predicate=predicate, **shared), select)
 
 
-def whole_write(
-    config: ModelConfig,
-    columns: Sequence[str],
-    read_version: int | None,
-    constraints: TableConstraints | None = None,
-) -> WriteSpec:
-    """Return the write of a whole table with these columns."""
-    return WriteSpec(
-        mode="overwrite",
-        read_version=read_version,
-        description=config.description,
-        column_comments=column_comments(config.documented, columns),
-        constraints=constraints,
-        **config.layout,
-        **config.writing,
-    )
-
-
-def rows_that_stay(
-    config: ModelConfig, strategy: str, staging: str, source: Sequence[str], target: Snapshot
-) -> str | None:
+def rows_that_stay(config: ModelConfig, strategy: str, staged: Staged) -> str | None:
     """Return the SQL condition over ``target`` for rows that a write leaves; None if none stay."""
-    if strategy in (OVERWRITE, CREATE):
+    if staged.target is None:
         return None
     if strategy in ("append", "safeappend"):
         return "true"
     if strategy == "microbatch":
-        return f"({_slice(config, source)}) is not true"
+        return f"({_slice(config, staged.columns)}) is not true"
     columns: Sequence[str] = config.unique_key
     if strategy == "insert_overwrite":
-        columns, predicate = target.partition_columns, _all_of(_target_predicates(config))
+        columns, predicate = staged.target.partition_columns, _all_of(_target_predicates(config))
         if predicate is not None:
             return f"({predicate}) is not true"
         if not columns:
             return None
     same = " and ".join(f"staged.{quote_identifier(c)} = target.{quote_identifier(c)}" for c in columns)
-    return f"not exists (select 1 from {quote_identifier(staging)} as staged where {same})"
+    return f"not exists (select 1 from {quote_identifier(staged.name)} as staged where {same})"
 
 
 def selected(columns: Sequence[str], constraints: Constraints, staging: str) -> str:
@@ -269,7 +265,8 @@ def _names_its_columns(config: ModelConfig) -> bool:
     )
 
 
-def _require_columns(config: ModelConfig, table: str, source: Sequence[str], *, keys: bool) -> None:
+def _require_columns(config: ModelConfig, staged: Staged) -> None:
+    source, table, keys = staged.columns, staged.table, staged.target is not None  # a first write matches nothing
     if not source:
         raise InvalidConfig(f"{config.node}: the model for table {table} returns no columns.")
     wanted: dict[str, Iterable[str]] = {
