@@ -51,11 +51,6 @@ PACKAGES = (ROOT / "adapter/duckrun", ROOT / "adapter/dbt", ROOT / "duckrun_dags
 # function. Take a line out when its reason is gone, and add none: what both need belongs in a lower module.
 UPWARD: dict[str, set[str]] = {
     "duckrun.statements.reading": {"duckrun.statements.information"},
-    # Parts of an engine, a catalog or a format take the object that they are parts of.
-    "dbt.adapters.duckrun.environment": {
-        "dbt.adapters.duckrun.materialize.changed",
-        "dbt.adapters.duckrun.together",
-    },
 }
 
 

@@ -8,7 +8,7 @@ import tempfile
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,7 @@ from dbt.adapters.duckrun.credentials import DuckrunCredentials
 from dbt.adapters.duckrun.materialize.changed import NodeChanges, consumer_of
 from dbt.adapters.duckrun.model.choices import DATABASE
 from dbt.adapters.duckrun.model.node import Node, current, reading
-from dbt.adapters.duckrun.together import LiveCatalog, Together, one_cursor, temporary_staging
+from dbt.adapters.duckrun.together import LiveCatalog, OneCursor, Together, temporary_staging
 from dbt_common.invocation import get_invocation_started_at
 
 from duckrun.changes.cursors import consumer_as_before
@@ -98,7 +98,7 @@ class LakeEnvironment(LocalEnvironment):
         self._catalogs: dict[str, ViewCatalog] = {}
         self._commits: Counter[str] = Counter()
         self._commits_lock = threading.Lock()
-        self.changes = NodeChanges(self)
+        self.changes = NodeChanges(self.lakes, self.pins, self.work, credentials.database)
         self.arbiter = _arbiter(credentials.memory_limit)
 
     # -- DuckDB
@@ -234,9 +234,9 @@ class LakeEnvironment(LocalEnvironment):
                     ref = views.lake.resolve(schema, name)
                     if views.lake.definition(ref) is not None or views.lake.exists(ref):
                         views.ensure(ref)
-            together = Together(self)
+            together = Together(self.lake, self.engine)
             self.initialize_cursor(self.creds, together.cursor, self._plugins, self._REGISTERED_DF)
-            self._catalogs[DATABASE] = LiveCatalog(self, together.cursor, DATABASE)
+            self._catalogs[DATABASE] = LiveCatalog(self.lake, self.pins, together.cursor)
             self.together = together
 
     def end(self) -> None:
@@ -367,16 +367,17 @@ class LakeEnvironment(LocalEnvironment):
 
     def submit_python_job(self, handle: Any, parsed_model: dict, compiled_code: str) -> AdapterResponse:
         cursor = handle.duckdb()
-        whole = self.together is not None
 
         def load(name: str) -> duckdb.DuckDBPyRelation:
             statement = f"select * from {name}"
             self.ensure_for(statement)
             return cursor.query(statement)
 
-        code = temporary_staging(compiled_code) if whole else compiled_code
-        with one_cursor(cursor) if whole else nullcontext(cursor) as session:
-            self.run_python_job(session, load, parsed_model["alias"], code, self.creds)
+        if self.together is None:
+            self.run_python_job(cursor, load, parsed_model["alias"], compiled_code, self.creds)
+        else:
+            code = temporary_staging(compiled_code)
+            self.run_python_job(OneCursor(cursor), load, parsed_model["alias"], code, self.creds)
         return AdapterResponse(_message="OK")
 
 

@@ -444,9 +444,7 @@ class DuckrunAdapter(DuckDBAdapter):
             )
         request = self.env.changes.ask(node, output, ref, change_spec)
         step = self.env.changes.begin(node, output, full_refresh=full_refresh, note=False)
-        spark = self.connections.spark_session() if self.on_spark() else None
-        self.env.changes.show(request, step, self._stage().engine, spark)
-        return request.name if spark is not None else self.env.changes.spelled(request)
+        return self._stage().show_changes(request, step)
 
     @available.parse_none
     @dbt_errors(writes=True)

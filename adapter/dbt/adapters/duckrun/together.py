@@ -13,8 +13,8 @@ import re
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any
+from contextlib import ExitStack
+from typing import Any
 
 import duckdb
 from dbt.adapters.duckrun.model.choices import DATABASE
@@ -22,20 +22,18 @@ from dbt.adapters.events.logging import AdapterLogger
 from dbt_common.events.event_manager_client import add_callback_to_manager, get_event_manager
 from dbt_common.exceptions import DbtRuntimeError
 
-from duckrun.engines.duckdb import ViewCatalog
+from duckrun.engines.duckdb import DuckDBEngine, ViewCatalog
 from duckrun.errors import CommitConflict, DuckrunError, is_outcome_unknown, outcome_of
 from duckrun.formats.commits import CommitTaken, TakenBack
 from duckrun.formats.format import transactions_of
-from duckrun.lake.lake import TableRef, ViewDefinition
+from duckrun.lake.lake import Lake, TableRef, ViewDefinition
+from duckrun.run.pins import Pins
 from duckrun.run.reruns import NotTakenBack, of_older_attempts
 from duckrun.run.transaction import Transaction
 from duckrun.run.transactions import transactions_on
 from duckrun.sql.quoting import quote_identifier
 from duckrun.values.rows import NO_TABLE, WorkTransaction
 from duckrun.values.snapshot import Snapshot
-
-if TYPE_CHECKING:
-    from dbt.adapters.duckrun.environment import LakeEnvironment
 
 logger = AdapterLogger("Duckrun")
 
@@ -49,8 +47,8 @@ class LiveCatalog(ViewCatalog):
     No views are created, and a statement reads the current state of the transaction.
     """
 
-    def __init__(self, env: LakeEnvironment, cursor: duckdb.DuckDBPyConnection, database: str) -> None:
-        super().__init__(cursor, env.lake, env.pins, database=database)
+    def __init__(self, lake: Lake, pins: Pins, cursor: duckdb.DuckDBPyConnection) -> None:
+        super().__init__(cursor, lake, pins, database=DATABASE)
         self._cursor = cursor
 
     def _listed(self, folded: str, schema: str) -> dict[str, tuple[str, str]]:
@@ -77,16 +75,16 @@ class LiveCatalog(ViewCatalog):
 class Together:
     """The one transaction of an invocation. All its statements run on ``cursor``."""
 
-    def __init__(self, env: LakeEnvironment) -> None:
-        self._env = env
+    def __init__(self, lake: Lake, engine: DuckDBEngine) -> None:
+        self._lake = lake
         self._open = ExitStack()
         self._lock = threading.Lock()
         self._started: set[str] = set()
         self._ended: set[str] = set()
         self.failures: list[str] = []
-        transactions = transactions_on(env.lake, "duckdb")
+        transactions = transactions_on(lake, "duckdb")
         try:
-            self.cursor = self._open.enter_context(env.engine.on_one_cursor())
+            self.cursor = self._open.enter_context(engine.on_one_cursor())
             self._work = self._open.enter_context(transactions.together_on(self.cursor, DATABASE))
             self.cursor.execute(f"SET search_path = '{DATABASE}.main,memory.main'")
         except BaseException:
@@ -146,12 +144,12 @@ class Together:
             The table before those commits, or unchanged if they cannot be taken back; None if they
             created it.
         """
-        form, ref = self._env.lake.format, newest.ref
+        form, ref = self._lake.format, newest.ref
         records = of_older_attempts(form, newest, work)
         if not records:
             return newest
         try:
-            base = Transaction(self._env.lake, ref).base_instead_of(records)
+            base = Transaction(self._lake, ref).base_instead_of(records)
         except NotTakenBack:  # the node's write reports it, if the write depends on it
             return newest
         if base == NO_TABLE:
@@ -173,9 +171,9 @@ class Together:
         why = self._why_not()
         if self._hear in get_event_manager().callbacks:
             get_event_manager().callbacks.remove(self._hear)
-        root = self._env.lake.root
+        root = self._lake.root
         if why is not None:
-            self._take_back()
+            self.close()
             logger.warning(
                 f"Nothing of this run was published: {why}. Lake {root} is as it was before; "
                 "run all of it again (publish: together)."
@@ -201,7 +199,7 @@ class Together:
             if isinstance(error, DuckrunError) and is_outcome_unknown(error):
                 raise
             raise CommitConflict(
-                f"another program committed to lake {self._env.lake.root} meanwhile ({error})",
+                f"another program committed to lake {self._lake.root} meanwhile ({error})",
                 remedy="Run all of it again",
             ) from error
 
@@ -217,13 +215,9 @@ class Together:
         error = sys.exc_info()[1]  # the error that ends dbt's run, which then closes its connections
         return None if error is None else f"the run was ended by {type(error).__name__}"
 
-    def _take_back(self) -> None:
-        stopped = _Taken()
-        self._open.__exit__(_Taken, stopped, None)
-
     def close(self) -> None:
         """Roll back everything that was not published."""
-        self._take_back()
+        self._open.__exit__(_Taken, _Taken(), None)
 
 
 def temporary_staging(text: str) -> str:
@@ -232,13 +226,9 @@ def temporary_staging(text: str) -> str:
     return _STAGING.sub("create temporary table ", text)
 
 
-@contextmanager
-def one_cursor(cursor: duckdb.DuckDBPyConnection) -> Iterator[Any]:
-    """Yield a cursor that is its own cursor: further statements join its transaction."""
-    yield _OneCursor(cursor)
+class OneCursor:
+    """A cursor that is its own cursor: further statements join its transaction."""
 
-
-class _OneCursor:
     def __init__(self, cursor: duckdb.DuckDBPyConnection) -> None:
         self._cursor = cursor
 

@@ -7,9 +7,9 @@ are recorded when the model is built, so `dbt compile` and `dbt docs` leave noth
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from dbt.adapters.duckrun.model.values import names, one_of
 from dbt.adapters.events.logging import AdapterLogger
@@ -17,13 +17,14 @@ from dbt.adapters.events.logging import AdapterLogger
 from duckrun.changes.changes import Changes, ChangeSpec
 from duckrun.changes.cursors import Cursor, Step, Upstream, asking_for_a_refresh, base_of_rerun
 from duckrun.engines.engine import Engine
+from duckrun.engines.frame import LazyRows
 from duckrun.errors import InvalidConfig
+from duckrun.lake.lakes import Lakes
+from duckrun.run.pins import Pins
 from duckrun.sql.quoting import quote_identifier
 from duckrun.values.changes import KINDS, ChangeKind
+from duckrun.values.rows import WorkTransaction
 from duckrun.values.snapshot import TableRef
-
-if TYPE_CHECKING:
-    from dbt.adapters.duckrun.environment import LakeEnvironment
 
 logger = AdapterLogger("Duckrun")
 
@@ -71,8 +72,16 @@ class Asked:
 class NodeChanges:
     """The ``changes()`` of an invocation's models, by model. Safe across threads."""
 
-    def __init__(self, env: LakeEnvironment) -> None:
-        self._env = env
+    def __init__(self, lakes: Lakes, pins: Pins, work: Callable[[str], WorkTransaction], database: str) -> None:
+        """Set up for an invocation.
+
+        Args:
+            lakes: The lakes of the invocation.
+            pins: The versions that it reads.
+            work: Returns the work of a node.
+            database: The name of the project's own database.
+        """
+        self._lakes, self._pins, self._work, self._database = lakes, pins, work, database
         self._lock = threading.Lock()
         self._asked: dict[str, list[Asked]] = {}
 
@@ -93,38 +102,27 @@ class NodeChanges:
 
     def begin(self, node: str, output: TableRef, *, full_refresh: bool, note: bool = True) -> Step:
         """Return the step that the next commit of a model makes over its upstream tables."""
-        lake = self._env.lakes.of(output)
         upstreams = {}
         for each in self.of(node):
-            snapshot = self._env.pins.snapshot(each.ref)
-            upstream_lake = self._env.lakes.of(each.ref)
-            upstreams[str(each.ref)] = Upstream(
-                upstream_lake.format, snapshot, None if upstream_lake.read_only else upstream_lake.storage
-            )
-        cursor, work = Cursor(lake.format, lake.storage, output, consumer_of(node)), self._env.work(node)
+            lake = self._lakes.of(each.ref)
+            storage = None if lake.read_only else lake.storage
+            upstreams[str(each.ref)] = Upstream(lake.format, self._pins.snapshot(each.ref), storage)
+        lake = self._lakes.of(output)
+        cursor, work = Cursor(lake.format, lake.storage, output, consumer_of(node)), self._work(node)
         base, rerun = base_of_rerun(lake, cursor, work)
         if rerun and note:
             logger.info(f"{node}: {rerun}")
         return cursor.begin(upstreams, full_refresh=full_refresh, note=note, work=work, base=base)
 
-    def show(self, request: Asked, step: Step, engine: Engine, spark: Any = None) -> None:
-        """Let the name of a request stand for the rows of a step's range.
-
-        ``spark`` is the session of a node on Spark.
-        """
+    def rows(self, request: Asked, step: Step, engine: Engine) -> LazyRows:
+        """Return the rows of a request in a step's range, lazily."""
         versions = step.ranges[str(request.ref)]
         spec = replace(
             request.spec, from_version=versions.from_version, to_version=versions.to_version, table_id=versions.table_id
         )
         with asking_for_a_refresh():
-            rows = Changes(self._env.lakes.of(request.ref).format, request.ref, spec).rows(engine)
-        if spark is not None:
-            spark.register(request.name, rows)
-        else:
-            source: Any = rows.source  # of DuckDB
-            view = f"CREATE OR REPLACE VIEW {self.spelled(request)} AS {source.as_source().text}"
-            self._env.engine.connection.cursor().execute(view)
+            return Changes(self._lakes.of(request.ref).format, request.ref, spec).rows(engine)
 
     def spelled(self, request: Asked) -> str:
         """Return the name in DuckDB's SQL."""
-        return quote_identifier(self._env.creds.database, "main", request.name)
+        return quote_identifier(self._database, "main", request.name)

@@ -61,8 +61,8 @@ class Stage(Protocol):
     def reads(self, sql: str) -> dict[str, int]:
         """Return the tables that the node's SQL reads, and the version of each."""
 
-    def show_changes(self, request: Asked, step: Step) -> None:
-        """Let the name of a ``changes()`` stand for the rows of a step's range."""
+    def show_changes(self, request: Asked, step: Step) -> str:
+        """Let a name stand for the rows of a ``changes()`` in a step's range; return it in SQL."""
 
     def new_relation(self, target: BaseRelation) -> BaseRelation:
         """Return a relation for rows before they are written.
@@ -153,8 +153,12 @@ class DuckDBStage:
     def reads(self, sql: str) -> dict[str, int]:
         return self.env.reads(sql)
 
-    def show_changes(self, request: Asked, step: Step) -> None:
-        self.env.changes.show(request, step, self.engine)
+    def show_changes(self, request: Asked, step: Step) -> str:
+        rows: Any = self.env.changes.rows(request, step, self.engine)
+        name = self.env.changes.spelled(request)
+        view = f"CREATE OR REPLACE VIEW {name} AS {rows.source.as_source().text}"
+        self.env.engine.connection.cursor().execute(view)
+        return name
 
     def new_relation(self, target: BaseRelation) -> BaseRelation:
         """Return a table of the instance: every cursor sees it, unlike a temporary one."""

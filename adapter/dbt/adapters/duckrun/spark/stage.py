@@ -110,9 +110,9 @@ class SparkStage:
         with spark_errors(self.node):
             self.session.register(name, value)
 
-    def show_changes(self, request: Asked, step: Step) -> None:
-        with spark_errors(self.node):
-            self.session.env.changes.show(request, step, self.engine, self.session)
+    def show_changes(self, request: Asked, step: Step) -> str:
+        self.keep(request.name, self.session.env.changes.rows(request, step, self.engine))
+        return request.name
 
     def new_relation(self, target: BaseRelation) -> BaseRelation:
         """Return a temporary name of the node's session."""
