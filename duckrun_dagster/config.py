@@ -82,12 +82,6 @@ RUN_KEYS = (
     "merge_mode",
     "commit_metadata",
 )
-# Keys whose default the IO manager may set for all of its assets.
-DEFAULT_KEYS = (
-    "mode", "merge_keys", "merge_clauses", "sequence_by", "deletes", "partition_expr", "partition_by",
-    "schema_mode", "sort_by", "cluster_by", "table_properties", "target_file_size", "compression",
-    "writer", "merge_mode", "change_data_feed", "commit_metadata",
-)  # fmt: skip
 PUBLISH = ("each", "together")
 
 # Keys of other tools that resemble a known key: an asset of a model may have metadata "model".

@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 
 from duckrun.values.rows import MergeClause
 from duckrun_dagster.arguments import is_open, refuse_unknown
-from duckrun_dagster.config import DEFAULT_KEYS, check_defaults
+from duckrun_dagster.config import check_defaults
 
 
 class TableDefaults(BaseModel):
@@ -49,7 +49,7 @@ class TableDefaults(BaseModel):
 
     def table_defaults(self) -> dict[str, Any]:
         """Return the defaults that are set."""
-        defaults = {key: getattr(self, key) for key in DEFAULT_KEYS}
+        defaults = {key: getattr(self, key) for key in TableDefaults.model_fields}
         return {key: value for key, value in defaults.items() if value is not None and value != {}}
 
 
@@ -61,7 +61,7 @@ def checked_defaults(cls: type[BaseModel], values: dict[str, Any]) -> dict[str, 
             cannot work.
     """
     refuse_unknown(cls, values)
-    defaults = {key: values[key] for key in DEFAULT_KEYS if values.get(key) is not None}
+    defaults = {key: values[key] for key in TableDefaults.model_fields if values.get(key) is not None}
     check_defaults({key: value for key, value in defaults.items() if not is_open(value)}, cls.__name__)
     if isinstance(defaults.get("merge_clauses"), list | tuple):
         clauses = [asdict(each) if isinstance(each, MergeClause) else each for each in defaults["merge_clauses"]]

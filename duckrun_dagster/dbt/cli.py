@@ -331,15 +331,11 @@ class DuckrunDbtCliInvocation(DbtCliInvocation):
         relation = str(parent.get("relation_name"))
         if relation not in self._columns:
             name = parent.get("identifier") or parent.get("alias") or parent["name"]
-            lake = _lake_of(parent, lakes)
-            ref, definition = lake.look_up(str(parent["schema"]), str(name))
-            try:
-                if isinstance(definition, ViewDefinition):
-                    self._columns[relation] = [column for column, _ in definition.columns]
-                else:
-                    self._columns[relation] = list(lake.snapshot(ref).schema.names)
-            except TableNotFound:  # an external source, a table of another lake
-                self._columns[relation] = []
+            _, _, stored = _stored(parent, str(name), lakes)
+            if isinstance(stored, ViewDefinition):
+                self._columns[relation] = [column for column, _ in stored.columns]
+            else:  # None: an external source, a table of another lake
+                self._columns[relation] = [] if stored is None else list(stored.schema.names)
         return self._columns[relation]
 
     def _set_data_version(self, unique_id: str, version: str) -> None:
@@ -408,23 +404,30 @@ def _present(props: Mapping[str, Any], lakes: Lakes) -> meta.Metadata:
     schema, name = props.get("schema"), props.get("alias")
     if not schema or not name or props.get("resource_type") not in ASSET_RESOURCE_TYPES:
         return {}
-    lake = _lake_of(props, lakes)
-    ref, definition = lake.look_up(str(schema), str(name))
-    if isinstance(definition, ViewDefinition):
-        return _view_metadata(definition, ref, props)
-    try:
-        snapshot = lake.snapshot(ref)
-    except TableNotFound:
+    lake, ref, stored = _stored(props, str(name), lakes)
+    if isinstance(stored, ViewDefinition):
+        described = _descriptions(props, [column for column, _ in stored.columns])
+        columns = [TableColumn(column, kind, described.get(column)) for column, kind in _types(stored)]
+        named: meta.Metadata = {"dagster/table_name": str(ref)}
+        return {**named, "dagster/column_schema": TableSchema(columns=columns)} if columns else named
+    if stored is None:
         return {}
-    described = _descriptions(props, snapshot.schema.names)
-    return {**meta.table_metadata(snapshot, described), **meta.lake_metadata(lake, snapshot)}
+    described = _descriptions(props, stored.schema.names)
+    return {**meta.table_metadata(stored, described), **meta.lake_metadata(lake, stored)}
 
 
-def _view_metadata(view: ViewDefinition, ref: TableRef, props: Mapping[str, Any]) -> meta.Metadata:
-    described = _descriptions(props, [column for column, _ in view.columns])
-    columns = [TableColumn(name=column, type=kind, description=described.get(column)) for column, kind in _types(view)]
-    named: meta.Metadata = {"dagster/table_name": meta.name_metadata(ref)["dagster/table_name"]}
-    return {**named, "dagster/column_schema": TableSchema(columns=columns)} if columns else named
+def _stored(
+    props: Mapping[str, Any], name: str, lakes: Lakes
+) -> tuple[Lake, TableRef, ViewDefinition | Snapshot | None]:
+    """Return the place of a node, and the view or the table there; None if there is neither."""
+    lake = _lake_of(props, lakes)
+    ref, definition = lake.look_up(str(props["schema"]), name)
+    if isinstance(definition, ViewDefinition):
+        return lake, ref, definition
+    try:
+        return lake, ref, lake.snapshot(ref)
+    except TableNotFound:
+        return lake, ref, None
 
 
 def _types(view: ViewDefinition) -> list[tuple[str, str]]:

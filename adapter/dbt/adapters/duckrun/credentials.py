@@ -21,6 +21,7 @@ REDACTED = "***"
 _FORMAT_KEYS = ("format", "catalog", "inline_rows", "encrypted")
 _SPARK_KEYS = ("master", "remote", "conf", "packages")
 _LAKE_KEYS = ("root_path", "storage_options", "read_only", *_FORMAT_KEYS)
+_WORDS = {"engine": ENGINES, "writer": WRITERS, "naive_timestamps": NAIVE_TIMESTAMPS, "publish": PUBLISH}
 # DuckDB's two names of its memory limit; dbt-duckdb has two places for them.
 _DUCKDB_LIMITS = ("memory_limit", "max_memory")
 
@@ -108,20 +109,14 @@ class DuckrunCredentials(DuckDBCredentials):
                 f"path: {self.path!r} does not go with type duckrun: its tables live under root_path, and DuckDB "
                 "runs in memory. Remove path, or attach that database file with attach:."
             )
-        if self.engine not in ENGINES:
-            raise DbtRuntimeError(
-                f"Unknown engine {self.engine!r} in the profile; the engines are {', '.join(ENGINES)}."
-            )
-        if self.writer not in WRITERS:
-            raise DbtRuntimeError(f"Unknown writer {self.writer!r} in the profile; it is {', '.join(WRITERS)}.")
+        for key, words in _WORDS.items():
+            if getattr(self, key) not in words:
+                raise DbtRuntimeError(
+                    f"Unknown {key} {getattr(self, key)!r} in the profile; it is {' or '.join(words)}."
+                )
         if self.writer != WRITERS[0] and self.format == DUCKLAKE:
             raise DbtRuntimeError(
                 f"writer: {self.writer} makes data files of Delta tables, and the profile's format is ducklake."
-            )
-        if self.naive_timestamps not in NAIVE_TIMESTAMPS:
-            raise DbtRuntimeError(
-                f"Unknown naive_timestamps {self.naive_timestamps!r} in the profile; "
-                f"it is {' or '.join(NAIVE_TIMESTAMPS)}."
             )
         if {"master", "remote"} <= set(self.spark or {}):
             raise DbtRuntimeError("spark: takes a master or a remote, not both.")
@@ -148,8 +143,6 @@ class DuckrunCredentials(DuckDBCredentials):
                 raise DbtRuntimeError(str(error) if name is None else f"lakes: {name}: {error}") from None
 
     def _check_publish(self) -> None:
-        if self.publish not in PUBLISH:
-            raise DbtRuntimeError(f"Unknown publish {self.publish!r} in the profile; it is {' or '.join(PUBLISH)}.")
         if not self.publishes_together:
             return
         if self.lake_format().name != DUCKLAKE:

@@ -30,6 +30,9 @@ _ITEMS = {
     "duckdb_schemas": "schema_name",
 }
 """The name column of each list function."""
+_OF_TABLES = ("table_catalog", "table_schema", "table_name")
+_OF_SCHEMAS = ("catalog_name", "schema_name", "schema_name")
+"""Columns of the views of information_schema that tell their rows apart."""
 _OTHER_LISTS = ("sqlite_master", "sqlite_schema", "pg_tables", "pg_views", "pg_class", "pg_attribute")
 _TEMPORARY = "_duckrun_list_of_"
 
@@ -104,13 +107,8 @@ class _Lists:
         return self._all[name]
 
     def _view(self, name: str) -> str:
-        catalog, schema, item = (
-            ("catalog_name", "schema_name", "schema_name")
-            if name == "schemata"
-            else ("table_catalog", "table_schema", "table_name")
-        )
-        lakes = f"SELECT * FROM {self._lakes(name)}"
-        return self._made(name, f"system.{INFORMATION}.{name}", lakes, (catalog, schema, item))
+        key = _OF_SCHEMAS if name == "schemata" else _OF_TABLES
+        return self._made(name, f"system.{INFORMATION}.{name}", f"SELECT * FROM {self._lakes(name)}", key)
 
     def _function(self, name: str) -> str:
         key = ("database_name", "schema_name", _ITEMS[name])
@@ -120,17 +118,14 @@ class _Lists:
         """Create a temporary table of DuckDB's own rows and the lakes' rows, without duplicates."""
         # DuckDB's views over the lakes' tables are left out: the lakes' rows list them as tables.
         hidden = f"lower(duck.{key[-1]}) NOT LIKE '\\_duckrun\\_%' ESCAPE '\\'"
-        everything = self._lakes("schemata" if key[-1] == "schema_name" else "tables")
-        places = ("catalog_name", "schema_name", "schema_name") if key[-1] == "schema_name" else (
-            "table_catalog", "table_schema", "table_name"
-        )  # fmt: skip
+        view, places = ("schemata", _OF_SCHEMAS) if key[-1] == "schema_name" else ("tables", _OF_TABLES)
         same = " AND ".join(
             f"lower(duck.{mine}) = lower(lake.{place})" for mine, place in zip(key, places, strict=True)
         )
         return self._table(
             f"all_{name}",
             f"SELECT * FROM {duckdb_rows} AS duck "
-            f"WHERE {hidden} AND NOT EXISTS (SELECT 1 FROM {everything} AS lake WHERE {same}) "
+            f"WHERE {hidden} AND NOT EXISTS (SELECT 1 FROM {self._lakes(view)} AS lake WHERE {same}) "
             f"UNION ALL BY NAME ({lakes})",
         )
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import chdir
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -121,11 +122,8 @@ class Project:
         place = ["--project-dir", str(self.folder), *(["--target", self.target] if self.target else [])]
         if (self.folder / "profiles.yml").exists():
             place += ["--profiles-dir", str(self.folder)]
-        before = os.getcwd()
-        try:
+        with chdir("."):  # dbt changes the folder
             done = dbtRunner().invoke(["--quiet", "--log-level", "none", *command, *place])
-        finally:
-            os.chdir(before)
         self._take(get_adapter_by_type("duckrun").config.credentials)
         results = list(getattr(done.result, "results", None) or [])
         if not done.success or len(results) != 1:
@@ -138,12 +136,8 @@ class Project:
         """Open an environment of our own, since dbt's environment ends with its command."""
         if self._env is None or self._env.creds != credentials:
             self.close()
-            before = os.getcwd()
-            os.chdir(self.folder)  # a relative root_path is relative to the project
-            try:
+            with chdir(self.folder):  # a relative root_path is relative to the project
                 self._env = LakeEnvironment(credentials, "project()")
-            finally:
-                os.chdir(before)
             for lake in self._env.lakes:
                 lake.read_only = True
 
