@@ -3,11 +3,9 @@ from .components import (
     MaintainedTablesComponent as MaintainedTablesComponent,
 )
 from .components.dbt_project import DuckrunDbtProjectComponent as DuckrunDbtProjectComponent
-from .dbt.translator import (
-    DuckrunDbtCliResource as DuckrunDbtCliResource,
-    DuckrunDbtTranslator as DuckrunDbtTranslator,
-    partition_vars as partition_vars,
-)
+from .dbt.cli import DuckrunDbtCliResource as DuckrunDbtCliResource
+from .dbt.translator import DuckrunDbtTranslator as DuckrunDbtTranslator
+from .dbt.vars import partition_vars as partition_vars
 from .definitions import check_definitions as check_definitions
 from .io_managers import DeltaIOManager as DeltaIOManager, TypeHandler as TypeHandler
 from .io_managers.together import publish_together as publish_together

@@ -42,22 +42,8 @@ from duckrun.values.rows import (
     preferred,
 )
 from duckrun.values.snapshot import TableRef
-from duckrun_dagster.config_values import (
-    PartitionExpr,
-    clauses,
-    condition,
-    flag,
-    moment,
-    names,
-    one_of,
-    partition_expr,
-    properties,
-    size,
-    text,
-    texts,
-    version,
-    words,
-)
+from duckrun_dagster import config_values as parse
+from duckrun_dagster.config_values import PartitionExpr
 
 ENGINES: tuple[str, ...] = get_args(EngineName)
 MODES: tuple[str, ...] = (
@@ -500,7 +486,7 @@ def parse_changes(node: Any) -> dict[str, InputConfig]:
 def column_descriptions(metadata: Mapping[str, Any]) -> Mapping[str, str]:
     """Return the column descriptions in an asset's metadata. Raises InvalidConfig."""
     value = metadata.get("column_descriptions")
-    return {} if value is None else texts(getattr(value, "value", value), "metadata 'column_descriptions'")
+    return {} if value is None else parse.texts(getattr(value, "value", value), "metadata 'column_descriptions'")
 
 
 def _known(metadata: Mapping[str, Any], known: Sequence[str], what: str) -> dict[str, Any]:
@@ -533,41 +519,41 @@ def _parsed(values: Mapping[str, Any], parsers: _Parsers, where: str) -> dict[st
 
 
 _PARSERS: _Parsers = {
-    "schema": text,
-    "table": text,
-    "location": text,
-    "lake": text,
-    "format": partial(one_of, allowed=FORMATS),
-    "publish": partial(one_of, allowed=PUBLISH),
-    "engine": partial(one_of, allowed=ENGINES),
-    "mode": partial(one_of, allowed=MODES),
-    "merge_keys": names,
-    "merge_clauses": clauses,
-    "sequence_by": text,
-    "deletes": condition,
-    "partition_expr": partition_expr,
-    "partition_by": names,
-    "schema_mode": partial(one_of, allowed=SCHEMA_MODES),
-    "sort_by": names,
-    "cluster_by": names,
-    "table_properties": properties,
-    "target_file_size": size,
-    "compression": partial(one_of, allowed=CODECS),
-    "writer": partial(one_of, allowed=WRITERS),
-    "merge_mode": partial(one_of, allowed=MERGE_MODES),
-    "change_data_feed": flag,
-    "commit_metadata": words,
-    "column_descriptions": texts,
+    "schema": parse.text,
+    "table": parse.text,
+    "location": parse.text,
+    "lake": parse.text,
+    "format": partial(parse.one_of, allowed=FORMATS),
+    "publish": partial(parse.one_of, allowed=PUBLISH),
+    "engine": partial(parse.one_of, allowed=ENGINES),
+    "mode": partial(parse.one_of, allowed=MODES),
+    "merge_keys": parse.names,
+    "merge_clauses": parse.clauses,
+    "sequence_by": parse.text,
+    "deletes": parse.condition,
+    "partition_expr": parse.partition_expr,
+    "partition_by": parse.names,
+    "schema_mode": partial(parse.one_of, allowed=SCHEMA_MODES),
+    "sort_by": parse.names,
+    "cluster_by": parse.names,
+    "table_properties": parse.properties,
+    "target_file_size": parse.size,
+    "compression": partial(parse.one_of, allowed=CODECS),
+    "writer": partial(parse.one_of, allowed=WRITERS),
+    "merge_mode": partial(parse.one_of, allowed=MERGE_MODES),
+    "change_data_feed": parse.flag,
+    "commit_metadata": parse.words,
+    "column_descriptions": parse.texts,
 }
 TABLE_KEYS = tuple(_PARSERS)
 _INPUT_PARSERS: _Parsers = {
-    "columns": names,
-    "predicate": text,
-    "version": version,
-    "timestamp": moment,
-    "changes": partial(one_of, allowed=KINDS[:4]),
-    "key": names,
-    "type": text,
-    "allow_missing_partitions": flag,
+    "columns": parse.names,
+    "predicate": parse.text,
+    "version": parse.version,
+    "timestamp": parse.moment,
+    "changes": partial(parse.one_of, allowed=KINDS[:4]),
+    "key": parse.names,
+    "type": parse.text,
+    "allow_missing_partitions": parse.flag,
 }
 INPUT_KEYS = tuple(_INPUT_PARSERS)

@@ -18,19 +18,3 @@ from dagster._core.execution.plan.compute_generator import validate_and_coerce_o
 from dagster._core.execution.plan.execute_step import do_type_check
 from dagster._core.execution.plan.outputs import StepOutputHandle
 from dagster._core.execution.stats import StepEventStatus
-
-__all__ = [
-    "ConfigurableResourceFactory",
-    "DagsterAssetCheckFailedError",
-    "DagsterInvalidPropertyError",
-    "DecoratedOpFunction",
-    "DefinitionConfigSchema",
-    "IntEnvVar",
-    "NoValueSentinel",
-    "StepEventStatus",
-    "StepExecutionContext",
-    "StepOutputHandle",
-    "do_type_check",
-    "extract_data_version_from_entry",
-    "validate_and_coerce_op_result_to_iterator",
-]

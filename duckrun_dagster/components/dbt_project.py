@@ -11,8 +11,9 @@ import dagster as dg
 from dagster.components.utils.translation import ComponentTranslator, create_component_translator_cls
 from dagster_dbt import DagsterDbtTranslator, DbtCliResource, DbtProject, DbtProjectComponent
 
+from duckrun_dagster.dbt.cli import DuckrunDbtCliResource
 from duckrun_dagster.dbt.private import DAGSTER_DBT_TRANSLATOR_METADATA_KEY, DbtProjectComponentScaffolder
-from duckrun_dagster.dbt.translator import DuckrunDbtCliResource, DuckrunDbtTranslator
+from duckrun_dagster.dbt.translator import DuckrunDbtTranslator
 
 
 @dg.scaffold_with(DbtProjectComponentScaffolder)

@@ -13,13 +13,3 @@ from dagster_dbt.core.dbt_cli_event import (
 )
 from dagster_dbt.core.dbt_event_iterator import DbtEventIterator
 from dagster_dbt.utils import ASSET_RESOURCE_TYPES
-
-__all__ = [
-    "ASSET_RESOURCE_TYPES",
-    "DAGSTER_DBT_TRANSLATOR_METADATA_KEY",
-    "DbtEventIterator",
-    "DbtProjectComponentScaffolder",
-    "EventHistoryMetadata",
-    "build_column_lineage_metadata",
-    "group_from_dbt_resource_props_fallback_to_directory",
-]

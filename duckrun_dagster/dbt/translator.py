@@ -20,12 +20,8 @@ from duckrun.values.lake_format import DUCKLAKE, FORMATS, FormatName
 from duckrun.values.nearest import did_you_mean
 from duckrun_dagster.config import ENGINES
 from duckrun_dagster.config_values import partition_expr
-from duckrun_dagster.dbt.cli import DuckrunDbtCliInvocation, DuckrunDbtCliResource
 from duckrun_dagster.dbt.private import group_from_dbt_resource_props_fallback_to_directory
 from duckrun_dagster.dbt.twin_sources import TwinSources
-from duckrun_dagster.dbt.vars import partition_vars
-
-__all__ = ["DuckrunDbtCliInvocation", "DuckrunDbtCliResource", "DuckrunDbtTranslator", "partition_vars"]
 
 
 class DuckrunDbtTranslator(DagsterDbtTranslator):

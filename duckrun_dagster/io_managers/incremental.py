@@ -114,12 +114,11 @@ def _begun(step: Any, inputs: Iterable[str]) -> Consumer:
                 "versions and so no changes; ask for those of the tables under it."
             )
         tables[each] = str(table)
-        storage = None if upstream_lake.read_only else upstream_lake.storage
-        upstreams[tables[each]] = Upstream(upstream_lake.format, session.snapshot(table), storage)
+        upstreams[tables[each]] = Upstream.of(upstream_lake, session.snapshot(table))
     lake.ensure_writable(ref)
     refresh = [word.strip() for word in step.dagster_run.tags.get(FULL_REFRESH, "").split(",")]
     full_refresh = "true" in refresh or key.to_user_string() in refresh
-    cursor, work = Cursor(lake.format, lake.storage, ref, name), application(key, partitions, step)
+    cursor, work = Cursor(lake, ref, name), application(key, partitions, step)
     base, rerun = base_of_rerun(lake, cursor, work)
     begun = cursor.begin(upstreams, full_refresh=full_refresh, work=work, base=base)
     if rerun:

@@ -286,9 +286,8 @@ class DeltaIOManager(KnownResource, TableDefaults, ConfigurableIOManager):
 
         Raises InvalidConfig or UnsupportedFeature for metadata of another format than the lake's.
         """
-        stored = self.duckrun.stored(config)
-        config.refuse_of_other_format(stored.lake.format.name, what)
-        return stored
+        config.refuse_of_other_format(self.duckrun.lake(config.lake).format.name, what)
+        return self.duckrun.stored(config)
 
     def _writing_engine(self, config: TableConfig, handler: TypeHandler[Any], what: str) -> EngineName:
         if handler.engine == "spark":

@@ -64,9 +64,8 @@ def unseen_changes(asset: AssetsDefinition, manager: DeltaIOManager, metadata_of
     output, *stored = (manager.stored(key, metadata_of(key)) for key in (asset.key, *upstreams))
     tables = {str(each.ref): each for each in stored}
     try:
-        versions = {name: Upstream(each.lake.format, each.lake.snapshot(each.ref)) for name, each in tables.items()}
-        cursor = Cursor(output.lake.format, output.lake.storage, output.ref, consumer_name(asset.key))
-        begun = cursor.begin(versions, note=False)
+        versions = {name: Upstream.of(each.lake, each.lake.snapshot(each.ref)) for name, each in tables.items()}
+        begun = Cursor(output.lake, output.ref, consumer_name(asset.key)).begin(versions, note=False)
     except TableNotFound:
         return {}
     except VersionNotReadable as error:

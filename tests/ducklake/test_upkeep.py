@@ -148,9 +148,7 @@ def test_what_a_consumer_goes_on_from_is_spared(lake: Session) -> None:
     app = CursorTransaction("reports", 0)
     out = lake.lake.resolve("main", "report")
     upstream = lake.table("t").snapshot()
-    Cursor(lake.lake.format, lake.lake.storage, out, "reports").begin(
-        {str(upstream.ref): Upstream(lake.lake.format, upstream, lake.lake.storage)}
-    )
+    Cursor(lake.lake, out, "reports").begin({str(upstream.ref): Upstream.of(lake.lake, upstream)})
     lake.execute("report", WriteSpec("append", app=app), SQL("select count(*) as n from t"))
     lake.sql("insert into t values (900)")
     done = lake.upkeep.expire(older_than=NOW)

@@ -36,6 +36,11 @@ class Upstream:
     storage: Storage | None = None
     """Storage that records its consumers; None if it is read-only."""
 
+    @classmethod
+    def of(cls, lake: Lake, snapshot: Snapshot) -> Upstream:
+        """Return a table of a lake."""
+        return cls(lake.format, snapshot, None if lake.read_only else lake.storage)
+
     def range_after(self, from_version: int) -> Range:
         """Return the range from a version to the version that this run reads."""
         to = max(self.snapshot.version, from_version)
@@ -73,8 +78,8 @@ class Cursor:
         consumer: Name of the consumer, the same in each of its runs.
     """
 
-    def __init__(self, form: Format, storage: Storage, output: TableRef, consumer: str) -> None:
-        self._form, self._storage, self._output, self._consumer = form, storage, output, consumer
+    def __init__(self, lake: Lake, output: TableRef, consumer: str) -> None:
+        self._form, self._storage, self._output, self._consumer = lake.format, lake.storage, output, consumer
 
     @property
     def output(self) -> TableRef:
@@ -276,7 +281,7 @@ def consumer_as_before(lake: Lake, newest: Snapshot, consumer: str, work: WorkTr
     Raises:
         CommitConflict: A newer attempt has committed.
     """
-    base, _ = base_of_rerun(lake, Cursor(lake.format, lake.storage, newest.ref, consumer), work)
+    base, _ = base_of_rerun(lake, Cursor(lake, newest.ref, consumer), work)
     if base == NO_TABLE:
         return None
     return newest if base is None else lake.snapshot(newest.ref, base)

@@ -102,13 +102,9 @@ class NodeChanges:
 
     def begin(self, node: str, output: TableRef, *, full_refresh: bool, note: bool = True) -> Step:
         """Return the step that the next commit of a model makes over its upstream tables."""
-        upstreams = {}
-        for each in self.of(node):
-            lake = self._lakes.of(each.ref)
-            storage = None if lake.read_only else lake.storage
-            upstreams[str(each.ref)] = Upstream(lake.format, self._pins.snapshot(each.ref), storage)
-        lake = self._lakes.of(output)
-        cursor, work = Cursor(lake.format, lake.storage, output, consumer_of(node)), self._work(node)
+        lake, refs = self._lakes.of(output), [each.ref for each in self.of(node)]
+        upstreams = {str(ref): Upstream.of(self._lakes.of(ref), self._pins.snapshot(ref)) for ref in refs}
+        cursor, work = Cursor(lake, output, consumer_of(node)), self._work(node)
         base, rerun = base_of_rerun(lake, cursor, work)
         if rerun and note:
             logger.info(f"{node}: {rerun}")
