@@ -28,7 +28,7 @@ from duckrun.values.upkeep import (
     moment_of,
 )
 from duckrun_dagster.resources import DuckrunResource
-from duckrun_dagster.upkeep.maintenance import MaintenanceConfig, scheduled
+from duckrun_dagster.upkeep.maintenance import MaintenanceConfig, figures, scheduled
 
 STEPS = ("flush", "expire", "merge", "rewrite", "cleanup", "orphans")
 """Maintenance steps, in DuckLake's order."""
@@ -130,20 +130,9 @@ def _metadata(
 ) -> dict[str, Any]:
     """Return files and bytes of the lake before and after, and the result of each step."""
     files, size = transactions.figures(None)
-    values: dict[str, Any] = {
+    return {
         "snapshot": session.snapshots(1)[0]["snapshot_id"],
-        "dry_run": dry_run,
-        "files_before": results[0].files_before if results else files,
-        "files_after": files,
-        "bytes_before": results[0].bytes_before if results else size,
-        "bytes_after": size,
+        **figures(results, files, size, dry_run=dry_run),
         "rows_flushed": sum(result.rows_flushed or 0 for result in results),
         "snapshots_expired": sum(len(result.expired) for result in results),
     }
-    for result in results:
-        values[f"{result.mode}_seconds"] = result.seconds
-        if result.mode in ("cleanup", "orphans"):
-            values[f"{result.mode}_removed"] = len(result.removed)
-    if warnings := [each for result in results for each in result.warnings]:
-        values["warnings"] = "\n".join(warnings)
-    return values

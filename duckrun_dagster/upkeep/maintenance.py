@@ -47,6 +47,7 @@ from duckrun_dagster.resources import DuckrunResource
 
 _MB = 1024 * 1024
 _SMALL_FILE = 100 * _MB
+_REMOVING = ("vacuum", "cleanup_log", "cleanup", "orphans")
 
 
 @dataclass(frozen=True, config=ConfigDict(arbitrary_types_allowed=True, extra="forbid"))
@@ -189,24 +190,31 @@ def _metadata(
 ) -> dict[str, Any]:
     """Return files and bytes before the first operation and after the last, and each result."""
     snapshot = session.lake.snapshot(ref)
-    files = snapshot.files()
-    before = [result for result in results if result.files_before is not None]
-    values: dict[str, Any] = {
+    sizes = [file.size for file in snapshot.files()]
+    values = {
         "dagster/table_name": str(ref),
         "version": snapshot.version,
-        "dry_run": dry_run,
-        "files_before": before[0].files_before if before else len(files),
-        "files_after": len(files),
-        "bytes_before": before[0].bytes_before if before else sum(file.size for file in files),
-        "bytes_after": sum(file.size for file in files),
-        "small_files": sum(file.size < _SMALL_FILE for file in files),
+        **figures(results, len(sizes), sum(sizes), dry_run=dry_run),
+        "small_files": sum(size < _SMALL_FILE for size in sizes),
+        **{f"{result.mode}_version": result.version for result in results},
     }
-    if warnings := [each for result in results for each in result.warnings]:
-        values["warnings"] = "\n".join(warnings)
+    return {key: value for key, value in values.items() if value is not None}
+
+
+def figures(results: Sequence[MaintenanceResult], files: int, size: int, *, dry_run: bool) -> dict[str, Any]:
+    """Return files and bytes before the operations and now, and the result of each operation."""
+    before = next((result for result in results if result.files_before is not None), None)
+    values: dict[str, Any] = {
+        "dry_run": dry_run,
+        "files_before": files if before is None else before.files_before,
+        "files_after": files,
+        "bytes_before": size if before is None else before.bytes_before,
+        "bytes_after": size,
+    }
     for result in results:
         values[f"{result.mode}_seconds"] = result.seconds
-        if result.version is not None:
-            values[f"{result.mode}_version"] = result.version
-        if result.mode in ("vacuum", "cleanup_log"):
+        if result.mode in _REMOVING:
             values[f"{result.mode}_removed"] = len(result.removed)
-    return {key: value for key, value in values.items() if value is not None}
+    if warnings := [each for result in results for each in result.warnings]:
+        values["warnings"] = "\n".join(warnings)
+    return values

@@ -12,7 +12,8 @@ from typing import Any, ClassVar, Generic, TypeVar, Union, get_args, get_origin
 
 import pyarrow as pa
 
-from duckrun.errors import InvalidConfig
+from duckrun.errors import InvalidConfig, UnsupportedFeature
+from duckrun.formats.logs import LogTables
 from duckrun.frame import Frame
 from duckrun.lake.lake import ViewDefinition
 from duckrun.session import Session
@@ -98,6 +99,23 @@ class TableScan:
                 "cannot narrow. Leave it out, or load a frame."
             )
         return self.snapshot(as_type)
+
+    def logs(self, snapshot: Snapshot) -> LogTables:
+        """Return the logs of the tables, for a type that reads the files of a snapshot by itself.
+
+        The read is recorded.
+
+        Raises:
+            UnsupportedFeature: The table is a DuckLake table.
+        """
+        self.session.reading(snapshot, self.spec)
+        logs = self.session.lakes.of(self.ref).format.logs
+        if logs is None:
+            raise UnsupportedFeature(
+                f"Table {self.ref} is a DuckLake table, whose files alone are not its rows: read it by a session, "
+                "or as a pyarrow Table or a RecordBatchReader."
+            )
+        return logs
 
 
 class TypeHandler(ABC, Generic[Value]):

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from duckrun.errors import InvalidConfig, UnsupportedFeature
+from duckrun.errors import InvalidConfig
 from duckrun_dagster.io_managers.arrow_predicate import arrow_predicate
 from duckrun_dagster.io_managers.handlers.handler import TableScan, TypeHandler
 
@@ -65,14 +65,7 @@ def _stream(dataset: ds.Dataset) -> pa.RecordBatchReader:
 def _dataset(scan: TableScan) -> ds.Dataset:
     """Return the table's files, filtered and pruned by the scan's predicate."""
     snapshot = scan.snapshot("pyarrow.dataset.Dataset")
-    scan.session.reading(snapshot, scan.spec)
-    logs = scan.session.lakes.of(scan.ref).format.logs
-    if logs is None:
-        raise UnsupportedFeature(
-            f"Table {scan.ref} is a DuckLake table, whose files alone are not its rows: "
-            "read it as a pyarrow Table or a RecordBatchReader."
-        )
-    dataset = logs.arrow_dataset(snapshot)
+    dataset = scan.logs(snapshot).arrow_dataset(snapshot)
     if scan.spec.predicate is not None:
         dataset = dataset.filter(arrow_predicate(scan.spec.predicate, dataset.schema, snapshot.rounded()))
     if scan.spec.columns is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from duckrun import SQL, Frame, Table
-from duckrun.errors import InvalidConfig, UnsupportedFeature
+from duckrun.errors import InvalidConfig
 from duckrun_dagster.io_managers.handlers.handler import TableScan, TypeHandler
 
 
@@ -61,13 +61,7 @@ class DeltaTableHandler(TypeHandler[Any]):
 
     def from_scan(self, scan: TableScan, as_type: type) -> Any:
         snapshot = scan.whole("deltalake.DeltaTable")
-        scan.session.reading(snapshot, scan.spec)
-        logs = scan.session.lakes.of(scan.ref).format.logs
-        if logs is None:
-            raise UnsupportedFeature(
-                f"Table {scan.ref} is a DuckLake table; deltalake opens Delta tables. Read it by a session."
-            )
-        return logs.handle(snapshot.ref, snapshot.version)
+        return scan.logs(snapshot).handle(snapshot.ref, snapshot.version)
 
     def is_handle(self, as_type: type) -> bool:
         return True
