@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from dagster import (
@@ -30,24 +30,13 @@ from duckrun_dagster.io_managers.together import publish_together
 from duckrun_dagster.metadata import name_metadata
 from duckrun_dagster.private import DecoratedOpFunction
 from duckrun_dagster.resources import DuckrunResource
-from duckrun_dagster.resources.profile import LakeSettings, NoLake, lake_of_profile
+from duckrun_dagster.resources.duckrun_resource import KnownLakes
+from duckrun_dagster.resources.profile import NoLake, lake_of_profile
 from duckrun_dagster.resources.run_worker import FOR_SEVERAL, second_process
 
 _DBT_MANIFEST, _DBT_PROJECT = "dagster_dbt/manifest", "dagster_dbt/project"
 _Place = tuple[str, Any]
 """A table or location as one text, and its lake: an address, a dbt project, None if unknown."""
-
-
-@dataclass(frozen=True)
-class _Known:
-    """Facts about the lake of an IO manager that are known before a run."""
-
-    root: str | None
-    """Address of the lake, or a placeholder for it."""
-    schema: str
-    """The default schema."""
-    lakes: Mapping[str | None, LakeSettings | None] = field(default_factory=dict)
-    """Settings of the lakes by name; the key None is the IO manager's default lake."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +62,7 @@ def check_definitions(definitions: Definitions) -> Definitions:
     Example: ``defs = check_definitions(Definitions(assets=[...], resources={...}))``.
     """
     writers: dict[str, list[tuple[AssetKey, Any]]] = defaultdict(list)
-    lakes: dict[int, _Known] = {}
+    lakes: dict[int, KnownLakes] = {}
     together = set()
     stored: dict[AssetKey, _Stored] = {}
     for asset in definitions.assets or []:
@@ -134,7 +123,7 @@ def _with_storage(definitions: Definitions, stored: Mapping[AssetKey, _Stored], 
     )
 
 
-def _check_processes(definitions: Definitions, known: Iterable[_Known], written: Iterable[Any]) -> None:
+def _check_processes(definitions: Definitions, known: Iterable[KnownLakes], written: Iterable[Any]) -> None:
     """Refuse a catalog in a DuckDB file that several processes would open. Raises InvalidConfig."""
     # The processes are those of an executor, or dbt's process beside that of the IO manager.
     files = {
@@ -199,7 +188,9 @@ def _address(lake: Any) -> str | None:
         return f"a database of the dbt project {lake.project_dir}"
 
 
-def _place(asset: AssetsDefinition, key: AssetKey, config_and_lake: tuple[TableConfig, _Known] | None) -> _Place | None:
+def _place(
+    asset: AssetsDefinition, key: AssetKey, config_and_lake: tuple[TableConfig, KnownLakes] | None
+) -> _Place | None:
     """Return the place of an asset's table; None if neither dbt nor a DeltaIOManager writes it."""
     metadata = asset.metadata_by_key.get(key, {})
     if _DBT_MANIFEST in metadata:
@@ -218,8 +209,8 @@ def _place(asset: AssetsDefinition, key: AssetKey, config_and_lake: tuple[TableC
 
 
 def _table(
-    definitions: Definitions, asset: AssetsDefinition, key: AssetKey, lakes: dict[int, _Known]
-) -> tuple[TableConfig, _Known] | None:
+    definitions: Definitions, asset: AssetsDefinition, key: AssetKey, lakes: dict[int, KnownLakes]
+) -> tuple[TableConfig, KnownLakes] | None:
     """Return the table of an asset and its lake; None if no DeltaIOManager stores it.
 
     ``lakes`` caches the lake of each IO manager.
@@ -242,7 +233,7 @@ def _table(
     return config, lake
 
 
-def _stored(config: TableConfig, known: _Known) -> _Stored | None:
+def _stored(config: TableConfig, known: KnownLakes) -> _Stored | None:
     """Return the storage of a table, if known; None if an EnvVar decides its name."""
     if config.schema.startswith("$"):
         return None
@@ -262,7 +253,7 @@ def _stores_nothing(asset: AssetsDefinition) -> bool:
     return isinstance(compute, DecoratedOpFunction) and compute.get_output_annotation() is MaterializeResult
 
 
-def _checked_root(known: _Known, config: TableConfig, what: str) -> str | None:
+def _checked_root(known: KnownLakes, config: TableConfig, what: str) -> str | None:
     """Return the address of the lake of a table.
 
     Raises InvalidConfig or UnsupportedFeature for metadata that its format does not support.
@@ -288,17 +279,12 @@ def _manager(resource: Any) -> DeltaIOManager | None:
     return resource if isinstance(resource, DeltaIOManager) else None
 
 
-def _lake(duckrun: Any) -> _Known:
-    """Return the address of a lake, or a placeholder for it, its default schema and formats."""
-    if not isinstance(duckrun, DuckrunResource):  # configured at launch
-        fields = getattr(duckrun, "data", {})
-        return _Known(f"lake {id(duckrun)}", fields.get("schema") or "main")
-    root, schema = duckrun.address()
-    if root is not None:
-        return _Known(normalise_root(root), schema, duckrun.known())
-    source = duckrun.root_path or duckrun.project_dir
-    stands = f"lake of {source.env_var_name}" if isinstance(source, EnvVar) else None
-    return _Known(stands, schema, duckrun.known())
+def _lake(duckrun: Any) -> KnownLakes:
+    """Return the lakes of a resource as far as they are known."""
+    if isinstance(duckrun, DuckrunResource):
+        return duckrun.known()
+    fields = getattr(duckrun, "data", {})  # of a resource that is configured at launch
+    return KnownLakes(f"lake {id(duckrun)}", fields.get("schema") or "main")
 
 
 def _folder(location: str, root: str | None) -> _Place:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 
 from dagster import EnvVar, InitResourceContext
@@ -15,6 +16,7 @@ from duckrun.lake.lakes import Lakes
 from duckrun.run.memory import Arbiter
 from duckrun.run.pins import Pins
 from duckrun.session import Session
+from duckrun.storage.roots import normalise_root
 from duckrun.storage.storage import Storage
 from duckrun.values.choices import WRITERS, EngineName, WriterChoice
 from duckrun.values.snapshot import TableRef
@@ -44,6 +46,21 @@ class StoredTable(NamedTuple):
     config: TableConfig
     lake: Lake
     ref: TableRef
+
+
+@dataclass(frozen=True)
+class KnownLakes:
+    """Facts about the lakes of a resource that are known before a run."""
+
+    root: str | None
+    """Address of the lake, or a placeholder for it; None if it is unknown."""
+    schema: str
+    """The default schema, or ``$`` and the name of its EnvVar."""
+    lakes: Mapping[str | None, LakeSettings | None] = field(default_factory=dict)
+    """Settings of the lakes by name, None if an EnvVar decides them.
+
+    The key None is the resource's own lake. Empty if the profile that names them is unknown.
+    """
 
 
 class DuckrunResource(LakeForm, HidesSecrets):
@@ -136,54 +153,31 @@ class DuckrunResource(LakeForm, HidesSecrets):
             self._lakes = self._settings().opened()
         return self._lakes
 
-    def known(self) -> dict[str | None, LakeSettings | None]:
-        """Return the settings of each lake by name, while definitions load.
+    def known(self) -> KnownLakes:
+        """Return the lakes as far as they are known while definitions load.
 
-        The key None is this resource's lake.
-
-        The settings are None for a lake that an EnvVar decides. The result is empty if the profile
-        that names the lakes is not known yet. Reads that profile.
+        Opens nothing, but reads the dbt profile that ``project_dir`` names.
 
         Raises:
             InvalidConfig: The profile cannot be read, or an address is invalid.
         """
-        known: dict[str | None, LakeSettings | None] = {}
-        if self.root_path is not None:
-            known[None] = None if _is_open(self) else self._own_settings()
-        elif (settings := self._known_profile()) is not None:
-            known.update({None: settings}, **settings.lakes)
-        else:
-            return {}
-        return known | {
-            name: None if _is_open(each) else settings_of(name, each, self._secrets)
-            for name, each in self.lakes.items()
-        }
-
-    def _known_profile(self) -> LakeSettings | None:
-        """Return the lake of the dbt profile; None if there is none, or an EnvVar decides it."""
-        decides = (self.project_dir, self.profile, self.target, self.profiles_dir)
-        if self.project_dir is None or any(isinstance(each, EnvVar) for each in decides):
-            return None
-        return self._settings(lakes=False)
-
-    def address(self) -> tuple[str | None, str]:
-        """Return the root and the default schema, while definitions load.
-
-        Opens nothing, but reads the dbt profile that ``project_dir`` names.
-
-        Returns:
-            The root, None if an EnvVar decides it; the schema, or ``$`` and the name of its EnvVar.
-
-        Raises:
-            InvalidConfig: The profile cannot be read.
-        """
         schema = f"${self.schema_.env_var_name}" if isinstance(self.schema_, EnvVar) else self.schema_
+        source = self.root_path or self.project_dir
+        root = f"lake of {source.env_var_name}" if isinstance(source, EnvVar) else None
+        lakes: dict[str | None, LakeSettings | None] = {}
+        decides = (source, self.profile, self.target, self.profiles_dir)
         if self.root_path:
-            return None if isinstance(self.root_path, EnvVar) else self.root_path, schema or "main"
-        settings = self._known_profile()
-        return (
-            (None, schema or "main") if settings is None else (settings.root_path, schema or settings.schema or "main")
-        )
+            root = root or normalise_root(self.root_path)
+            lakes[None] = None if _is_open(self) else self._own_settings()
+        elif source is not None and not any(isinstance(each, EnvVar) for each in decides):
+            settings = self._settings(lakes=False)
+            root, schema = normalise_root(settings.root_path), schema or settings.schema
+            lakes.update({None: settings}, **settings.lakes)
+        else:
+            return KnownLakes(root, schema or "main")
+        for name, each in self.lakes.items():
+            lakes[name] = None if _is_open(each) else settings_of(name, each, self._secrets)
+        return KnownLakes(root, schema or "main", lakes)
 
     def session(self, engine: EngineName = "duckdb", *, spark: Any = None, pins: Pins | None = None) -> Session:
         """Return a session on the lake.
