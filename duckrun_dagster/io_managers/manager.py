@@ -48,8 +48,7 @@ from duckrun_dagster.io_managers.handlers.handler import TableScan, TypeHandler
 from duckrun_dagster.io_managers.handlers.registry import handler_of, named_type, type_name, type_names
 from duckrun_dagster.io_managers.incremental import Consumer, changes_scan, consumer_of
 from duckrun_dagster.io_managers.missing import missing_partitions, refuse_missing
-from duckrun_dagster.io_managers.outcome import Outcome, Unwritten, Written
-from duckrun_dagster.io_managers.published import published
+from duckrun_dagster.io_managers.outcome import Outcome, Unwritten, Written, published
 from duckrun_dagster.launch import configured_by_field, written_otherwise
 from duckrun_dagster.partitions.partitions import PartitionSlice, partitions_of, read_partitions, written_partitions
 from duckrun_dagster.resources import DuckrunResource, SparkResource
