@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any
 
 from dagster import AssetKey
 from filelock import BaseFileLock
@@ -19,6 +19,7 @@ from duckrun.storage.storage import Storage
 from duckrun.values.snapshot import TableRef
 from duckrun_dagster.config import TableConfig, parse_table
 from duckrun_dagster.contexts import current_step
+from duckrun_dagster.resources.duckrun_resource import DuckrunResource
 from duckrun_dagster.resources.steps import is_nothing, output_tables
 
 if TYPE_CHECKING:
@@ -36,15 +37,6 @@ _held: dict[Path, tuple[str, BaseFileLock]] = {}
 """Locks of the tables that steps of this process write by name: run id and lock by path."""
 
 
-@runtime_checkable
-class _HasLake(Protocol):
-    """A DuckrunResource."""
-
-    def lake(self, name: str | None = None) -> Lake: ...
-
-    def step_session(self, step_context: Any | None, engine: Any) -> Any: ...
-
-
 @dataclass(frozen=True)
 class Naming:
     """Registration of a lake's names in a session."""
@@ -57,7 +49,7 @@ class Naming:
 
     @classmethod
     def of(
-        cls, storage: Storage | None, lake: Lake | None, names: Sequence[str], default: _HasLake | None
+        cls, storage: Storage | None, lake: Lake | None, names: Sequence[str], default: DuckrunResource | None
     ) -> Naming | None:
         """Return the names that a call of ``session()`` registers; None without a lake.
 
@@ -77,9 +69,8 @@ class Naming:
         lakes = [each for each in lakes if not each.has_catalog and not each.read_only] or lakes
         if names and len(lakes) != 1:
             raise InvalidConfig(
-                f"session(names=[{', '.join(map(repr, names))}]) of SparkResource names tables of no lake, "
-                "since the step has "
-                f"{len(lakes)}. Say which: session(lake=duckrun.lake(), names=…), or SparkResource(duckrun=…)."
+                f"session(names=[{', '.join(map(repr, names))}]) of SparkResource names tables of no lake, since the "
+                f"step has {len(lakes)}. Say which: session(lake=duckrun.lake(), names=…), or SparkResource(duckrun=…)."
             )
         return cls(lakes[0], names, bool(names), step) if len(lakes) == 1 else None
 
@@ -135,7 +126,7 @@ def _shown(logger: logging.Logger, step: Any) -> Iterator[None]:
 def _lakes_of(step: Any) -> list[Lake]:
     """Return the lakes, one per root, of the resources and IO managers of a step."""
     resources = (getattr(each, "duckrun", each) for each in step.resources._asdict().values())
-    lakes = [each.lake() for each in resources if isinstance(each, _HasLake)]
+    lakes = [each.lake() for each in resources if isinstance(each, DuckrunResource)]
     return list({lake.root: lake for lake in lakes}.values())
 
 
