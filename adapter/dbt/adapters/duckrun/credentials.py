@@ -198,22 +198,8 @@ class DuckrunCredentials(DuckDBCredentials):
         yield "catalog", self.lake_format().catalog
 
     def _connection_keys(self) -> tuple[str, ...]:
-        return (
-            "root_path",
-            "schema",
-            "format",
-            "inline_rows",
-            "encrypted",
-            "publish",
-            "engine",
-            "memory_limit",
-            "naive_timestamps",
-            "writer",
-            "database",
-            "extensions",
-            "external_root",
-            "disable_transactions",
-        )
+        own = (f.name for f in fields(self) if f.repr and f.name in DuckrunCredentials.__annotations__)
+        return (*own, "schema", "database", "extensions", "external_root", "disable_transactions")
 
 
 def refuse_unknown_keys(profile: Mapping[str, Any]) -> None:

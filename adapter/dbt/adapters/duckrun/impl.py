@@ -131,8 +131,7 @@ class DuckrunAdapter(DuckDBAdapter):
 
         Unsupported runs and nodes are refused.
         """
-        which = getattr(getattr(self.config, "args", None), "which", None)  # `dbt debug` has a profile and no arguments
-        if which not in COMMANDS:
+        if self._command() not in COMMANDS:
             return
         if _is_retry():
             raise DbtRuntimeError(
@@ -169,6 +168,10 @@ class DuckrunAdapter(DuckDBAdapter):
                 env.end()
         finally:
             super().cleanup_connections()
+
+    def _command(self) -> str | None:
+        """Return dbt's command; None for `dbt debug`, which has a profile and no arguments."""
+        return getattr(getattr(self.config, "args", None), "which", None)
 
     def _node(self) -> Node:
         return current() or Node("", self.config.credentials.engine)
@@ -212,8 +215,7 @@ class DuckrunAdapter(DuckDBAdapter):
         super().debug_query()
 
     def set_relations_cache(self, *args: Any, **kwargs: Any) -> None:
-        which = getattr(getattr(self.config, "args", None), "which", None)
-        if which in _WRITING_COMMANDS:
+        if self._command() in _WRITING_COMMANDS:
             with dbt_errors():
                 self.env.lake.storage.check_writable()
         with dbt_errors():
