@@ -12,7 +12,7 @@ from duckrun_dagster.arguments import KnownArguments
 from duckrun_dagster.components.scaffold import ScaffoldParams, scaffolder
 from duckrun_dagster.io_managers import DeltaIOManager
 from duckrun_dagster.resources import DuckrunResource, SparkResource
-from duckrun_dagster.resources.lake_config import FORM, LakeForm
+from duckrun_dagster.resources.lake_config import LakeFields
 from duckrun_dagster.table_defaults import TableDefaults
 
 
@@ -30,7 +30,7 @@ class LakeScaffoldParams(ScaffoldParams):
 
 
 @dg.scaffold_with(scaffolder(LakeScaffoldParams))
-class DuckrunLakeComponent(KnownArguments, TableDefaults, LakeForm, dg.Component, dg.Model, dg.Resolvable):
+class DuckrunLakeComponent(KnownArguments, TableDefaults, LakeFields, dg.Component, dg.Model, dg.Resolvable):
     """A lake: resources ``duckrun``, ``io_manager`` and, with ``spark``, ``spark``.
 
     The defaults of assets that DeltaIOManager takes are attributes too (``mode``,
@@ -44,37 +44,19 @@ class DuckrunLakeComponent(KnownArguments, TableDefaults, LakeForm, dg.Component
           spark: {master: "local[2]"}
     """
 
-    root_path: str | None = None
-    project_dir: str | None = None
-    profiles_dir: str | None = None
-    profile: str | None = None
-    target: str | None = None
     lake_schema: str | None = Field(default=None, alias="schema")
-    storage_options: dict[str, str] = Field(default_factory=dict)
     lakes: dict[str, dict[str, Any]] = Field(default_factory=dict)
-    memory_fraction: float | None = None
-    memory_limit: str | None = None
     engine: str = "duckdb"
     default_type: str = "pyarrow"
     spark: dict[str, Any] | None = None
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """Build the resources. A relative ``project_dir`` is relative to the file that names it."""
-        as_they_are = (
-            "root_path",
-            "profile",
-            "target",
-            "storage_options",
-            "memory_fraction",
-            "memory_limit",
-            "lakes",
-            *FORM,
-        )
         lake = DuckrunResource(
-            project_dir=_beside(self.project_dir, context),
-            profiles_dir=_beside(self.profiles_dir, context),
+            **{name: getattr(self, name) for name in LakeFields.model_fields}
+            | {"project_dir": _beside(self.project_dir, context), "profiles_dir": _beside(self.profiles_dir, context)},
             schema=self.lake_schema,
-            **{name: getattr(self, name) for name in as_they_are},
+            lakes=self.lakes,
         )
         spark = None if self.spark is None else SparkResource(duckrun=lake, **self.spark)
         manager = DeltaIOManager(

@@ -25,7 +25,7 @@ from duckrun_dagster.config import TableConfig, table_of
 from duckrun_dagster.contexts import current_step
 from duckrun_dagster.launch import configured_by_field
 from duckrun_dagster.resources.hidden import HidesSecrets, written
-from duckrun_dagster.resources.lake_config import FORM, LakeConfig, LakeForm, form_of, hidden, settings_of
+from duckrun_dagster.resources.lake_config import FORM, LakeConfig, LakeFields, form_of, hidden, settings_of
 from duckrun_dagster.resources.profile import LakeSettings, lake_of_profile
 from duckrun_dagster.resources.run_worker import refuse_several_processes, share_of_step
 from duckrun_dagster.resources.steps import close_run, sessions_of
@@ -63,7 +63,7 @@ class KnownLakes:
     """
 
 
-class DuckrunResource(LakeForm, HidesSecrets):
+class DuckrunResource(LakeFields, HidesSecrets):
     """A lake, from its own arguments or from the dbt profile that names it.
 
     Nothing is opened before it is used. Dagster's pages do not show secrets in ``storage_options``
@@ -82,29 +82,15 @@ class DuckrunResource(LakeForm, HidesSecrets):
         DuckrunResource(project_dir="dbt/", target="prod")
     """
 
-    root_path: str | None = Field(default=None, description="A folder, or an s3://, az://, abfss:// or gs:// URL.")
-    project_dir: str | None = Field(default=None, description="A dbt project whose profile is of type duckrun.")
-    profiles_dir: str | None = Field(default=None, description="Where profiles.yml is; as dbt finds it, if not given.")
-    profile: str | None = Field(default=None, description="Its profile; the project's own, if not given.")
-    target: str | None = Field(default=None, description="Its target; the profile's own, if not given.")
     schema_: str | None = Field(
         default=None, alias="schema", description="The default schema; main, if nothing names one."
     )
-    storage_options: dict[str, str] = Field(default_factory=dict, description="Credentials, in delta_rs's names.")
     writer: str | None = Field(
         default=None,
         description="delta_rs: it makes DuckDB's data files where it can, for writes that name no writer. "
         "auto, if nothing names one.",
     )
     lakes: dict[str, LakeConfig] = Field(default_factory=dict, description="Other lakes, by the names that assets use.")
-    memory_fraction: float | None = Field(
-        default=None,
-        description="A step process's part of the machine and of memory_limit, 0 to 1; "
-        "if not given, one by the processes that the run may have at once.",
-    )
-    memory_limit: str | None = Field(
-        default=None, description="At most this much memory, such as 4GB, for all step processes of a run together."
-    )
 
     _lakes: Lakes | None = PrivateAttr(default=None)
 

@@ -30,6 +30,25 @@ class LakeForm(BaseModel):
     encrypted: bool | None = Field(default=None, description="Of ducklake: whether a new lake's files are encrypted.")
 
 
+class LakeFields(LakeForm):
+    """The fields of a lake: its address or the dbt profile that names it, and its memory."""
+
+    root_path: str | None = Field(default=None, description="A folder, or an s3://, az://, abfss:// or gs:// URL.")
+    project_dir: str | None = Field(default=None, description="A dbt project whose profile is of type duckrun.")
+    profiles_dir: str | None = Field(default=None, description="Where profiles.yml is; as dbt finds it, if not given.")
+    profile: str | None = Field(default=None, description="Its profile; the project's own, if not given.")
+    target: str | None = Field(default=None, description="Its target; the profile's own, if not given.")
+    storage_options: dict[str, str] = Field(default_factory=dict, description="Credentials, in delta_rs's names.")
+    memory_fraction: float | None = Field(
+        default=None,
+        description="A step process's part of the machine and of memory_limit, 0 to 1; "
+        "if not given, one by the processes that the run may have at once.",
+    )
+    memory_limit: str | None = Field(
+        default=None, description="At most this much memory, such as 4GB, for all step processes of a run together."
+    )
+
+
 FORM = tuple(LakeForm.model_fields)
 
 
