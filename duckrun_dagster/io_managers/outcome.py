@@ -89,24 +89,20 @@ class Written:
             **meta.table_metadata(snapshot, meta.declared_descriptions(context.definition_metadata or {})),
             **meta.lake_metadata(lake, snapshot, commit),
         }
+        is_small = sum(file.size for file in snapshot.files()) <= _PREVIEW_BYTES
         if partitions is not None:
             counts = meta.partition_row_counts(snapshot, partitions, config.partition_column())
             if values.get("dagster/row_count") != counted_rows(snapshot.files()):  # some rows are inlined in a catalog
                 counts = {}
-            if (
-                not counts
-                and len(partitions.keys) == 1
-                and commit.mode == "replace"
-                and commit.rows_inserted is not None
-            ):
-                counts = {partitions.keys[0]: commit.rows_inserted}
-            small = sum(file.size for file in snapshot.files()) <= _PREVIEW_BYTES
-            if not counts and small and len(partitions.keys) <= _MOST_COUNTED:
+            replaced = commit.rows_inserted if commit.mode == "replace" and len(partitions.keys) == 1 else None
+            if not counts and replaced is not None:
+                counts = {partitions.keys[0]: replaced}
+            if not counts and is_small and len(partitions.keys) <= _MOST_COUNTED:
                 counts = _counted(context, session, snapshot, partitions, config)
             if step is not None:
                 for key, rows in counts.items():
                     step.add_asset_metadata({"dagster/partition_row_count": rows}, context.asset_key, key)
-        if self.preview and sum(file.size for file in snapshot.files()) <= _PREVIEW_BYTES:
+        if self.preview and is_small:
             try:
                 head = session.scan(ref, ReadSpec(version=commit.version)).limit(_PREVIEW_ROWS)
                 values["preview"] = meta.preview(head.toArrow())

@@ -432,7 +432,7 @@ class DuckrunAdapter(DuckDBAdapter):
                 f"{node}: changes() reads what was committed, "
                 "and with publish: together nothing is before the run ends. Set publish: each."
             )
-        change_spec = changed.ChangesOf.parse(node, config, kind, key, columns, predicate)
+        change_spec = changed.parse_changes(node, config, kind, key, columns, predicate)
         ref, output = self.env.present(relation), self.env.ref_of(this)
         if ref is None or not self.env.lakes.of(ref).exists(ref) or output is None:
             raise InvalidConfig(

@@ -34,30 +34,31 @@ def consumer_of(node: str) -> str:
     return f"dbt:{node}"
 
 
-class ChangesOf:
-    """The arguments of ``changes()``.
+def parse_changes(
+    node: str, config: Mapping[str, Any], kind: Any, key: Any, columns: Any, predicate: Any
+) -> ChangeSpec:
+    """Return the query of ``changes()``, without its range.
 
-    The model's config ``changes`` supplies those that are left out.
+    The model's config ``changes`` supplies the arguments that are left out.
+
+    Raises:
+        InvalidConfig: The model or an argument does not fit; the text names the node.
     """
-
-    @staticmethod
-    def parse(node: str, config: Mapping[str, Any], kind: Any, key: Any, columns: Any, predicate: Any) -> ChangeSpec:
-        """Parse a change query without its range. Raises InvalidConfig, naming the node."""
-        if config.get("materialized") != "incremental":
-            raise InvalidConfig(
-                f"{node}: changes() is what changed since the model's own last commit: "
-                "it goes with materialized: incremental."
-            )
-        if config.get("incremental_strategy") == "microbatch":
-            raise InvalidConfig(f"{node}: a microbatch model reads slices of time; leave out changes().")
-        value = config.get("changes") or {}
-        defaults = {"kind": value} if isinstance(value, str) else dict(value) if isinstance(value, Mapping) else None
-        if defaults is None or defaults.keys() - {"kind", "key"}:
-            raise InvalidConfig(f"{node}: changes is {value!r}; it takes a kind, or a mapping with kind and key.")
-        chosen = one_of(node, "changes", kind or defaults.get("kind"), KINDS[:4])
-        keys = names(node, "key", key if key is not None else defaults.get("key"))
-        only = None if columns is None else names(node, "columns", columns)
-        return ChangeSpec(cast(ChangeKind, chosen), key=keys, columns=only, predicate=predicate)
+    if config.get("materialized") != "incremental":
+        raise InvalidConfig(
+            f"{node}: changes() is what changed since the model's own last commit: "
+            "it goes with materialized: incremental."
+        )
+    if config.get("incremental_strategy") == "microbatch":
+        raise InvalidConfig(f"{node}: a microbatch model reads slices of time; leave out changes().")
+    value = config.get("changes") or {}
+    defaults = {"kind": value} if isinstance(value, str) else dict(value) if isinstance(value, Mapping) else None
+    if defaults is None or defaults.keys() - {"kind", "key"}:
+        raise InvalidConfig(f"{node}: changes is {value!r}; it takes a kind, or a mapping with kind and key.")
+    chosen = one_of(node, "changes", kind or defaults.get("kind"), KINDS[:4])
+    keys = names(node, "key", key if key is not None else defaults.get("key"))
+    only = None if columns is None else names(node, "columns", columns)
+    return ChangeSpec(cast(ChangeKind, chosen), key=keys, columns=only, predicate=predicate)
 
 
 @dataclass(frozen=True)
