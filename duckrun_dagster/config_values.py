@@ -16,8 +16,8 @@ from sqlglot.errors import SqlglotError
 
 from duckrun.display.units import parse_bytes
 from duckrun.errors import InvalidConfig
+from duckrun.values.checked import unknown_word
 from duckrun.values.choices import ClauseKind
-from duckrun.values.nearest import did_you_mean
 from duckrun.values.rows import MergeClause
 
 
@@ -68,9 +68,7 @@ def one_of(value: Any, what: str, *, allowed: Sequence[str]) -> Any:
     """Return a value that is in ``allowed``."""
     if value in allowed:
         return value
-    raise InvalidConfig(
-        f"{what} is {value!r}; it takes one of {', '.join(allowed)}.{did_you_mean(str(value), allowed)}"
-    )
+    raise unknown_word(what, value, allowed)
 
 
 def names(value: Any, what: str) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from duckrun.errors import InvalidConfig
 from duckrun.values.choices import EngineName
 from duckrun.values.lake_format import DUCKLAKE, FORMATS, FormatName
 from duckrun.values.nearest import did_you_mean
+from duckrun_dagster.arguments import refuse_word
 from duckrun_dagster.config import ENGINES
 from duckrun_dagster.config_values import partition_expr
 from duckrun_dagster.dbt.private import group_from_dbt_resource_props_fallback_to_directory
@@ -58,9 +59,8 @@ class DuckrunDbtTranslator(DagsterDbtTranslator):
         format: FormatName = "delta",
     ) -> None:
         super().__init__(settings)
-        for word, value, known in (("engine", engine, ENGINES), ("format", format, FORMATS)):
-            if value not in known:
-                raise InvalidConfig(f"DuckrunDbtTranslator: {word} is {value!r}; it takes one of {', '.join(known)}.")
+        refuse_word("DuckrunDbtTranslator: engine", engine, ENGINES)
+        refuse_word("DuckrunDbtTranslator: format", format, FORMATS)
         self._engine, self._format = engine, format
 
     def get_asset_key(self, dbt_resource_props: Mapping[str, Any]) -> AssetKey:

@@ -8,6 +8,7 @@ from pkgutil import resolve_name
 from typing import Any, get_origin
 
 from duckrun.errors import InvalidConfig
+from duckrun.values.checked import unknown_word
 from duckrun_dagster.io_managers.handlers.handler import TypeHandler
 
 _HERE = "duckrun_dagster.io_managers.handlers"
@@ -83,7 +84,7 @@ def named_type(name: str, handlers: Sequence[TypeHandler[Any]], what: str) -> An
     if name in names:
         return names[name]
     if name not in _NAMES:
-        raise InvalidConfig(f"{what} is {name!r}; it takes one of {', '.join(type_names(handlers))}.")
+        raise unknown_word(what, name, type_names(handlers))
     try:
         return resolve_name(_NAMES[name])
     except ImportError as error:
