@@ -105,11 +105,12 @@ class DuckrunDbtCliResource(KnownResource, DbtCliResource):
 
     def cli(self, args: Sequence[str], *, context: Context | None = None, **kwargs: Any) -> DuckrunDbtCliInvocation:
         """Start dbt as DbtCliResource.cli does; the result streams dbt's events."""
-        call = None
+        call, step = None, None
         if context is not None:
             self._refuse_two_processes(kwargs.get("project_dir"))
-            call = self._call(args, context)
-        with _environment(self._environment(call, context)):
+            step = _step_of(context)
+            call = self._call(args, context, step)
+        with _environment(self._environment(call, step)):
             started = super().cli(args, context=context, **kwargs)
         known = {each.name: getattr(started, each.name) for each in fields(started) if each.init}
         return DuckrunDbtCliInvocation(**known, resource=self, call=call)
@@ -149,28 +150,29 @@ class DuckrunDbtCliResource(KnownResource, DbtCliResource):
         if lake is not None:
             raise second_process(lake.root, f"dbt is another process beside this step's; {FOR_SEVERAL}")
 
-    def _environment(self, call: CallId | None, context: Context | None) -> dict[str, str]:
+    def _environment(self, call: CallId | None, step: Any | None) -> dict[str, str]:
         # Commits are read from this log: JSON, complete, and never rolled over to a second file.
         values = {"DBT_LOG_FORMAT_FILE": "json", "DBT_LOG_LEVEL_FILE": "debug", "DBT_LOG_FILE_MAX_BYTES": "0"}
         if call is not None:
             values["DUCKRUN_RUN_ID"] = str(call)
-        fraction = self.memory_fraction or (1.0 if context is None else _share_of(context))
+        fraction = self.memory_fraction or (1.0 if step is None else share_of_step(step))
         if fraction < 1:  # otherwise a value in the environment stays
             values["DUCKRUN_MEMORY_FRACTION"] = str(fraction)
         return values
 
-    def _call(self, args: Sequence[str], context: Context) -> CallId:
+    def _call(self, args: Sequence[str], context: Context, step: Any | None) -> CallId:
         """Return the id of this dbt command among those of its step.
 
         A step may call dbt several times, once a day or twice for the same models: each call is
         work of its own. A retried step makes the same calls in the same order, and gets the same
         ids.
         """
-        step = context.op_execution_context if isinstance(context, AssetExecutionContext) else context
-        call = Call.of(args, _attempt(context))
-        place = (context.run_id, str(step.op_handle), step.retry_number, *call)
+        op = context.op_execution_context if isinstance(context, AssetExecutionContext) else context
+        call = Call.of(args, _attempt(step))
+        place = (context.run_id, str(op.op_handle), op.retry_number, *call)
         self._calls[place] = count = self._calls.get(place, -1) + 1
-        return CallId(f"{_chain(context)}:{step.op_handle}", call, count)
+        chain = chain_of(context.run, context.instance) if step is None else chain_of_step(step)
+        return CallId(f"{chain}:{op.op_handle}", call, count)
 
 
 def _step_of(context: Context) -> Any | None:
@@ -181,29 +183,16 @@ def _step_of(context: Context) -> Any | None:
         return None
 
 
-def _chain(context: Context) -> str:
-    """Return the chain of the step of a context; outside of a step, that of its run."""
-    step = _step_of(context)
-    return chain_of(context.run, context.instance) if step is None else chain_of_step(step)
-
-
-def _attempt(context: Context) -> Attempt | None:
+def _attempt(step: Any | None) -> Attempt | None:
     """Return the attempt that a step is; None outside of a step."""
-    step = _step_of(context)
     if step is None:
         return None
-    started = context.instance.get_records_for_run(
+    started = step.instance.get_records_for_run(
         step.run_id, of_type={DagsterEventType.STEP_START, DagsterEventType.STEP_RESTARTED}
     ).records
     began = [each.timestamp for each in started if each.event_log_entry.step_key == step.step.key]
     now = time.time()
     return Attempt(step.run_id, max(began, default=now), now)
-
-
-def _share_of(context: Context) -> float:
-    """Return the fraction of the machine's memory for the step of a context; 1 outside of a run."""
-    step = _step_of(context)
-    return 1.0 if step is None else share_of_step(step)
 
 
 class DuckrunEventIterator(DbtEventIterator[Any]):
@@ -252,7 +241,7 @@ class DuckrunDbtCliInvocation(DbtCliInvocation):
         step = None if context is None else _step_of(context)
         if context is None or step is None or self.call is None or not is_rerun(step):
             return
-        attempt, lakes = _attempt(context), self._lakes()
+        attempt, lakes = _attempt(step), self._lakes()
         if attempt is None or lakes is None:
             return
         for unique_id, response in _Responses(self.target_path / "dbt.log", self.process).all().items():
