@@ -57,9 +57,7 @@ def chain_of(run: DagsterRun, instance: DagsterInstance | None, work: StepWork |
     for _ in range(_LONGEST_CHAIN):
         parent_id = current.parent_run_id or current.tags.get(PARENT_RUN)
         if not parent_id:
-            before = (
-                None if instance is None or work is None else _unfinished_in_parent_backfill(current, work, instance)
-            )
+            before = _unfinished_in_parent_backfill(current, work, instance)
             if before is None:
                 return run_id
             run_id, current = before.run_id, before
@@ -140,13 +138,15 @@ _lock = threading.Lock()
 _chains: dict[tuple[str, str], str] = {}
 
 
-def _unfinished_in_parent_backfill(run: DagsterRun, work: StepWork, instance: DagsterInstance) -> DagsterRun | None:
+def _unfinished_in_parent_backfill(
+    run: DagsterRun, work: StepWork | None, instance: DagsterInstance | None
+) -> DagsterRun | None:
     """Return the parent backfill's run that this run continues, if the step did not succeed there.
 
     It is the newest run of the same partitions and assets. If the parent backfill never started
     these partitions, its own parent is searched.
     """
-    if BACKFILL not in run.tags:
+    if BACKFILL not in run.tags or work is None or instance is None:
         return None
     # A re-executed backfill copies tags of its parent to itself and to its runs, and its runs get
     # no parent run. Source: dagster_graphql, retry_partition_backfill.

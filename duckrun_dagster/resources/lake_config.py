@@ -107,9 +107,7 @@ def form_of(config: LakeForm, secrets: Mapping[str, str]) -> LakeFormat:
     Raises:
         InvalidConfig: The fields do not go together.
     """
-    catalog = config.catalog
-    if catalog is not None:
-        catalog = secrets.get(catalog, catalog)
+    catalog = secrets.get(config.catalog or "", config.catalog)
     return LakeFormat.of(config.format, catalog, config.inline_rows, config.encrypted)
 
 

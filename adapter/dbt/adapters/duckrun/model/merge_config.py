@@ -63,26 +63,19 @@ def parse_merge(node: str, config: Mapping[str, Any]) -> tuple[MergeAction, ...]
             f"{node}: {', '.join(clashing)} and merge_clauses exclude each other; say it all in merge_clauses."
         )
     clauses = mapping(node, "merge_clauses", clauses)
-    unknown = set(clauses) - {"when_matched", "when_not_matched"}
-    if unknown:
-        raise InvalidConfig(
-            f"{node}: unknown key {sorted(unknown)[0]!r} in merge_clauses; known are when_matched, when_not_matched."
-        )
+    for key in clauses:
+        one_of(node, "key in merge_clauses", key, ("when_matched", "when_not_matched"))
     matched = _listed(node, "when_matched", clauses, [{"action": "update"}])
     unmatched = _listed(node, "when_not_matched", clauses, [{"action": "insert"}])
     return (
         *(_action(node, "matched", clause) for clause in matched),
-        *(
-            _action(
-                node,
-                _UNMATCHED[
-                    one_of(node, "by in merge_clauses", str(clause.get("by") or "target").lower(), tuple(_UNMATCHED))
-                ],
-                clause,
-            )
-            for clause in unmatched
-        ),
+        *(_action(node, _unmatched_side(node, clause), clause) for clause in unmatched),
     )
+
+
+def _unmatched_side(node: str, clause: Mapping[str, Any]) -> str:
+    by = str(clause.get("by") or "target").lower()
+    return _UNMATCHED[one_of(node, "by in merge_clauses", by, tuple(_UNMATCHED))]
 
 
 def _basic(node: str, config: Mapping[str, Any]) -> tuple[MergeAction, ...]:
