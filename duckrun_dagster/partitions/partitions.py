@@ -29,7 +29,7 @@ from dagster import (
 from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature
 from duckrun.sql.quoting import quote_identifier, quote_literal
 from duckrun_dagster.config import TableConfig
-from duckrun_dagster.contexts import known, step_of
+from duckrun_dagster.contexts import known, naming, step_of
 
 # Most significant part first, so that texts sort by time.
 _SORTABLE_FORMAT = re.compile(r"%Y([-/.]?%m([-/.]?%d([ T_-]?%H(:?%M(:?%S)?)?)?)?)?")
@@ -72,9 +72,10 @@ class PartitionSlice:
         """
         if not self.keys:
             return "false"
-        if isinstance(self.definition, MultiPartitionsDefinition):
-            return _multi_predicate(self.definition, self.keys, config, schema, asset)
-        return _predicate(self.definition, self.keys, config, None, schema, asset)
+        with naming(f"Asset {asset}"):
+            if isinstance(self.definition, MultiPartitionsDefinition):
+                return _multi_predicate(self.definition, self.keys, config, schema)
+            return _predicate(self.definition, self.keys, config, schema)
 
     def table_partitioning(self, config: TableConfig, schema: pa.Schema) -> tuple[str, ...] | None:
         """Return the partition columns of a new table; None if it is not partitioned.
@@ -142,7 +143,7 @@ def read_partitions(context: InputContext) -> PartitionSlice | None:
 
 
 def _multi_predicate(
-    definition: MultiPartitionsDefinition, keys: Sequence[str], config: TableConfig, schema: pa.Schema, asset: str
+    definition: MultiPartitionsDefinition, keys: Sequence[str], config: TableConfig, schema: pa.Schema
 ) -> str:
     """Return the predicate of partitions with two dimensions."""
     # One term per set of keys of the second dimension, over all keys of the first that have this
@@ -158,7 +159,7 @@ def _multi_predicate(
     terms = []
     for shared, ones in firsts.items():
         sides = [
-            _predicate(dimension.partitions_def, chosen, config, dimension.name, schema, asset)
+            _predicate(dimension.partitions_def, chosen, config, schema, dimension.name)
             for dimension, chosen in ((first, ones), (second, shared))
         ]
         terms.append(" AND ".join(f"({side})" if " OR " in side else side for side in sides))
@@ -169,44 +170,41 @@ def _predicate(
     definition: PartitionsDefinition,
     keys: Sequence[str],
     config: TableConfig,
-    dimension: str | None,
     schema: pa.Schema,
-    asset: str,
+    dimension: str | None = None,
 ) -> str:
     named = config.partition_column(dimension)
     if named is None:
         example = "'partition_expr': 'day'" if dimension is None else f"'partition_expr': {{{dimension!r}: 'day'}}"
         raise InvalidConfig(
-            f"Asset {asset} has partitions{f' (dimension {dimension})' if dimension else ''}, "
-            "but its metadata names no "
-            f"column that holds them. Set metadata {{{example}}}."
+            f"it has partitions{f' (dimension {dimension})' if dimension else ''}, but its metadata names no column "
+            f"that holds them. Set metadata {{{example}}}."
         )
     column = _column(schema, named)
     if column is None and "(" in named:
         raise UnsupportedFeature(
-            f"Asset {asset}: metadata 'partition_expr' is the SQL {named!r}; it takes the name of a column, "
-            "or a CAST of one. "
-            "Add a column of that value to the asset and name it."
+            f"metadata 'partition_expr' is the SQL {named!r}; it takes the name of a column, or a CAST of one. Add a "
+            "column of that value to the asset and name it."
         )
     if column is None:
         raise SchemaMismatch(
-            f"Asset {asset}: its partition column {named!r} (metadata 'partition_expr') is missing from the columns "
+            f"its partition column {named!r} (metadata 'partition_expr') is missing from the columns "
             f"{', '.join(schema.names)} of table {config.name}. Add the column, or correct 'partition_expr'."
         )
     field = schema.field(column)
-    _refuse_cast(config.partition_expr[dimension].cast, field, asset)
+    _refuse_cast(config.partition_expr[dimension].cast, field)
     name = quote_identifier(column)
     if isinstance(definition, TimeWindowPartitionsDefinition):
         ranges = []
         for window in _windows(definition, keys):
-            start, end = (_boundary(moment, field, definition.fmt, asset) for moment in (window.start, window.end))
+            start, end = (_boundary(moment, field, definition.fmt) for moment in (window.start, window.end))
             ranges.append(f"{name} >= {start} AND {name} < {end}")
         return ranges[0] if len(ranges) == 1 else " OR ".join(f"({each})" for each in ranges)
-    values = [_value(key, field, asset) for key in keys]
+    values = [_value(key, field) for key in keys]
     return f"{name} = {values[0]}" if len(values) == 1 else f"{name} IN ({', '.join(values)})"
 
 
-def _refuse_cast(cast: str | None, field: pa.Field, asset: str) -> None:
+def _refuse_cast(cast: str | None, field: pa.Field) -> None:
     """Raise UnsupportedFeature for a cast that changes the partition of a value."""
     # The predicate compares the column itself, without the cast.
     kind = _value_type(field)
@@ -218,8 +216,7 @@ def _refuse_cast(cast: str | None, field: pa.Field, asset: str) -> None:
     )
     if cast is not None and not same:
         raise UnsupportedFeature(
-            f"Asset {asset}: metadata 'partition_expr' casts column {field.name}, which is {field.type}, "
-            f"to {cast}. Name the column "
+            f"metadata 'partition_expr' casts column {field.name}, which is {field.type}, to {cast}. Name the column "
             "alone, where its values are those of the partitions, or add one of that type to the asset."
         )
 
@@ -236,52 +233,50 @@ def _windows(definition: TimeWindowPartitionsDefinition, keys: Sequence[str]) ->
     return joined
 
 
-def _boundary(moment: datetime, field: pa.Field, fmt: str, asset: str) -> str:
+def _boundary(moment: datetime, field: pa.Field, fmt: str) -> str:
     """Return one end of a window as a literal of the column's type."""
     kind = _value_type(field)
     if pa.types.is_timestamp(kind):
         if kind.tz is not None:
             return f"TIMESTAMPTZ {quote_literal(moment.astimezone(UTC).strftime('%Y-%m-%d %H:%M:%S+00:00'))}"
-        _refuse_repeated_time(moment, field, asset)
+        _refuse_repeated_time(moment, field)
         return f"TIMESTAMP {quote_literal(moment.strftime('%Y-%m-%d %H:%M:%S'))}"
     if pa.types.is_date(kind):
         if (moment.hour, moment.minute, moment.second) != (0, 0, 0):
             raise UnsupportedFeature(
-                f"Asset {asset}: column {field.name} holds dates, which cannot tell partitions that start at "
+                f"column {field.name} holds dates, which cannot tell partitions that start at "
                 f"{moment:%H:%M} apart. Name a timestamp column in metadata 'partition_expr'."
             )
         return f"DATE {quote_literal(moment.strftime('%Y-%m-%d'))}"
     if _is_text(kind):
         if not _SORTABLE_FORMAT.fullmatch(fmt):
             raise UnsupportedFeature(
-                f"Asset {asset}: texts of the partition format {fmt!r} do not sort by time, "
-                f"so column {field.name} cannot "
-                "hold a range of them. Use a date or timestamp column, or a format such as '%Y-%m-%d'."
+                f"texts of the partition format {fmt!r} do not sort by time, so column {field.name} cannot hold a range "
+                "of them. Use a date or timestamp column, or a format such as '%Y-%m-%d'."
             )
         # The key of a repeated hour ends with its offset, so it sorts after the first one.
         return quote_literal(moment.strftime(f"{fmt}%z" if moment.fold and _is_ambiguous(moment) else fmt))
     if pa.types.is_integer(kind) and moment.strftime(fmt).isdigit() and _SORTABLE_FORMAT.fullmatch(fmt):
-        _refuse_repeated_time(moment, field, asset)
+        _refuse_repeated_time(moment, field)
         return str(int(moment.strftime(fmt)))
     raise UnsupportedFeature(
-        f"Asset {asset}: column {field.name} is {field.type}; time partitions need a date, timestamp or text column"
+        f"column {field.name} is {field.type}; time partitions need a date, timestamp or text column"
         + (f" (a whole number needs a partition format of digits, not {fmt!r})." if pa.types.is_integer(kind) else ".")
     )
 
 
-def _refuse_repeated_time(moment: datetime, field: pa.Field, asset: str) -> None:
+def _refuse_repeated_time(moment: datetime, field: pa.Field) -> None:
     """Raise UnsupportedFeature for a boundary that a clock without a zone shows twice."""
     # Clocks that go back from 2:00 to 1:00 can be divided at the first 1:00, since everything after
     # it is at least 1:00. They cannot be divided at the second 1:00, nor at half past.
     if _is_ambiguous(moment) and (moment.fold or _is_ambiguous(moment - timedelta(microseconds=1))):
         raise UnsupportedFeature(
-            f"Asset {asset}: {moment:%Y-%m-%d %H:%M} happens twice in the partition's time zone ({moment.tzinfo}), and "
-            f"column {field.name} has no time zone to tell which. Use a timestamp with a time zone, "
-            "or partitions in UTC."
+            f"{moment:%Y-%m-%d %H:%M} happens twice in the partition's time zone ({moment.tzinfo}), and column "
+            f"{field.name} has no time zone to tell which. Use a timestamp with a time zone, or partitions in UTC."
         )
 
 
-def _value(key: str, field: pa.Field, asset: str) -> str:
+def _value(key: str, field: pa.Field) -> str:
     """Return a partition key as a literal of the column's type."""
     kind = _value_type(field)
     if _is_text(kind):
@@ -291,7 +286,7 @@ def _value(key: str, field: pa.Field, asset: str) -> str:
     if pa.types.is_date(kind) and re.fullmatch(r"\d{4}-\d\d-\d\d", key):
         return f"DATE {quote_literal(key)}"
     raise UnsupportedFeature(
-        f"Asset {asset}: partition {key!r} cannot be a value of column {field.name}, which is {field.type}. "
+        f"partition {key!r} cannot be a value of column {field.name}, which is {field.type}. "
         "Use a text column for these partitions."
     )
 
