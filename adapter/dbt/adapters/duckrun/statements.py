@@ -65,10 +65,7 @@ class Part:
 
 def parts_of(env: LakeEnvironment, cursor: duckdb.DuckDBPyConnection, sql: str) -> list[Part]:
     """Return the statements of a text; empty if none is for a lake: DuckDB then runs the text."""
-    text = sql.upper()
-    if not any(form[0] in text for form in _FORMS):  # most queries need no tokenizer
-        return []
-    parts = [Part(source, _target(env, cursor, source)) for source in _sources(sql)]
+    parts = [Part(source, _target(env, cursor, source)) for source in _sources(sql, *(form[0] for form in _FORMS))]
     ours = any(part.target is not None or _dropped_schema(env, part.source) is not None for part in parts)
     return parts if ours else []
 
@@ -82,10 +79,7 @@ def refuse_ends(sql: str) -> None:
     Raises:
         UnsupportedFeature: The text has such a statement.
     """
-    text = sql.upper()
-    if not any(word in text for word in _ENDS):  # most queries need no tokenizer
-        return
-    for source in _sources(sql):
+    for source in _sources(sql, *_ENDS):
         if source.words and source.words[0] in _ENDS and source.words[1:] in ((), ("TRANSACTION",), ("WORK",)):
             raise UnsupportedFeature(
                 f"{source.words[0]}: this run is one transaction, which ends with it (publish: together). "
@@ -93,8 +87,14 @@ def refuse_ends(sql: str) -> None:
             )
 
 
-def _sources(sql: str) -> list[StatementText]:
-    """Return the statements of a text; empty if sqlglot cannot tokenize it."""
+def _sources(sql: str, *words: str) -> list[StatementText]:
+    """Return the statements of a text with one of these words.
+
+    Empty for another text, and if sqlglot cannot tokenize it.
+    """
+    text = sql.upper()
+    if not any(word in text for word in words):  # most queries need no tokenizer
+        return []
     try:
         return split(sql, "duckdb")
     except InvalidConfig:
@@ -223,9 +223,7 @@ def drop_schema_of(env: LakeEnvironment, sql: str) -> bool:
 
     Spark has no such statement for the lake.
     """
-    if "SCHEMA" not in sql.upper():  # most queries need no tokenizer
-        return False
-    sources = _sources(sql)
+    sources = _sources(sql, "SCHEMA")
     schema = _dropped_schema(env, sources[0]) if len(sources) == 1 else None
     if schema is not None:
         drop_schema(env, *schema)
