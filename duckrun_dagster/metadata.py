@@ -87,12 +87,16 @@ def beside_the_assets_own(values: Metadata, asset_metadata: Mapping[str, Any]) -
     return row_count_first(renamed)
 
 
-def table_metadata(snapshot: Snapshot, descriptions: Mapping[str, str] | None = None) -> Metadata:
-    """Return the state of the table, in Dagster's own names.
+def table_metadata(
+    lake: Lake, snapshot: Snapshot, descriptions: Mapping[str, str] | None = None, commit: Commit | None = None
+) -> Metadata:
+    """Return the state of the table and its lake, in Dagster's own names.
 
     Args:
+        lake: The lake of the table.
         snapshot: The table.
         descriptions: Descriptions of columns without a comment in the log.
+        commit: The commit that made the snapshot, if its figures belong to the metadata.
     """
     files = snapshot.files()
     values: Metadata = {
@@ -104,7 +108,9 @@ def table_metadata(snapshot: Snapshot, descriptions: Mapping[str, str] | None = 
         "table_description": snapshot.description or None,
         "column_statistics": _statistics(snapshot),
     }
-    return {key: value for key, value in values.items() if value is not None}
+    of_table = {key: value for key, value in values.items() if value is not None}
+    of_commit = {} if commit is None else commit_metadata(commit)
+    return {**of_commit, **of_table, **_lake_metadata(lake, snapshot, commit)}
 
 
 def _statistics(snapshot: Snapshot) -> MetadataValue | None:
@@ -133,14 +139,10 @@ def name_metadata(ref: TableRef) -> Metadata:
     }
 
 
-def lake_metadata(lake: Lake, snapshot: Snapshot, commit: Commit | None = None) -> Metadata:
+def _lake_metadata(lake: Lake, snapshot: Snapshot, commit: Commit | None) -> Metadata:
     """Return the metadata of a lake with a catalog; empty for other lakes.
 
-    Args:
-        lake: The lake.
-        snapshot: The table; its version is the lake's snapshot id.
-        commit: The commit that made the snapshot, for its figures of files, which the catalog
-            holds.
+    The catalog holds the commit's figures of files.
     """
     transactions = lake.format.transactions
     if transactions is None:

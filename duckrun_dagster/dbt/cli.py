@@ -24,7 +24,6 @@ import duckdb
 from dagster import (
     AssetExecutionContext,
     AssetMaterialization,
-    AssetSpec,
     DagsterEventType,
     DataVersion,
     OpExecutionContext,
@@ -292,11 +291,9 @@ class DuckrunDbtCliInvocation(DbtCliInvocation):
             if lakes is not None:
                 lake, ref = _written(commit, props, lakes)
                 snapshot = lake.snapshot(ref)  # a post-hook may have changed the rows since
-                values |= meta.table_metadata(snapshot, _descriptions(props, snapshot.schema.names))
-                values |= meta.lake_metadata(lake, snapshot, commit)
+                values = meta.table_metadata(lake, snapshot, _descriptions(props, snapshot.schema.names), commit)
                 latest_commit = commit if snapshot.version == commit.version else None
-                self._set_data_version(unique_id, data_version(lake, snapshot, commit=latest_commit))
-                self._count_partitions(unique_id, snapshot)
+                self._report(unique_id, snapshot, data_version(lake, snapshot, commit=latest_commit))
                 values = self._with_lineage(values, props, lakes)
             return values
         except DuckrunError as error:
@@ -327,19 +324,17 @@ class DuckrunDbtCliInvocation(DbtCliInvocation):
                 self._columns[relation] = [] if stored is None else list(stored.schema.names)
         return self._columns[relation]
 
-    def _set_data_version(self, unique_id: str, version: str) -> None:
-        if isinstance(self.context, AssetExecutionContext) and self.context.has_assets_def:
-            self.context.set_data_version(self._spec(unique_id).key, DataVersion(version))
+    def _report(self, unique_id: str, snapshot: Snapshot, version: str) -> None:
+        """Report the data version, and the rows of each partition of the run.
 
-    def _count_partitions(self, unique_id: str, snapshot: Snapshot) -> None:
-        """Report the rows of each partition of the run.
-
-        Only for a table that is partitioned by Dagster's partitions.
+        The latter only for a table that is partitioned by Dagster's partitions.
         """
         context = self.context
         if not isinstance(context, AssetExecutionContext) or not context.has_assets_def:
             return
-        definition, spec = context.assets_def.partitions_def, self._spec(unique_id)
+        spec = self.dagster_dbt_translator.get_asset_spec(self.manifest, unique_id, self.project)
+        context.set_data_version(spec.key, DataVersion(version))
+        definition = context.assets_def.partitions_def
         column = spec.metadata.get("partition_expr")
         if definition is None or column is None or not (context.has_partition_key or context.has_partition_key_range):
             return
@@ -348,9 +343,6 @@ class DuckrunDbtCliInvocation(DbtCliInvocation):
         counts = meta.partition_row_counts(snapshot, partitions, None if named is None else named.column)
         for key, rows in counts.items():
             context.add_asset_metadata({"dagster/partition_row_count": rows}, spec.key, key)
-
-    def _spec(self, unique_id: str) -> AssetSpec:
-        return self.dagster_dbt_translator.get_asset_spec(self.manifest, unique_id, self.project)
 
 
 def commit_of(response: Mapping[str, Any] | None) -> Commit | None:
@@ -402,7 +394,7 @@ def _present(props: Mapping[str, Any], lakes: Lakes) -> meta.Metadata:
     if stored is None:
         return {}
     described = _descriptions(props, stored.schema.names)
-    return {**meta.table_metadata(stored, described), **meta.lake_metadata(lake, stored)}
+    return meta.table_metadata(lake, stored, described)
 
 
 def _stored(

@@ -84,11 +84,8 @@ class Written:
         config, partitions, step = self.config, self.partitions, step_of(context)
         lake = session.lakes.of(ref)
         snapshot = lake.snapshot(ref, commit.version)  # cached in the lake by the write
-        values = {
-            **meta.commit_metadata(commit),
-            **meta.table_metadata(snapshot, meta.declared_descriptions(context.definition_metadata or {})),
-            **meta.lake_metadata(lake, snapshot, commit),
-        }
+        described = meta.declared_descriptions(context.definition_metadata or {})
+        values = meta.table_metadata(lake, snapshot, described, commit)
         is_small = sum(file.size for file in snapshot.files()) <= _PREVIEW_BYTES
         if partitions is not None:
             counts = meta.partition_row_counts(snapshot, partitions, config.partition_column())

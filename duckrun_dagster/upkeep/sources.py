@@ -87,11 +87,7 @@ def observed(
         known = _last(instance, asset_key, None)
         return ObserveResult(
             data_version=DataVersion(data_version(lake, snapshot, known=known)),
-            metadata={
-                **meta.table_metadata(snapshot),
-                "version": snapshot.version,
-                **meta.lake_metadata(lake, snapshot),
-            },
+            metadata={**meta.table_metadata(lake, snapshot), "version": snapshot.version},
         )
     column, log = table.config.partition_column(), LogBackwards(lake, snapshot)
     return DataVersionsByPartition(
