@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from sqlglot import exp
@@ -29,24 +29,22 @@ def expression(node: str, key: str, text: Any) -> exp.Expr:
 
 def merge_sql(node: str, key: str, text: Any) -> str:
     """Rewrite dbt's SQL over DBT_INTERNAL_SOURCE and DBT_INTERNAL_DEST to source and target."""
-    tree = expression(node, key, text)
-    for column in tree.find_all(exp.Column):
-        alias = column.table.lower()
-        keep_place(column)
-        if alias in _TARGET_ALIASES:
-            column.set("table", exp.to_identifier("target"))
-        elif alias in _SOURCE_ALIASES:
-            column.set("table", exp.to_identifier("source"))
-    return text_in(tree, "duckdb")
+    sides = dict.fromkeys(_TARGET_ALIASES, "target") | dict.fromkeys(_SOURCE_ALIASES, "source")
+    return _with_sides(expression(node, key, text), sides)
 
 
 def target_sql(node: str, key: str, text: Any) -> str:
     """Rewrite dbt's SQL over the target alone to its bare columns."""
-    tree = expression(node, key, text)
+    return _with_sides(expression(node, key, text), dict.fromkeys(_TARGET_ALIASES))
+
+
+def _with_sides(tree: exp.Expr, sides: Mapping[str, str | None]) -> str:
+    """Return SQL whose columns have other aliases, or none."""
     for column in tree.find_all(exp.Column):
-        if column.table.lower() in _TARGET_ALIASES:
+        if column.table.lower() in sides:
             keep_place(column)
-            column.set("table", None)
+            side = sides[column.table.lower()]
+            column.set("table", None if side is None else exp.to_identifier(side))
     return text_in(tree, "duckdb")
 
 

@@ -88,14 +88,9 @@ def staged() -> str | None:
     return _staged.get()
 
 
-@contextmanager
-def staging(query: str) -> Iterator[None]:
+def staging(query: str) -> AbstractContextManager[None]:
     """Announce that the statement of a block creates a temporary view or table of a query."""
-    token = _staged.set(query)
-    try:
-        yield
-    finally:
-        _staged.reset(token)
+    return _holding(_staged, query)
 
 
 # The text that dbt's own macros append to query the columns of a SELECT.
@@ -107,11 +102,15 @@ def reading(sql: str) -> AbstractContextManager[None]:
     return unnoted() if _NO_ROWS.search(sql) else nullcontext()
 
 
-@contextmanager
-def running(node: Node) -> Iterator[None]:
+def running(node: Node) -> AbstractContextManager[None]:
     """Assign the statements that this thread sends in the block to a node."""
-    token = _current.set(node)
+    return _holding(_current, node)
+
+
+@contextmanager
+def _holding(variable: ContextVar[Any], value: Any) -> Iterator[None]:
+    token = variable.set(value)
     try:
         yield
     finally:
-        _current.reset(token)
+        variable.reset(token)
