@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from dagster import (
@@ -39,14 +38,6 @@ _Place = tuple[str, Any]
 """A table or location as one text, and its lake: an address, a dbt project, None if unknown."""
 
 
-@dataclass(frozen=True)
-class _Stored:
-    """Metadata and tags, by Dagster's own names, that an asset's page shows as its storage."""
-
-    metadata: Mapping[str, Any]
-    tags: Mapping[str, str]
-
-
 def check_definitions(definitions: Definitions) -> Definitions:
     """Return the same definitions, checked. Opens no table and starts no Spark.
 
@@ -64,7 +55,7 @@ def check_definitions(definitions: Definitions) -> Definitions:
     writers: dict[str, list[tuple[AssetKey, Any]]] = defaultdict(list)
     lakes: dict[int, KnownLakes] = {}
     together = set()
-    stored: dict[AssetKey, _Stored] = {}
+    stored: dict[AssetKey, Mapping[str, Any]] = {}
     for asset in definitions.assets or []:
         if isinstance(asset, AssetsDefinition) and asset.is_executable:
             reads_changes = _check_changes(asset)
@@ -99,8 +90,10 @@ def _is_together(asset: AssetsDefinition, key: AssetKey) -> bool:
     return (value.value if isinstance(value, MetadataValue) else value) == "together"
 
 
-def _with_storage(definitions: Definitions, stored: Mapping[AssetKey, _Stored], together: set[int]) -> Definitions:
-    """Return the definitions with storage metadata.
+def _with_storage(
+    definitions: Definitions, stored: Mapping[AssetKey, Mapping[str, Any]], together: set[int]
+) -> Definitions:
+    """Return the definitions with the metadata and tags that an asset's page shows as its storage.
 
     Assets in ``together`` publish all tables at once.
     """
@@ -108,7 +101,8 @@ def _with_storage(definitions: Definitions, stored: Mapping[AssetKey, _Stored], 
     def told(spec: AssetSpec) -> AssetSpec:
         if spec.key not in stored:
             return spec
-        metadata, tags = stored[spec.key].metadata, stored[spec.key].tags
+        metadata = stored[spec.key]
+        tags = {key: str(value) for key, value in metadata.items() if key == "dagster/storage_kind"}
         return spec.replace_attributes(metadata={**metadata, **spec.metadata}, tags={**tags, **spec.tags})
 
     assets = []
@@ -233,18 +227,17 @@ def _table(
     return config, lake
 
 
-def _stored(config: TableConfig, known: KnownLakes) -> _Stored | None:
-    """Return the storage of a table, if known; None if an EnvVar decides its name."""
+def _stored(config: TableConfig, known: KnownLakes) -> Mapping[str, Any] | None:
+    """Return the metadata of a table's storage, if known; None if an EnvVar decides its name."""
     if config.schema.startswith("$"):
         return None
     lake = known.lakes.get(config.lake)
     if lake is None:  # an EnvVar decides its address or its format
         name = ".".join(filter(None, (config.lake, config.schema, config.table)))
-        return _Stored({"dagster/table_name": name}, {})
+        return {"dagster/table_name": name}
     folder = config.location or f"{folder_of(config.schema)}/{folder_of(config.table)}"
     location = normalise_root(f"{lake.root_path}/{folder}" if is_relative(folder) else folder)
-    metadata = dict(name_metadata(TableRef(config.schema, config.table, location, lake.form.name, config.lake)))
-    return _Stored(metadata, {"dagster/storage_kind": str(metadata["dagster/storage_kind"])})
+    return name_metadata(TableRef(config.schema, config.table, location, lake.form.name, config.lake))
 
 
 def _stores_nothing(asset: AssetsDefinition) -> bool:

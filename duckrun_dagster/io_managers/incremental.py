@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections import ChainMap
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -59,12 +60,8 @@ class Consumer:
 
     def metadata(self) -> dict[str, Any]:
         """Return numbers by change type, which the asset's page plots over its runs."""
-        figures: dict[str, Any] = {"changes_whole": self.begun.whole}
-        if self.rerun:
-            figures["changes_rerun"] = self.rerun
-        for each in self.by_input.values():
-            figures |= each
-        return figures
+        rerun = {"changes_rerun": self.rerun} if self.rerun else {}
+        return {"changes_whole": self.begun.whole, **rerun, **dict(ChainMap(*self.by_input.values()))}
 
 
 _consumers: dict[StepId, Consumer] = {}

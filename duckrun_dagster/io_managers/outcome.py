@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from dagster import DataVersion, OutputContext
@@ -133,13 +133,10 @@ def _counted(
     """Return the rows of each partition, counted in the table; empty if they cannot be counted."""
     asset = context.asset_key.to_user_string()
     try:
-        return {
-            key: session.scan(
-                snapshot.ref,
-                ReadSpec(version=snapshot.version, predicate=each.predicate(config, snapshot.schema, asset)),
-            ).count()
-            for key, each in zip(partitions.keys, partitions.each, strict=True)
-        }
+        each = ((key, replace(partitions, keys=(key,))) for key in partitions.keys)
+        predicates = {key: one.predicate(config, snapshot.schema, asset) for key, one in each}
+        specs = {key: ReadSpec(predicate=sql, version=snapshot.version) for key, sql in predicates.items()}
+        return {key: session.scan(snapshot.ref, spec).count() for key, spec in specs.items()}
     except DuckrunError as error:  # the rows are written already, so missing counts must not fail the step
         context.log.debug(f"No counts of the partitions of {snapshot.ref}: {error}")
         return {}

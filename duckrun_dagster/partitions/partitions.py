@@ -55,11 +55,6 @@ class PartitionSlice:
         digest = hashlib.sha256("\n".join(self.keys).encode()).hexdigest()[:12]
         return f"{self.keys[0]}...{self.keys[-1]}#{len(self.keys)}-{digest}"
 
-    @property
-    def each(self) -> list[PartitionSlice]:
-        """Return one slice per partition."""
-        return [PartitionSlice(self.definition, (key,)) for key in self.keys]
-
     def predicate(self, config: TableConfig, schema: pa.Schema, asset: str) -> str:
         """Return the SQL predicate (DuckDB's) of exactly the rows of these partitions.
 

@@ -502,14 +502,12 @@ class LakeHandle(DuckDBConnectionWrapper):
 
     def cursor(self) -> Any:
         """Return the cursor of the engine on which this thread's node runs."""
-        cursor = self._cursor_of_node()
-        return cursor if self._text is None else OtherText(cursor, self._text)
-
-    def _cursor_of_node(self) -> Any:
         node = self._env.node()
         if self._env.together is not None:
-            return DuckDBCursorWrapper(self._env.together.cursor)
-        return self._cursor if node.engine == "duckdb" else spark.SparkCursor(self.spark(), node)
+            cursor: Any = DuckDBCursorWrapper(self._env.together.cursor)
+        else:
+            cursor = self._cursor if node.engine == "duckdb" else spark.SparkCursor(self.spark(), node)
+        return cursor if self._text is None else OtherText(cursor, self._text)
 
     def duckdb(self) -> duckdb.DuckDBPyConnection:
         """Return DuckDB's cursor without dbt-duckdb's wrappers.
