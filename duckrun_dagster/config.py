@@ -6,8 +6,7 @@ Dagster lets anybody add metadata, so an unknown key passes. A near miss of a kn
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass, field, fields
 from typing import Any, cast, get_args
 
 from dagster import AssetKey, MetadataValue
@@ -54,20 +53,6 @@ MODES: tuple[str, ...] = (
     "scd2",
 )
 
-# Keys that a run's configuration may override: how the table is written, not which table it is.
-RUN_KEYS = (
-    "engine",
-    "mode",
-    "merge_keys",
-    "merge_clauses",
-    "sequence_by",
-    "deletes",
-    "schema_mode",
-    "sort_by",
-    "writer",
-    "merge_mode",
-    "commit_metadata",
-)
 PUBLISH = ("each", "together")
 
 # Keys of other tools that resemble a known key: an asset of a model may have metadata "model".
@@ -88,35 +73,54 @@ _OTHER_WORDS = frozenset(
     }
 )
 _NEAR = 0.8
+_Parser = Callable[[Any, str], Any]
 _SCD: dict[str, ScdType] = {"scd1": 1, "scd2": 2}
 _BY_KEYS = ("merge", "delete+insert", *_SCD)
 _OF_KEYS = ("merge_keys", "merge_clauses", "sequence_by", "deletes")
 """Keys that only a mode by keys uses."""
 
 
+def _key(parser: _Parser, default: Any = None, *, factory: type | None = None, of_run: bool = False) -> Any:
+    """Return the field of a metadata key.
+
+    Args:
+        parser: Parses the key's value.
+        default: The value of the field if the metadata lacks the key.
+        factory: Makes this value, if it is mutable.
+        of_run: True if a run's configuration may override the key. Such a key says how the table is
+            written, not which table it is.
+    """
+    metadata = {"parser": parser, "of_run": of_run}
+    return (
+        field(default=default, metadata=metadata)
+        if factory is None
+        else field(default_factory=factory, metadata=metadata)
+    )
+
+
 @dataclass(frozen=True)
 class TableConfig(Layout):
     """The table of an asset and how it is written: the asset's metadata, parsed."""
 
-    schema: str
-    table: str
-    location: str | None = None
-    lake: str | None = None
-    format: FormatName | None = None
-    publish: str = "each"
-    engine: EngineName | None = None
-    mode: str | None = None
-    merge_keys: tuple[str, ...] = ()
-    merge_clauses: tuple[MergeClause, ...] = ()
-    sequence_by: str | None = None
-    deletes: bool | str = True
-    partition_expr: Mapping[str | None, PartitionExpr] = field(default_factory=dict)
-    schema_mode: SchemaMode = "fail"
-    writer: WriterChoice = "auto"
-    merge_mode: MergeMode = "auto"
-    change_data_feed: bool | None = None
-    commit_metadata: Mapping[str, str] = field(default_factory=dict)
-    column_descriptions: Mapping[str, str] = field(default_factory=dict)
+    schema: str = _key(parse.text)
+    table: str = _key(parse.text)
+    location: str | None = _key(parse.text)
+    lake: str | None = _key(parse.text)
+    format: FormatName | None = _key(parse.one_of(FORMATS))
+    publish: str = _key(parse.one_of(PUBLISH), "each")
+    engine: EngineName | None = _key(parse.one_of(ENGINES), of_run=True)
+    mode: str | None = _key(parse.one_of(MODES), of_run=True)
+    merge_keys: tuple[str, ...] = _key(parse.names, (), of_run=True)
+    merge_clauses: tuple[MergeClause, ...] = _key(parse.clauses, (), of_run=True)
+    sequence_by: str | None = _key(parse.text, of_run=True)
+    deletes: bool | str = _key(parse.condition, True, of_run=True)
+    partition_expr: Mapping[str | None, PartitionExpr] = _key(parse.partition_expr, factory=dict)
+    schema_mode: SchemaMode = _key(parse.one_of(SCHEMA_MODES), "fail", of_run=True)
+    writer: WriterChoice = _key(parse.one_of(WRITERS), "auto", of_run=True)
+    merge_mode: MergeMode = _key(parse.one_of(MERGE_MODES), "auto", of_run=True)
+    change_data_feed: bool | None = _key(parse.flag)
+    commit_metadata: Mapping[str, str] = _key(parse.words, factory=dict, of_run=True)
+    column_descriptions: Mapping[str, str] = _key(parse.texts, factory=dict)
 
     @property
     def name(self) -> str:
@@ -444,16 +448,16 @@ def for_this_run(metadata: Mapping[str, Any], *overrides: Mapping[str, Any], wha
 class InputConfig:
     """The read that an input requests: the metadata of an ``AssetIn``, parsed."""
 
-    columns: tuple[str, ...] | None = None
-    predicate: str | None = None
-    version: int | None = None
-    timestamp: str | None = None
-    changes: ChangeKind | None = None
+    columns: tuple[str, ...] | None = _key(parse.names)
+    predicate: str | None = _key(parse.text)
+    version: int | None = _key(parse.version)
+    timestamp: str | None = _key(parse.moment)
+    changes: ChangeKind | None = _key(parse.one_of(KINDS[:4]))
     """The kind of changes to read; None for an input of rows."""
-    key: tuple[str, ...] = ()
-    type: str | None = None
+    key: tuple[str, ...] = _key(parse.names, ())
+    type: str | None = _key(parse.text)
     """Name of the type of an input without an annotation."""
-    allow_missing_partitions: bool = False
+    allow_missing_partitions: bool = _key(parse.flag, False)
     """True if the input may skip partitions that do not exist."""
 
     @property
@@ -511,49 +515,23 @@ def _near_miss(key: str, known: Sequence[str]) -> str | None:
     return next(iter(nearest(plain, known, cutoff=_NEAR)), None)
 
 
-_Parsers = Mapping[str, Callable[[Any, str], Any]]
-
-
-def _parsed(values: Mapping[str, Any], parsers: _Parsers, where: str) -> dict[str, Any]:
+def _parsed(values: Mapping[str, Any], parsers: Mapping[str, _Parser], where: str) -> dict[str, Any]:
     return {key: parsers[key](value, f"{where} {key!r}") for key, value in values.items()}
 
 
-_PARSERS: _Parsers = {
-    "schema": parse.text,
-    "table": parse.text,
-    "location": parse.text,
-    "lake": parse.text,
-    "format": partial(parse.one_of, allowed=FORMATS),
-    "publish": partial(parse.one_of, allowed=PUBLISH),
-    "engine": partial(parse.one_of, allowed=ENGINES),
-    "mode": partial(parse.one_of, allowed=MODES),
-    "merge_keys": parse.names,
-    "merge_clauses": parse.clauses,
-    "sequence_by": parse.text,
-    "deletes": parse.condition,
-    "partition_expr": parse.partition_expr,
+def _parsers(cls: type[TableConfig | InputConfig]) -> dict[str, _Parser]:
+    return {each.name: each.metadata["parser"] for each in fields(cls) if "parser" in each.metadata}
+
+
+_PARSERS = _parsers(TableConfig) | {
     "partition_by": parse.names,
-    "schema_mode": partial(parse.one_of, allowed=SCHEMA_MODES),
     "sort_by": parse.names,
     "cluster_by": parse.names,
     "table_properties": parse.properties,
     "target_file_size": parse.size,
-    "compression": partial(parse.one_of, allowed=CODECS),
-    "writer": partial(parse.one_of, allowed=WRITERS),
-    "merge_mode": partial(parse.one_of, allowed=MERGE_MODES),
-    "change_data_feed": parse.flag,
-    "commit_metadata": parse.words,
-    "column_descriptions": parse.texts,
+    "compression": parse.one_of(CODECS),
 }
 TABLE_KEYS = tuple(_PARSERS)
-_INPUT_PARSERS: _Parsers = {
-    "columns": parse.names,
-    "predicate": parse.text,
-    "version": parse.version,
-    "timestamp": parse.moment,
-    "changes": partial(parse.one_of, allowed=KINDS[:4]),
-    "key": parse.names,
-    "type": parse.text,
-    "allow_missing_partitions": parse.flag,
-}
+RUN_KEYS = (*(each.name for each in fields(TableConfig) if each.metadata.get("of_run")), "sort_by")
+_INPUT_PARSERS = _parsers(InputConfig)
 INPUT_KEYS = tuple(_INPUT_PARSERS)

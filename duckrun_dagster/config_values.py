@@ -5,7 +5,7 @@ Each parser raises InvalidConfig with ``what`` as the subject of the error text.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import date
 from typing import Any, get_args
@@ -64,11 +64,15 @@ def condition(value: Any, what: str) -> bool | str:
     return value if isinstance(value, bool) else text(value, what)
 
 
-def one_of(value: Any, what: str, *, allowed: Sequence[str]) -> Any:
-    """Return a value that is in ``allowed``."""
-    if value in allowed:
-        return value
-    raise unknown_word(what, value, allowed)
+def one_of(words: Sequence[str]) -> Callable[[Any, str], Any]:
+    """Return a parser of these words."""
+
+    def parser(value: Any, what: str) -> Any:
+        if value in words:
+            return value
+        raise unknown_word(what, value, words)
+
+    return parser
 
 
 def names(value: Any, what: str) -> tuple[str, ...]:
@@ -149,13 +153,13 @@ def _clause(value: Any, what: str) -> MergeClause:
     if not isinstance(value, Mapping):
         raise InvalidConfig(f"{what} holds {value!r}; a clause is a mapping with 'kind'.")
     for key in value:
-        one_of(key, f"A key in {what}", allowed=[f.name for f in fields(MergeClause)])
+        one_of([f.name for f in fields(MergeClause)])(key, f"A key in {what}")
     kinds = get_args(ClauseKind)
     if value.get("kind") is None:
         raise InvalidConfig(f"A clause in {what} has no 'kind'; the kinds are {', '.join(kinds)}.")
     columns = value.get("columns")
     return MergeClause(
-        kind=one_of(value["kind"], f"'kind' in {what}", allowed=kinds),
+        kind=one_of(kinds)(value["kind"], f"'kind' in {what}"),
         condition=value.get("condition"),
         columns=None if columns is None else names(columns, f"'columns' in {what}"),
         set=value.get("set"),
