@@ -112,7 +112,7 @@ class DuckrunCredentials(DuckDBCredentials):
         for key, words in _WORDS.items():
             if getattr(self, key) not in words:
                 raise DbtRuntimeError(
-                    f"Unknown {key} {getattr(self, key)!r} in the profile; it is {' or '.join(words)}."
+                    f"Unknown {key} {getattr(self, key)!r} in the profile; it takes one of {', '.join(words)}."
                 )
         if self.writer != WRITERS[0] and self.format == DUCKLAKE:
             raise DbtRuntimeError(
