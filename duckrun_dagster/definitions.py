@@ -273,7 +273,7 @@ def _manager(resource: Any) -> DeltaIOManager | None:
 
 
 def _lake(duckrun: Any) -> KnownLakes:
-    """Return the lakes of a resource as far as they are known."""
+    """Return the known facts about the lakes of a resource."""
     if isinstance(duckrun, DuckrunResource):
         return duckrun.known()
     fields = getattr(duckrun, "data", {})  # of a resource that is configured at launch

@@ -181,9 +181,9 @@ class ChangesScan(TableScan):
         )
 
 
-def changes_scan(consumer: Consumer, name: str, asked: InputConfig, scan: TableScan) -> ChangesScan:
+def changes_scan(consumer: Consumer, name: str, request: InputConfig, scan: TableScan) -> ChangesScan:
     """Return the changes of an input's table since the consumer's last commit, computed once."""
-    assert asked.changes is not None, "the input asks for changes"
+    assert request.changes is not None, "the input asks for changes"
     session, spec = scan.session, scan.spec
     if scan.is_view:
         raise InvalidConfig(f"{scan.ref} is a view, which has no versions and so no changes: read the tables under it.")
@@ -192,10 +192,10 @@ def changes_scan(consumer: Consumer, name: str, asked: InputConfig, scan: TableS
     versions = consumer.begun.ranges[consumer.upstreams[name]]
     with asking_for_a_refresh():
         changes = session.table(scan.ref).changes(
-            asked.changes,
+            request.changes,
             from_version=versions.from_version,
             to_version=versions.to_version,
-            key=list(asked.key),
+            key=list(request.key),
             columns=None if spec.columns is None else list(spec.columns),
             predicate=spec.predicate,
             table_id=versions.table_id,

@@ -246,23 +246,23 @@ class DeltaIOManager(KnownResource, TableDefaults, ConfigurableIOManager):
         what, step = input_name(context), step_of(context)
         with naming(what):
             source = self._source(context, what)
-            requested, handler = source.requested, source.handler
+            annotation, handler = source.annotation, source.handler
             # The first partition of an asset that reads its own previous partition reads none.
             none_wanted = source.partitions is not None and not source.partitions.keys
-            if none_wanted or requested.optional:
+            if none_wanted or annotation.optional:
                 pins = self.duckrun.step_session(step, "duckdb", self.spark).pins
                 with unnoted() if none_wanted else nullcontext():
                     there = _is_there(source.table, pins)
-                if requested.optional and (none_wanted or not there):
+                if annotation.optional and (none_wanted or not there):
                     return None
                 if not there:
-                    return requested.collection() if requested.collection else handler.nothing(requested.as_type)
+                    return annotation.collection() if annotation.collection else handler.nothing(annotation.as_type)
             session = self.duckrun.step_session(step, handler.engine or "duckdb", self.spark)
-            scan = TableScan(session, source.table.ref, source.asked.read)
-            if source.asked.changes is not None:
+            scan = TableScan(session, source.table.ref, source.request.read)
+            if source.request.changes is not None:
                 return _changes(source, scan)
-            if source.partitions is None and requested.collection is None:
-                return handler.from_scan(scan, requested.as_type)
+            if source.partitions is None and annotation.collection is None:
+                return handler.from_scan(scan, annotation.as_type)
             return _partitions(source, scan)
 
     def _source(self, context: InputContext, what: str) -> "_Source":
@@ -272,11 +272,11 @@ class DeltaIOManager(KnownResource, TableDefaults, ConfigurableIOManager):
             raise InvalidConfig(f"{what} comes from no asset and no op, so it has no table to be read from.")
         metadata = (upstream.definition_metadata if upstream is not None else None) or {}
         config = self._config(key, metadata, "" if upstream is None else output_name(upstream))
-        asked = parse_input(context.definition_metadata or {}, what=what)
-        requested = wanted(self._declared_type(context, asked, what))
-        handler = handler_of(requested.as_type, self.handlers(), what)
+        request = parse_input(context.definition_metadata or {}, what=what)
+        annotation = wanted(self._declared_type(context, request, what))
+        handler = handler_of(annotation.as_type, self.handlers(), what)
         self._check_spark(handler.engine, f"{what} is a PySpark DataFrame")
-        return _Source(context, asked, self._fitting(config, what), requested, handler, read_partitions(context))
+        return _Source(context, request, self._fitting(config, what), annotation, handler, read_partitions(context))
 
     # -- the parts
 
@@ -305,12 +305,12 @@ class DeltaIOManager(KnownResource, TableDefaults, ConfigurableIOManager):
                 "spark.session()."
             )
 
-    def _declared_type(self, context: InputContext, asked: InputConfig, what: str) -> Any:
+    def _declared_type(self, context: InputContext, request: InputConfig, what: str) -> Any:
         declared = annotation_of(context)
         if declared is not Any and declared is not object:
             return declared
-        if asked.type is not None:
-            return named_type(asked.type, self.handlers(), f"{what}: metadata 'type'")
+        if request.type is not None:
+            return named_type(request.type, self.handlers(), f"{what}: metadata 'type'")
         return named_type(self.default_type, self.handlers(), "DeltaIOManager: default_type")
 
 
@@ -400,9 +400,9 @@ class _Source:
     """Table, handler and partitions of an input."""
 
     context: InputContext
-    asked: InputConfig
+    request: InputConfig
     table: StoredTable
-    requested: Wanted
+    annotation: Wanted
     handler: TypeHandler[Any]
     partitions: PartitionSlice | None
     """The partitions to read; None for the whole table."""
@@ -415,22 +415,22 @@ class _Source:
 def _changes(source: _Source, scan: TableScan) -> Any:
     """Load the changes since the last commit of the asset that is being computed."""
     consumer = consumer_of(step_of(source.context))
-    if consumer is None or source.requested.collection is not None:
+    if consumer is None or source.annotation.collection is not None:
         raise InvalidConfig("metadata 'changes' is for an input of an asset, as one value: there is no consumer here.")
     if source.partitions is not None:
         with unnoted():
             schema = scan.session.snapshot(scan.ref).schema
         scan = replace(scan, partitions=source.predicate(source.partitions, schema))
-    changes = changes_scan(consumer, source.context.name, source.asked, scan)
-    return source.handler.from_scan(changes, source.requested.as_type)
+    changes = changes_scan(consumer, source.context.name, source.request, scan)
+    return source.handler.from_scan(changes, source.annotation.as_type)
 
 
 def _partitions(source: _Source, scan: TableScan) -> Any:
     """Load the rows of some partitions as one value, or as one value each."""
-    context, requested, handler = source.context, source.requested, source.handler
-    if requested.collection is not None:
-        _refuse_fan_in(context, requested, handler)
-    allowed = source.partitions is None or source.asked.allow_missing_partitions
+    context, annotation, handler = source.context, source.annotation, source.handler
+    if annotation.collection is not None:
+        _refuse_fan_in(context, annotation, handler)
+    allowed = source.partitions is None or source.request.allow_missing_partitions
     some = source.partitions or partitions_of(context)
     whole = replace(scan, requested=ReadSpec(version=scan.requested.version, timestamp=scan.requested.timestamp))
     missing: list[str] = []
@@ -440,17 +440,17 @@ def _partitions(source: _Source, scan: TableScan) -> Any:
         def predicate(these: PartitionSlice) -> str:
             return source.predicate(these, schema)
 
-        if not allowed or requested.optional or requested.collection is not None:
+        if not allowed or annotation.optional or annotation.collection is not None:
             # A test's context without an instance knows of none.
             materialized = known(lambda: context.instance.get_materialized_partitions(context.asset_key), ())
             missing = missing_partitions(whole, some, materialized, predicate)
-            if requested.optional and some.keys and len(missing) == len(some.keys):
+            if annotation.optional and some.keys and len(missing) == len(some.keys):
                 return None
-            if not allowed and not requested.optional_each:
+            if not allowed and not annotation.optional_each:
                 refuse_missing(whole, missing, materialized)
-    if requested.collection is not None:
-        return fan_in(scan, some, missing, predicate, requested, handler)
-    return handler.from_scan(replace(scan, partitions=predicate(some)), requested.as_type)
+    if annotation.collection is not None:
+        return fan_in(scan, some, missing, predicate, annotation, handler)
+    return handler.from_scan(replace(scan, partitions=predicate(some)), annotation.as_type)
 
 
 def _is_there(table: StoredTable, pins: Pins) -> bool:
@@ -459,12 +459,12 @@ def _is_there(table: StoredTable, pins: Pins) -> bool:
     return (lake.exists(ref) and not pins.hides(ref)) or isinstance(lake.definition(ref), ViewDefinition)
 
 
-def _refuse_fan_in(context: InputContext, requested: Wanted, handler: TypeHandler[Any]) -> None:
+def _refuse_fan_in(context: InputContext, annotation: Wanted, handler: TypeHandler[Any]) -> None:
     """Raise InvalidConfig if the input cannot have one value per partition."""
-    name, collection = type_name(requested.as_type), "dict" if requested.collection is dict else "list"
+    name, collection = type_name(annotation.as_type), "dict" if annotation.collection is dict else "list"
     if not context.has_asset_partitions:
         raise InvalidConfig(f"a {collection} has a value for each partition, and the asset has none. Annotate {name}.")
-    if handler.is_handle(requested.as_type):
+    if handler.is_handle(annotation.as_type):
         raise InvalidConfig(
             f"a {name} is a handle of the whole table, not of a partition. Annotate {name} alone, or a frame."
         )

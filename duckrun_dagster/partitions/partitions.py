@@ -246,8 +246,8 @@ def _boundary(moment: datetime, field: pa.Field, fmt: str) -> str:
     if _is_text(kind):
         if not _SORTABLE_FORMAT.fullmatch(fmt):
             raise UnsupportedFeature(
-                f"texts of the partition format {fmt!r} do not sort by time, so column {field.name} cannot hold a range "
-                "of them. Use a date or timestamp column, or a format such as '%Y-%m-%d'."
+                f"texts of the partition format {fmt!r} do not sort by time, so column {field.name} cannot hold a "
+                "range of them. Use a date or timestamp column, or a format such as '%Y-%m-%d'."
             )
         # The key of a repeated hour ends with its offset, so it sorts after the first one.
         return quote_literal(moment.strftime(f"{fmt}%z" if moment.fold and _is_ambiguous(moment) else fmt))

@@ -140,7 +140,7 @@ class DuckrunResource(LakeFields, HidesSecrets):
         return self._lakes
 
     def known(self) -> KnownLakes:
-        """Return the lakes as far as they are known while definitions load.
+        """Return the facts about the lakes that are known while definitions load.
 
         Opens nothing, but reads the dbt profile that ``project_dir`` names.
 

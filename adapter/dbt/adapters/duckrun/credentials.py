@@ -198,8 +198,8 @@ class DuckrunCredentials(DuckDBCredentials):
         yield "catalog", self.lake_format().catalog
 
     def _connection_keys(self) -> tuple[str, ...]:
-        own = (f.name for f in fields(self) if f.repr and f.name in DuckrunCredentials.__annotations__)
-        return (*own, "schema", "database", "extensions", "external_root", "disable_transactions")
+        keys = (f.name for f in fields(self) if f.repr and f.name in DuckrunCredentials.__annotations__)
+        return (*keys, "schema", "database", "extensions", "external_root", "disable_transactions")
 
 
 def refuse_unknown_keys(profile: Mapping[str, Any]) -> None:
