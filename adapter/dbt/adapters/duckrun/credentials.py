@@ -121,7 +121,6 @@ class DuckrunCredentials(DuckDBCredentials):
         if {"master", "remote"} <= set(self.spark or {}):
             raise DbtRuntimeError("spark: takes a master or a remote, not both.")
         self._check_lakes()
-        self._check_formats()
         self._check_publish()
         # The cursors of all threads must see a new view at once, and a Delta table has its own
         # transactions. A DuckDB transaction around a model would only hide commits of other models.
@@ -134,13 +133,11 @@ class DuckrunCredentials(DuckDBCredentials):
                 raise DbtRuntimeError(f"lakes: {name} needs a root_path, the folder or URL of that lake.")
             if not isinstance(lake.get("read_only", False), bool):
                 raise DbtRuntimeError(f"lakes: {name}: read_only is {lake['read_only']!r}; it is true or false.")
-
-    def _check_formats(self) -> None:
-        for name in (None, *(self.lakes or {})):
+        for each in (None, *(self.lakes or {})):
             try:
-                self.lake_format(name)
+                self.lake_format(each)
             except DuckrunError as error:
-                raise DbtRuntimeError(str(error) if name is None else f"lakes: {name}: {error}") from None
+                raise DbtRuntimeError(str(error) if each is None else f"lakes: {each}: {error}") from None
 
     def _check_publish(self) -> None:
         if not self.publishes_together:

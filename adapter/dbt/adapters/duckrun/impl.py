@@ -492,10 +492,8 @@ class DuckrunAdapter(DuckDBAdapter):
     ) -> DuckrunResponse:
         """Copy a staged relation to a file, persist a view over the file, and drop the relation."""
         try:
-            written, read = (
-                self.external_write_options(location, options),
-                self.external_read_location(location, options),
-            )
+            written = self.external_write_options(location, options)
+            read = self.external_read_location(location, options)
             file = external.ExternalFile.parse(model, location, written, read, options)
             return external.build_external(self._build(relation, configs.parse_model(model)), staging.render(), file)
         finally:
