@@ -17,7 +17,6 @@ from dbt.adapters.events.logging import AdapterLogger
 from duckrun.changes.changes import Changes, ChangeSpec
 from duckrun.changes.cursors import Cursor, Step, Upstream, asking_for_a_refresh, base_of_rerun
 from duckrun.engines.engine import Engine
-from duckrun.engines.frame import LazyRows
 from duckrun.errors import InvalidConfig
 from duckrun.lake.lakes import Lakes
 from duckrun.run.pins import Pins
@@ -111,8 +110,8 @@ class NodeChanges:
             logger.info(f"{node}: {rerun}")
         return cursor.begin(upstreams, full_refresh=full_refresh, note=note, work=work, base=base)
 
-    def rows(self, request: Asked, step: Step, engine: Engine) -> LazyRows:
-        """Return the rows of a request in a step's range, lazily."""
+    def rows(self, request: Asked, step: Step, engine: Engine) -> Any:
+        """Return the rows of a request in a step's range, as a lazy value of the engine."""
         versions = step.ranges[str(request.ref)]
         spec = replace(
             request.spec, from_version=versions.from_version, to_version=versions.to_version, table_id=versions.table_id

@@ -154,7 +154,7 @@ class DuckDBStage:
         return self.env.reads(sql)
 
     def show_changes(self, request: Asked, step: Step) -> str:
-        rows: Any = self.env.changes.rows(request, step, self.engine)
+        rows = self.env.changes.rows(request, step, self.engine)
         name = self.env.changes.spelled(request)
         view = f"CREATE OR REPLACE VIEW {name} AS {rows.source.as_source().text}"
         self.env.engine.connection.cursor().execute(view)
