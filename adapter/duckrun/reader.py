@@ -75,10 +75,9 @@ class DataFrameReader:
             InvalidConfig: An option is unknown.
         """
         given(tableName, str, "tableName", "table()")
-        feed = self._feed()
-        if feed is not None:
-            return ChangeSet(self._session, self._session.existing(tableName), feed)
-        spec = self._read_spec()
+        spec = self._spec()
+        if isinstance(spec, ChangeSpec):
+            return ChangeSet(self._session, self._session.existing(tableName), spec)
         if spec == ReadSpec():
             return self._session.sql(f"SELECT * FROM {quote_identifier(*tableName.split('.'))}")
         return self._session.scan(self._session.existing(tableName), spec)
@@ -93,11 +92,11 @@ class DataFrameReader:
             InvalidConfig: An option is unknown.
         """
         located = self._session.lakes.at(path)
-        feed = self._feed()
-        if feed is not None:
-            return ChangeSet(self._session, located.ref, feed)
         if self._format == "delta":
-            return self._session.scan(located.ref, self._read_spec())
+            spec = self._spec()
+            if isinstance(spec, ChangeSpec):
+                return ChangeSet(self._session, located.ref, spec)
+            return self._session.scan(located.ref, spec)
         if located.lake.exists(located.ref):
             raise InvalidConfig(
                 f"{located.ref.location} is a Delta table, whose folder holds files of older versions "
@@ -124,18 +123,26 @@ class DataFrameReader:
             raise InvalidConfig(f"{what} takes no options, and was given {', '.join(self._given)}.")
         return {known_option(key, known, what): value for key, value in self._given.items()}
 
-    def _feed(self) -> ChangeSpec | None:
-        """Return the spec of a change feed read, if requested.
+    def _spec(self) -> ReadSpec | ChangeSpec:
+        """Return the spec of a read of a Delta table, or of its change feed.
 
-        As in Spark, both ends are included.
+        As in Spark, both ends of a feed are included.
         """
-        options = self._checked() if self._format == "delta" else {}
+        if self._format != "delta":
+            raise InvalidConfig(
+                f"A table of the lake is read as delta, not as {self._format}; use load(path) for files."
+            )
+        options = self._checked()
+        version, timestamp = options.get("versionAsOf"), options.get("timestampAsOf")
         ends = [name for name in options if name.startswith(("starting", "ending"))]
         if not as_bool(options.get("readChangeFeed", False), "readChangeFeed"):
             if ends:
                 raise InvalidConfig(f"Option {ends[0]!r} goes with readChangeFeed, whose rows it bounds.")
-            return None
-        if "versionAsOf" in options or "timestampAsOf" in options:
+            return ReadSpec(
+                version=None if version is None else as_int(version, "versionAsOf"),
+                timestamp=None if timestamp is None else str(timestamp),
+            )
+        if version is not None or timestamp is not None:
             raise InvalidConfig(
                 "readChangeFeed reads a range: startingVersion and endingVersion, not versionAsOf or timestampAsOf."
             )
@@ -145,16 +152,4 @@ class DataFrameReader:
             from_version=None if start is None else as_int(start, "startingVersion") - 1,
             from_timestamp=None if "startingTimestamp" not in options else str(options["startingTimestamp"]),
             to_version=options.get("endingTimestamp") if end is None else as_int(end, "endingVersion"),
-        )
-
-    def _read_spec(self) -> ReadSpec:
-        if self._format != "delta":
-            raise InvalidConfig(
-                f"A table of the lake is read as delta, not as {self._format}; use load(path) for files."
-            )
-        options = self._checked()
-        version, timestamp = options.get("versionAsOf"), options.get("timestampAsOf")
-        return ReadSpec(
-            version=None if version is None else as_int(version, "versionAsOf"),
-            timestamp=None if timestamp is None else str(timestamp),
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
@@ -345,16 +346,15 @@ class Table:
             sizes.append(VersionSize(version, rows, len(files), sum(file.size for file in files), changed[version]))
         return sizes
 
-    def _changed_rows(self, versions: Sequence[int], key: Sequence[str]) -> dict[int, dict[str, int]]:
+    def _changed_rows(self, versions: Sequence[int], key: Sequence[str]) -> Mapping[int, Mapping[str, int]]:
         """Return the changed rows per version and change type; unlogged counts are left out."""
         if key and versions:
             changes = self.changes("full_delta", versions[0] - 1, versions[-1], key=list(key))
-            counted: dict[int, dict[str, int]] = {version: {} for version in versions}
+            counted: dict[int, Counter[str]] = {version: Counter() for version in versions}
             for row in changes.toArrow().select(["_commit_version", "_change_type"]).to_pylist():
                 kind = str(row["_change_type"]).removesuffix("_postimage")
                 if kind in CHANGE_TYPES:
-                    of_version = counted[row["_commit_version"]]
-                    of_version[kind] = of_version.get(kind, 0) + 1
+                    counted[row["_commit_version"]][kind] += 1
             return counted
         records = {v: self.session.lakes.of(self.ref).format.record(self.ref, v) for v in versions}
         return {

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields
+from itertools import compress
 from typing import Any
 
 from duckrun.errors import InvalidConfig, ReadOnlyLake, StorageError, TableNotFound, UnsupportedFeature
@@ -14,6 +14,7 @@ from duckrun.formats.factory import format_of
 from duckrun.formats.format import Format
 from duckrun.formats.transactions import TransactionalLake
 from duckrun.lake import schema_folders
+from duckrun.storage.parallel import at_once
 from duckrun.storage.roots import normalise_root, refuse_location
 from duckrun.storage.storage import Storage
 from duckrun.values.checked import checked
@@ -276,9 +277,8 @@ class Lake:
     def _present(self, schema: str, folders: Iterable[str], defined: Mapping[str, NameDefinition]) -> list[str]:
         located = {n for n, d in defined.items() if isinstance(d, LocationDefinition)}
         candidates = sorted(({*folders} - {*defined}) | located)
-        with ThreadPoolExecutor(max_workers=16) as pool:
-            existing = pool.map(lambda name: self.format.exists(self._ref(schema, name, defined.get(name))), candidates)
-            return [name for name, exists in zip(candidates, existing, strict=True) if exists]
+        exist = at_once(lambda name: self.format.exists(self._ref(schema, name, defined.get(name))), candidates)
+        return list(compress(candidates, exist))
 
     def named_like(self, schema: str, name: str) -> list[tuple[str, str]]:
         """Return the tables and views that match a name in any case."""

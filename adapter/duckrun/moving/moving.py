@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from duckrun.moving.kinds import fitting
 from duckrun.sessions.tables import TableSession
 from duckrun.values.moved import Moved
 from duckrun.values.options import given, names_in
-from duckrun.values.rows import ReadSpec
+from duckrun.values.rows import ReadSpec, WriteSpec
 from duckrun.values.snapshot import TableRef
 
 _DATABASE = (".duckdb", ".db", ".ddb")
@@ -117,13 +117,8 @@ class Moving:
             self._refuse_there([each.name for each in moving])
             if adopt:
                 return self._adopt(source, moving, left_out)
-            done = []
-            with self._session.transaction(self._lake.name):
-                for each in tracked(moving, "import", "tables"):
-                    reader = _rows(source, each).reader()
-                    commit = self._session.execute(self._lake.parse(each.name), each.write_spec(), reader)
-                    done.append(Moved(each.name, commit.rows_inserted or 0, left_out=left_out[each.name]))
-            return done
+            readers = ((each.name, each.write_spec(), _rows(source, each).reader()) for each in tracked(moving, "import", "tables"))
+            return self._copied(readers, left_out)
 
     def _adopt(
         self, source: TableSession, moving: Sequence[TableToMove], left_out: Mapping[str, tuple[str, ...]]
@@ -142,15 +137,11 @@ class Moving:
                     transactions_of(self._lake.format).add_files(
                         ref, paths[each.name], hive=bool(each.snapshot.partition_columns)
                     )
-                count = (
-                    self._session.embedded.cursor()
-                    .execute(f"SELECT count(*) FROM {self._lake.format.snapshot(ref).scan_sql()}")
-                    .fetchone()
-                )
-                if count is None or count[0] != counts[each.name]:
+                count = self._session.scan(ref, engine="duckdb").count()
+                if count != counts[each.name]:
                     raise StorageError(
-                        f"Table {each.name} has {counts[each.name]} rows, and its files {count and count[0]} to a "
-                        "DuckLake: move it by copy"
+                        f"Table {each.name} has {counts[each.name]} rows, and its files {count} to a DuckLake: move it "
+                        "by copy"
                     )
         return [Moved(each.name, counts[each.name], adopted=True, left_out=left_out[each.name]) for each in moving]
 
@@ -160,13 +151,18 @@ class Moving:
             tables = database.tables_of(connection, name, path, names, self._lake.format)
             self._refuse_there([table.name for table in tables])
             others = database.others_of(connection, name) if names is None else []
-            done = []
-            with self._session.transaction(self._lake.name):
-                for table in tracked(tables, "import", "tables"):
-                    rows = SqlOnCursor(self._session.embedded.cursor(), table.query)
-                    commit = self._session.execute(self._lake.parse(table.name), table.spec, rows)
-                    done.append(Moved(table.name, commit.rows_inserted or 0, left_out=table.left_out))
+            embedded = self._session.embedded
+            rows = ((each.name, each.spec, SqlOnCursor(embedded.cursor(), each.query)) for each in tracked(tables, "import", "tables"))
+            done = self._copied(rows, {each.name: each.left_out for each in tables})
             return done + ([Moved("", 0, 0, left_out=tuple(others))] if others else [])
+
+    def _copied(
+        self, tables: Iterable[tuple[str, WriteSpec, Any]], left_out: Mapping[str, tuple[str, ...]]
+    ) -> list[Moved]:
+        """Write tables (name, spec, rows) of another lake or database, as one snapshot."""
+        with self._session.transaction(self._lake.name):
+            commits = {name: self._session.execute(self._lake.parse(name), spec, rows) for name, spec, rows in tables}
+        return [Moved(name, commit.rows_inserted or 0, left_out=left_out[name]) for name, commit in commits.items()]
 
     def _refuse_there(self, names: Sequence[str]) -> None:
         """Raise for tables that the lake has, or whose names it cannot tell apart by case."""

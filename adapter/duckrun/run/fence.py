@@ -39,7 +39,8 @@ class Fence:
     ) -> None:
         self._lake, self._ref, self._pins = lake, ref, pins
         self.reads = reads
-        self._log = log
+        self.log = log if pins is None else pins.log
+        """Reads and commits of the piece of work around the write."""
         self._sees = sees
         self._versions: dict[int, Snapshot] = {}
         """Cached versions of the table that the write has read."""
@@ -75,11 +76,6 @@ class Fence:
     def remember(self, snapshot: Snapshot) -> None:
         """Cache a version of the table."""
         self._versions[snapshot.version] = snapshot
-
-    @property
-    def log(self) -> WorkLog:
-        """Reads and commits of the piece of work around this commit."""
-        return self._log if self._pins is None else self._pins.log
 
     def read(self) -> Read | None:
         """Return the reads of the target behind the rows, by their source and by the run."""
