@@ -119,8 +119,33 @@ class Session(TableSession):
         adopt: bool = False,
         storage_options: Mapping[str, Any] | None = None,
     ) -> list[Moved]:
-        """Copy or adopt tables of a Delta lake or a database (see ``Moving.import_from``)."""
-        return self.moving.import_from(source, tables, adopt=adopt, storage_options=storage_options)
+        """Copy or adopt tables of a Delta lake or a DuckDB database, as one snapshot.
+
+        If it fails, both sides are unchanged.
+
+        Args:
+            source: Root of a Delta lake, or a DuckDB database file (``duckdb:<file>``, or a path
+                that ends in .duckdb, .db or .ddb).
+            tables: Names of tables; None: all of them. Views stay behind.
+            adopt: Make the Delta lake's files this lake's without a copy. This lake's cleanup()
+                will remove them one day, so the Delta logs are put away, and Delta readers no
+                longer see the tables.
+            storage_options: Options to open the Delta lake.
+
+        Returns:
+            One entry per table. ``left_out`` lists what does not fit. An entry without a table
+            lists database objects beside tables, which stay behind.
+
+        Raises:
+            UnsupportedFeature: Something cannot be stored or adopted, or the source is MotherDuck.
+            CommitConflict: This lake has a table already.
+            TableNotFound: The source lacks a table.
+            StorageError: The source cannot be read.
+
+        Example:
+            ``s.import_from("old_lake/", ["sales.orders"])``
+        """
+        return self.moving.import_from(source, tables, adopt, storage_options)
 
     def export_to(
         self,
@@ -130,5 +155,26 @@ class Session(TableSession):
         versions: int = 1,
         storage_options: Mapping[str, Any] | None = None,
     ) -> list[Moved]:
-        """Copy tables of this DuckLake to a Delta lake (see ``Moving.export_to``)."""
-        return self.moving.export_to(target, tables, versions=versions, storage_options=storage_options)
+        """Copy tables of this DuckLake to a Delta lake, with their last versions.
+
+        After an error, all tables that this call created are dropped.
+
+        Args:
+            target: Root of the Delta lake.
+            tables: Names of tables; None: all of them. Views stay behind.
+            versions: Number of last versions to copy. Each is a commit with the rows of that
+                version. Its metadata names the snapshot.
+            storage_options: Options to open the Delta lake.
+
+        Returns:
+            One entry per table. ``left_out`` lists what does not fit.
+
+        Raises:
+            StorageError: There is no table.
+            CommitConflict: The target has a table already.
+            UnsupportedFeature: Delta cannot store some columns, or the target is Iceberg.
+
+        Example:
+            ``s.export_to("delta_lake/", versions=10)``
+        """
+        return self.moving.export_to(target, tables, versions, storage_options)

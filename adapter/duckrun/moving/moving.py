@@ -39,39 +39,9 @@ class Moving:
 
     @outcome_of("import")
     def import_from(
-        self,
-        source: str | os.PathLike[str],
-        tables: str | Sequence[str] | None = None,
-        *,
-        adopt: bool = False,
-        storage_options: Mapping[str, Any] | None = None,
+        self, source: str | os.PathLike[str], tables: Any, adopt: bool, options: Mapping[str, Any] | None
     ) -> list[Moved]:
-        """Copy or adopt tables of a Delta lake or a DuckDB database, as one snapshot.
-
-        If it fails, both sides are unchanged.
-
-        Args:
-            source: Root of a Delta lake, or a DuckDB database file (``duckdb:<file>``, or a path
-                that ends in .duckdb, .db or .ddb).
-            tables: Names of tables; None: all of them. Views stay behind.
-            adopt: Make the Delta lake's files this lake's without a copy. This lake's cleanup()
-                will remove them one day, so the Delta logs are put away, and Delta readers no
-                longer see the tables.
-            storage_options: Options to open the Delta lake.
-
-        Returns:
-            One entry per table. ``left_out`` lists what does not fit. An entry without a table
-            lists database objects beside tables, which stay behind.
-
-        Raises:
-            UnsupportedFeature: Something cannot be stored or adopted, or the source is MotherDuck.
-            CommitConflict: This lake has a table already.
-            TableNotFound: The source lacks a table.
-            StorageError: The source cannot be read.
-
-        Example:
-            ``s.import_from("old_lake/", ["sales.orders"])``
-        """
+        """See ``Session.import_from``."""
         self._session.ensure_open()
         self._lake.transactions(": import_from() fills a lake of format ducklake. To leave one, export_to().")
         self._lake.ensure_writable(self._lake.schema_ref(self._lake.default_schema))
@@ -89,7 +59,7 @@ class Moving:
                     f"{text} is one file with all its tables, which no lake can adopt: leave adopt out."
                 )
             return self._import_database(text[7:] if text.lower().startswith("duckdb:") else text, names)
-        return self._import_lake(text, names, adopt, storage_options)
+        return self._import_lake(text, names, adopt, options)
 
     def _import_lake(
         self, root: str, names: Sequence[str] | None, adopt: bool, options: Mapping[str, Any] | None
@@ -224,35 +194,9 @@ class Moving:
 
     @outcome_of("export")
     def export_to(
-        self,
-        target: str | os.PathLike[str],
-        tables: str | Sequence[str] | None = None,
-        *,
-        versions: int = 1,
-        storage_options: Mapping[str, Any] | None = None,
+        self, target: str | os.PathLike[str], tables: Any, versions: int, options: Mapping[str, Any] | None
     ) -> list[Moved]:
-        """Copy tables of this DuckLake to a Delta lake, with their last versions.
-
-        After an error, all tables that this call created are dropped.
-
-        Args:
-            target: Root of the Delta lake.
-            tables: Names of tables; None: all of them. Views stay behind.
-            versions: Number of last versions to copy. Each is a commit with the rows of that
-                version. Its metadata names the snapshot.
-            storage_options: Options to open the Delta lake.
-
-        Returns:
-            One entry per table. ``left_out`` lists what does not fit.
-
-        Raises:
-            StorageError: There is no table.
-            CommitConflict: The target has a table already.
-            UnsupportedFeature: Delta cannot store some columns, or the target is Iceberg.
-
-        Example:
-            ``s.export_to("delta_lake/", versions=10)``
-        """
+        """See ``Session.export_to``."""
         self._session.ensure_open()
         text = os.fspath(given(target, (str, os.PathLike), "target", "export_to()"))
         if text.lower().startswith("iceberg:"):
@@ -272,7 +216,7 @@ class Moving:
             self._lake.refuse_other_format()
             raise StorageError(f"There is no table in lake {self._lake.root}")
         refs = [session.existing(name) for name in (known if names is None else names)]
-        with self._connect(text, storage_options=storage_options) as other:
+        with self._connect(text, storage_options=options) as other:
             return exporting.export(session, other, refs, versions)
 
 

@@ -351,5 +351,12 @@ class TableSession(Opened):
         return self.upkeep.merge_files(table)
 
     def snapshots(self, limit: int | None = None) -> list[dict[str, Any]]:
-        """Return the snapshots of a DuckLake, newest first (see ``Upkeep.snapshots``)."""
-        return self.upkeep.snapshots(limit)
+        """Return the snapshots of a DuckLake, newest first.
+
+        Each has snapshot_id, timestamp (ms since 1970), changes, author, commit_message, …
+
+        Raises:
+            UnsupportedFeature: The lake has format delta, where each table has its own history.
+        """
+        transactions = self.lake.transactions(", whose tables have a history each: table(…).history().")
+        return transactions.snapshots(None if limit is None else given(limit, int, "limit", "snapshots()"))

@@ -208,17 +208,6 @@ class Upkeep:
 
         return lake_upkeep.measured(lake, spec, None, run)
 
-    def snapshots(self, limit: int | None = None) -> list[dict[str, Any]]:
-        """Return the snapshots of a DuckLake, newest first.
-
-        Each has snapshot_id, timestamp (ms since 1970), changes, author, commit_message, …
-
-        Raises:
-            UnsupportedFeature: The lake has format delta, where each table has its own history.
-        """
-        transactions = self._session.lake.transactions(", whose tables have a history each: table(…).history().")
-        return transactions.snapshots(None if limit is None else given(limit, int, "limit", "snapshots()"))
-
     def set_inline_rows(self, rows: int, table: str | TableRef | None = None) -> None:
         """Set up to how many rows of an insert the catalog stores, for one table or the whole lake.
 
