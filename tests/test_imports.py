@@ -44,6 +44,9 @@ OF_A_LAKE = (
 MOST_MODULES = 40
 """Modules that the adapter may import beside those of dbt and dbt-duckdb."""
 
+MOST_AT_THE_TOP = 12
+"""Modules beside the rooms of the package: what a user imports, and what builds it."""
+
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = (ROOT / "adapter/duckrun", ROOT / "adapter/dbt", ROOT / "duckrun_dagster")
 
@@ -128,6 +131,10 @@ def test_each_import_against_the_direction_is_still_there() -> None:
         if upper not in graph.get(module, set())
     ]
     assert gone == [], "take them out of UPWARD"
+
+
+def test_the_top_of_the_package_holds_few_modules() -> None:
+    assert len(list((ROOT / "adapter/duckrun").glob("*.py"))) <= MOST_AT_THE_TOP
 
 
 def test_the_adapter_adds_few_modules_to_those_of_dbt_duckdb() -> None:
