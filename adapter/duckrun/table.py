@@ -600,9 +600,9 @@ class Table:
 class DeltaOptimizeBuilder:
     """Builder of table.optimize(). Only its two execute methods read or write."""
 
-    def __init__(self, table: Table, where: str | None = None) -> None:
+    def __init__(self, table: Table) -> None:
         self._table = table
-        self._where = where
+        self._where: str | None = None
 
     def where(self, partitionFilter: str) -> Self:
         """Limit the compaction to the partitions that satisfy a condition."""

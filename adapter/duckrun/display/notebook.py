@@ -21,15 +21,15 @@ def is_notebook() -> bool:
     return shell is not None and getattr(shell, "kernel", None) is not None
 
 
-def rows_html(head: pa.Table, rows: int = ROWS) -> str:
+def rows_html(head: pa.Table) -> str:
     """Return the first rows of a table as HTML.
 
     Args:
-        head: Up to ``rows`` rows, and one more if the table has more.
+        head: Up to ``ROWS`` rows, and one more if the table has more.
     """
     names = [(field.name, str(field.type)) for field in head.schema]
-    shown = [[_text(value) for value in row.values()] for row in head.slice(0, rows).to_pylist()]
-    more = f"<p>the first {rows} rows; there are more</p>" if head.num_rows > rows else ""
+    shown = [[_text(value) for value in row.values()] for row in head.slice(0, ROWS).to_pylist()]
+    more = f"<p>the first {ROWS} rows; there are more</p>" if head.num_rows > ROWS else ""
     return _table([name for name, _ in names], shown, titles=[kind for _, kind in names]) + more
 
 

@@ -325,9 +325,9 @@ class TableSession(Opened):
             raise InvalidConfig(f"duckrun.SQL is a query whose rows are written, not {source.text[:60]!r}.")
         return rows
 
-    def schema_of(self, source: Any, *, engine: EngineName | None = None) -> pa.Schema:
+    def schema_of(self, source: Any) -> pa.Schema:
         """Return the Arrow schema that a source would be stored with; consume no stream."""
-        chosen = self.engine_of("spark" if is_of_spark(source) else engine or self.engine_name)
+        chosen = self.engine_of("spark" if is_of_spark(source) else self.engine_name)
         if isinstance(source, SQL):
             with unnoted():
                 return self.computed(source, chosen).schema
