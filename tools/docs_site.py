@@ -173,7 +173,8 @@ def _entry(package: Any, name: str) -> str:
     value = getattr(package, name)
     if not inspect.isclass(value) and not inspect.isfunction(value):
         return f"### {name}\n\n```python\n{name} = {value!r}\n```\n"
-    options = f"    options: {{heading: {name}, toc_label: {name}}}\n"
+    # A session and a frame are built in layers, of which users see one class.
+    options = f"    options: {{heading: {name}, toc_label: {name}, inherited_members: {str(name in FIRST).lower()}}}\n"
     return f"::: {value.__module__}.{value.__qualname__}\n{options}"
 
 

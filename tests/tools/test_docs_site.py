@@ -42,6 +42,13 @@ def test_examples_of_docstrings_are_code_blocks() -> None:
     assert html.endswith("<p>More.</p>\n") and "::" not in html
 
 
+def test_the_reference_of_a_session_and_of_a_frame_has_the_methods_of_all_their_layers() -> None:
+    page = docs_site._reference()["api/duckrun.md"]
+    for name in ("duckrun.session.Session", "duckrun.frame.Frame"):
+        entry = page.partition(f"::: {name}\n")[2].partition(":::")[0]
+        assert "inherited_members: true" in entry
+
+
 def test_the_notebook_page_shows_its_outputs() -> None:
     notebook = nbformat.read(docs_site.ROOT / "docs" / "notebook.ipynb", as_version=4)
     page = docs_site.notebook_page(docs_site.ROOT / "docs" / "notebook.ipynb")

@@ -87,7 +87,10 @@ class Moving:
             self._refuse_there([each.name for each in moving])
             if adopt:
                 return self._adopt(source, moving, left_out)
-            readers = ((each.name, each.write_spec(), _rows(source, each).reader()) for each in tracked(moving, "import", "tables"))
+            readers = (
+                (each.name, each.write_spec(), _rows(source, each).reader())
+                for each in tracked(moving, "import", "tables")
+            )
             return self._copied(readers, left_out)
 
     def _adopt(
@@ -122,7 +125,10 @@ class Moving:
             self._refuse_there([table.name for table in tables])
             others = database.others_of(connection, name) if names is None else []
             embedded = self._session.embedded
-            rows = ((each.name, each.spec, SqlOnCursor(embedded.cursor(), each.query)) for each in tracked(tables, "import", "tables"))
+            rows = (
+                (each.name, each.spec, SqlOnCursor(embedded.cursor(), each.query))
+                for each in tracked(tables, "import", "tables")
+            )
             done = self._copied(rows, {each.name: each.left_out for each in tables})
             return done + ([Moved("", 0, 0, left_out=tuple(others))] if others else [])
 
