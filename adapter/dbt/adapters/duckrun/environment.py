@@ -17,7 +17,7 @@ from dbt.adapters.base import BaseRelation
 from dbt.adapters.contracts.connection import AdapterResponse
 from dbt.adapters.duckdb.environments.local import DuckDBConnectionWrapper, DuckDBCursorWrapper, LocalEnvironment
 from dbt.adapters.duckdb.plugins import BasePlugin
-from dbt.adapters.duckrun import spark
+from dbt.adapters.duckrun import collector, spark
 from dbt.adapters.duckrun.credentials import DuckrunCredentials
 from dbt.adapters.duckrun.materialize.changed import NodeChanges, consumer_of
 from dbt.adapters.duckrun.model.choices import DATABASE
@@ -187,6 +187,7 @@ class LakeEnvironment(LocalEnvironment):
         with self.lock:
             if self.conn is not None:
                 return
+            collector.spare()  # the manifest is loaded
             limit = self.arbiter.instance_limit(beside_delta_rs=self.creds.writer in BY_DELTA_RS)
             self._scratch = tempfile.TemporaryDirectory(prefix="duckrun-dbt-", ignore_cleanup_errors=True)
             ours = instance_config(limit, self._scratch.name)

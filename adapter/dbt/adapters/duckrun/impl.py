@@ -15,7 +15,7 @@ from dbt.adapters.base.impl import ConstraintSupport
 from dbt.adapters.contracts.connection import AdapterResponse
 from dbt.adapters.duckdb.connections import DuckDBConnectionManager
 from dbt.adapters.duckdb.impl import DuckDBAdapter
-from dbt.adapters.duckrun import spark
+from dbt.adapters.duckrun import collector, spark
 from dbt.adapters.duckrun.connections import DuckrunConnectionManager
 from dbt.adapters.duckrun.model.choices import COMMANDS
 from dbt.adapters.duckrun.model.node import Node, current, running
@@ -91,6 +91,14 @@ class DuckrunAdapter(DuckDBAdapter):
         **DuckDBAdapter.CONSTRAINT_SUPPORT,
         ConstraintType.foreign_key: ConstraintSupport.NOT_SUPPORTED,
     }
+
+    def __init__(self, config: Any, mp_context: Any) -> None:
+        super().__init__(config, mp_context)
+        # dbt makes the adapter before it loads the manifest. Without a command, such as in
+        # dagster-dbt's own process, nothing would end the block.
+        command = click.get_current_context(silent=True)
+        if command is not None:
+            command.with_resource(collector.sparing())
 
     # -- where things are
 
