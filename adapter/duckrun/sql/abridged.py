@@ -16,7 +16,10 @@ _CONSTANT = (
     r"|'[^']*+(?:''[^']*+)*+'|(?i:NULL|TRUE|FALSE)\b)"
 )
 _AND = r"\s*+,\s*+"
-_ROW = rf"\(\s*+{_CONSTANT}(?:{_AND}{_CONSTANT})*+\s*+\)"
+_TYPE = r"(?i:TEXT|VARCHAR|STRING|BOOLEAN|BOOL)"
+_CELL = rf"(?:{_CONSTANT}|(?i:CAST)\s*+\(\s*+{_CONSTANT}\s*+(?i:AS)\s++{_TYPE}\s*+\))"
+"""A value of a row: a constant, or its cast to text or boolean, as dbt packages write them."""
+_ROW = rf"\(\s*+{_CELL}(?:{_AND}{_CELL})*+\s*+\)"
 # Bounded pieces of a run: an unbounded repetition would remember each of its items.
 _ROWS, _ITEMS = (re.compile(rf"({_AND}{each}){{1,64}}+") for each in (_ROW, _CONSTANT))
 _FIRST_ROW, _FIRST_ITEM = (re.compile(rf"\s*+{each}") for each in (_ROW, _CONSTANT))

@@ -153,8 +153,19 @@ def _read_as_types(text: str, types: Sequence[str]) -> bool:
     return False
 
 
-_CONSTANTS = {"text": r"'[^']*+(?:''[^']*+)*+'", "boolean": r"(?i:TRUE|FALSE)(?!\w)"}
 _NULL = r"(?i:NULL)(?!\w)"
+
+
+def _or_cast(constant: str, types: str) -> str:
+    """Return the pattern of a constant, or of a cast of it or of NULL to its own type."""
+    cast = rf"(?i:CAST)\s*+\(\s*+(?:{constant}|{_NULL})\s*+(?i:AS)\s++(?i:{types})\s*+\)"
+    return rf"(?:{constant}|{cast})"
+
+
+_CONSTANTS = {
+    "text": _or_cast(r"'[^']*+(?:''[^']*+)*+'", "TEXT|VARCHAR|STRING"),
+    "boolean": _or_cast(r"(?i:TRUE|FALSE)(?!\w)", "BOOLEAN|BOOL"),
+}
 _WHOLE = r"(?:-\s*+)?+\d{1,15}+(?![\w.])"
 _DECIMAL = r"(?:-\s*+)?+(?![\d.]{16})\d++(?:\.\d++)?+(?![\w.])"
 _COMMA = r"\s*+,\s*+"
