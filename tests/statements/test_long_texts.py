@@ -11,6 +11,7 @@ from typing import Any
 
 import duckdb
 import pytest
+from sqlglot import exp
 from sqlglot.errors import SqlglotError
 from sqlglot.tokens import TokenType
 
@@ -133,6 +134,24 @@ def test_long_values_are_bound_once_before_they_are_written(table: Session, monk
     assert rows_of(table.sql("select count(*), sum(b) from main.v")) == [(200, 20_000.0)]
 
 
+def test_the_names_of_an_insert_are_looked_up_once(table: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    from duckrun.statements import reading
+
+    table.sql("create table main.more (a bigint, b varchar, c double)")
+    looked: list[str] = []
+    replace = reading.replace_tables
+
+    def counting(tree: exp.Expr, *arguments: Any, **options: Any) -> exp.Expr:
+        looked.extend(each.name for each in tree.find_all(exp.Table))
+        return replace(tree, *arguments, **options)
+
+    monkeypatch.setattr(reading, "replace_tables", counting)
+    table.sql("insert into main.more (c, a) with x as (select a from main.t) select count(*), a from x group by a")
+    assert looked.count("t") == 1
+    expected = [(row[0], None, 1.0) for row in rows_of(table.sql("select a from main.t order by a"))]
+    assert rows_of(table.sql("select a, b, c from main.more order by a")) == expected
+
+
 def test_a_frame_that_is_kept_is_written_as_its_names_mean_then(table: Session) -> None:
     table.sql("select 1 as n").createOrReplaceTempView("named")
     frame = table.sql("select * from named")
@@ -185,6 +204,16 @@ def test_the_text_of_values_says_no_more_than_its_tokens(seed: int) -> None:
     plain = plain.replace("null", "'x'", 1)
     assert spliced._read_as_types(plain, ["INTEGER", "DOUBLE", "VARCHAR"])
     assert not spliced._read_as_types(plain, ["INTEGER", "VARCHAR", "VARCHAR"])
+
+
+_TYPED = "(cast('{i}' as TEXT), cast(NULL as text), cast(True as boolean), {i})"
+
+
+def test_casts_of_constants_to_their_own_type_are_constants() -> None:
+    text, types = f"VALUES {_chain(_TYPED, ', ')(300)}", ["VARCHAR", "DATE", "BOOLEAN", "INTEGER"]
+    assert spliced._read_as_types(text, types)
+    for other in ("cast('7' as date)", "cast(7 as text)", "cast(True as text)", "cast(a as text)", "upper('7')"):
+        assert not spliced._read_as_types(text.replace("cast('7' as TEXT)", other), types)
 
 
 def test_the_words_of_a_statement_are_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -341,6 +370,11 @@ LISTS = {
     "exponents": "({i}, 1.50, {i}e2)",
     "expressions": "({i} + 1, lower('A{i}'), {i} * 2)",
     "defaults": "(default, 'x', {i})",
+    "casts": "({i}, cast('it''s ({i}' as TEXT), cast('{i}' as varchar))",
+    "casts of nulls": "('{i}', cast(NULL as text), CAST( null AS STRING ))",
+    "casts to booleans": "({i}, cast(True as boolean), cast(false as bool))",
+    "casts in some rows": "(cast('{i}' as text), null, '{i}'), ('{i}', 'x', cast(null as text))",
+    "casts to other types": "({i}, cast('2026-01-01' as date), cast('{i}' as integer))",
 }
 
 
@@ -430,6 +464,7 @@ def test_constants_are_left_out_of_the_tokens_alone(table: Session, query: str) 
     "text",
     [
         f"insert into main.t values {_ROWS}",
+        f"insert into main.t values {_chain(_TYPED, ', ')(150)}",
         f"create or replace table main.t as select * from (values {_ROWS}) v(a, b)",
         f'create view "main"."s" (a, b) as values {_ROWS}',
         f"-- a comment\ndelete from main.t where a in ({_ITEMS}) or b = 3",
@@ -437,7 +472,7 @@ def test_constants_are_left_out_of_the_tokens_alone(table: Session, query: str) 
         f"select 1; update main.t set a = 1 where a not in ({_ITEMS})",
         f"explain select [{_ITEMS}]",
     ],
-    ids=["insert", "create as", "view", "delete", "merge", "two statements", "explain"],
+    ids=["insert", "insert of casts", "create as", "view", "delete", "merge", "two statements", "explain"],
 )
 def test_long_runs_of_constants_become_no_tokens(text: str) -> None:
     assert sum(len(each.tokens) for each in split(text, "duckdb", abridge=True)) < 60
@@ -470,7 +505,7 @@ def test_deep_and_long_queries_are_translated_for_spark(query: str) -> None:
     assert text_in(tree_in(query, "duckdb"), "spark")
 
 
-@pytest.mark.parametrize("item", ["1, ", "  -  1.5 ,\n  ", "'a' ,  ", "null , "])
+@pytest.mark.parametrize("item", ["1, ", "  -  1.5 ,\n  ", "'a' ,  ", "null , ", "cast( 'a'  as  text ) , "])
 @pytest.mark.parametrize("count", [5, 28, 29, 200])
 def test_a_run_of_constants_that_ends_early_is_given_up_in_one_look(item: str, count: int) -> None:
     """Blanks that two parts of a pattern may take double the work with each constant: 28 of them took minutes."""

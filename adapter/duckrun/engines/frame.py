@@ -6,7 +6,7 @@ A session wraps it in a Frame.
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
 from duckrun.display.notebook import ROWS, rows_html
 from duckrun.engines.tabular.pandas_values import pandas_frame, require_pandas
@@ -49,6 +49,13 @@ class FrameSource(Protocol):
     def renamed(self, columns: Sequence[tuple[Sequence[str], str]]) -> FrameSource: ...
     def named(self, names: Sequence[str]) -> FrameSource: ...
     def create_view(self, name: str, reads: Reads) -> None: ...
+
+
+@runtime_checkable
+class Projectable(Protocol):
+    """A source whose bound query becomes part of another text."""
+
+    def projected(self, names: Sequence[str], columns: Sequence[str]) -> FrameSource: ...
 
 
 class LazyRows:
@@ -201,6 +208,18 @@ class LazyRows:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}[{', '.join(f'{f.name}: {f.type}' for f in self.schema)}] on {self.engine}"
+
+
+def projected(rows: LazyRows, names: Sequence[str], columns: Sequence[str]) -> LazyRows | None:
+    """Return expressions over bound rows; None if their engine has to look at the query again.
+
+    Args:
+        rows: The rows.
+        names: New names of all their columns, by position.
+        columns: Expressions over these names in the engine's SQL, in the order of the result.
+    """
+    source = rows.source
+    return rows._with(source.projected(names, columns)) if isinstance(source, Projectable) else None
 
 
 def _is_of_python(column: pa.ChunkedArray) -> bool:

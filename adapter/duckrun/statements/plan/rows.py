@@ -13,7 +13,7 @@ from typing import Any
 
 from sqlglot import exp
 
-from duckrun.engines.frame import LazyRows
+from duckrun.engines.frame import LazyRows, projected
 from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature
 from duckrun.lake.lakes import OWN_CATALOGS
 from duckrun.run.pins import NOTHING, Reads
@@ -83,8 +83,8 @@ def create_as(statement: CreateTableAs, ref: TableRef, reading: Reading, options
 def insert(statement: Insert, ref: TableRef, reading: Reading, options: Asked) -> Work:
     """Return an append or a replacement with a query's rows, cast to the table's columns."""
     snapshot = reading.snapshot(ref)
-    rows, fewer = fitted(statement, snapshot, reading, options.schema_mode)
-    frame = reading.frame(rows)
+    fit = _fit(statement, snapshot, reading, options.schema_mode)
+    frame = _bound(fit, reading)
     mode, predicate = "append", None
     if statement.where is not None:
         mode, predicate = "replace", _own_columns(statement.where, snapshot, reading)
@@ -93,12 +93,40 @@ def insert(statement: Insert, ref: TableRef, reading: Reading, options: Asked) -
     spec = WriteSpec(
         mode,  # type: ignore[arg-type]
         predicate=predicate,
-        schema_mode="append_new_columns" if fewer and options.schema_mode == "fail" else options.schema_mode,
+        schema_mode="append_new_columns" if fit.is_partial and options.schema_mode == "fail" else options.schema_mode,
         app=options.app,
         dialect=reading.engine.name,
         existing=True,
     )
     return Work(spec, frame, reading.reads)
+
+
+@dataclass(frozen=True)
+class _Fit:
+    """The rows of an INSERT, and the table's columns as expressions over them."""
+
+    rows: exp.Query
+    names: list[str]
+    """Names of the columns of the rows, by position."""
+    columns: list[exp.Expr]
+    bound: LazyRows | None
+    """The bound rows; None if their columns are known without."""
+    is_partial: bool
+    """True if the rows lack some columns of the table."""
+
+    @property
+    def query(self) -> exp.Query:
+        rows = exp.Subquery(this=renamed(self.rows, self.names), alias=_alias("given"))
+        return exp.select(*self.columns).from_(rows)
+
+
+def _bound(fit: _Fit, reading: Reading) -> LazyRows:
+    """Return the fitted rows, from the rows that are bound already if possible."""
+    if fit.bound is None or any(column.find(exp.Query) for column in fit.columns):
+        return reading.frame(fit.query)
+    # Names in the query were looked up once. Doing it again takes as long as a small write.
+    columns = [text_in(column, reading.engine.name) for column in fit.columns]
+    return projected(fit.bound, fit.names, columns) or reading.frame(fit.query)
 
 
 def fitted(
@@ -107,8 +135,19 @@ def fitted(
     reading: Reading,
     schema_mode: SchemaMode,
     uncast: Collection[str] = (),
-) -> tuple[exp.Query, bool]:
-    """Return the query with the table's column names and types.
+) -> exp.Query:
+    """Return the query of an INSERT with the table's column names and types. See _fit()."""
+    return _fit(statement, snapshot, reading, schema_mode, uncast).query
+
+
+def _fit(
+    statement: Insert,
+    snapshot: Snapshot,
+    reading: Reading,
+    schema_mode: SchemaMode,
+    uncast: Collection[str] = (),
+) -> _Fit:
+    """Cast the rows of an INSERT to the table's column names and types.
 
     Args:
         statement: the INSERT.
@@ -116,9 +155,6 @@ def fitted(
         reading: the reads of the statement.
         schema_mode: treatment of columns that the table lacks.
         uncast: columns, in lower case, that keep the types of the rows.
-
-    Returns:
-        The query, and True if it lacks some columns of the table.
     """
     types = reading.engine.column_types(snapshot)
     spelled = {name.lower(): name for name in types}
@@ -182,8 +218,7 @@ def fitted(
         if name not in filled_columns and name not in fixed:
             filled = exp.cast(default_of(name, defaults), types[name], dialect=reading.engine.name)
             columns.append(exp.alias_(filled, name, quoted=True))
-    query = exp.select(*columns).from_(exp.Subquery(this=renamed(given_rows, filled_columns), alias=_alias("given")))
-    return query, len(columns) - len(new) < len(types)
+    return _Fit(given_rows, filled_columns, columns, frame, len(columns) - len(new) < len(types))
 
 
 def _holds_struct(kind: str) -> bool:

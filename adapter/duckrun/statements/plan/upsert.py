@@ -24,7 +24,7 @@ def insert(statement: Insert, ref: TableRef, reading: Reading, options: Asked) -
         return rows.insert(statement, ref, reading, options)
     snapshot = reading.snapshot(ref)
     keys = _keys(statement.conflict, snapshot)
-    query, _ = rows.fitted(statement, snapshot, reading, options.schema_mode, _seen(statement))
+    query = rows.fitted(statement, snapshot, reading, options.schema_mode, _seen(statement))
     whole = _whole(query, snapshot, reading)
     whens = [When("not_matched_insert")]
     if statement.conflict.assigned is None:

@@ -132,6 +132,11 @@ class DuckDBFrame:
         listed = ", ".join(f"#{place} AS {quote_identifier(name)}" for place, name in enumerate(names, 1))
         return self._of(f"SELECT {listed} FROM ({self.sql})")
 
+    def projected(self, names: Sequence[str], columns: Sequence[str]) -> DuckDBFrame:
+        """Expressions over the rows, whose columns have other names, by position."""
+        listed = ", ".join(map(quote_identifier, names))
+        return self._of(f"SELECT {', '.join(columns)} FROM ({self.sql}) AS given({listed})")
+
     def selected(self, columns: Sequence[str]) -> DuckDBFrame:
         """Expressions over the rows, in their order."""
         return self._of(f"SELECT {', '.join(columns)} FROM ({self.sql})")
