@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import logging
+import re
+import time
 from collections.abc import Callable
 from functools import partial
 
+import obstore
+from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 from obstore.exceptions import BaseError as ObstoreError
 
 from duckrun.errors import DuckrunError, StorageError, removing
-from duckrun.formats.delta.commits.log_cleanup import clean
-from duckrun.formats.delta.log.checkpoints import last_checkpoint
+from duckrun.formats.delta.definition.retention import log_retention
+from duckrun.formats.delta.log.checkpoints import checkpoint_actions, last_checkpoint, newest_whole
 from duckrun.formats.delta.log.entries import LOG
 from duckrun.formats.delta.versions.tables import TableAccess
 from duckrun.storage.trouble import said, storage_error
@@ -20,6 +24,11 @@ from duckrun.values.snapshot import Snapshot, TableRef
 log = logging.getLogger(__name__)
 _INTERVAL = 10
 """Default number of commits between checkpoints, as in Delta."""
+_COMMIT = re.compile(rf"{LOG}/(\d{{20}})\.json$")
+_CHECKSUM = re.compile(rf"{LOG}/(\d{{20}})\.crc$")
+_CHECKPOINT = re.compile(rf"{LOG}/(\d{{20}})\.checkpoint\..*(?:parquet|json)$")
+_OF_UUID = re.compile(rf"{LOG}/\d{{20}}\.checkpoint\.[0-9a-f-]{{36}}\.(?:parquet|json)$")
+_SIDECARS = f"{LOG}/_sidecars/"
 
 
 def checkpoint(tables: TableAccess, snapshot: Snapshot) -> None:
@@ -49,7 +58,7 @@ def checkpoint_if_due(
             table = tables.handle(ref, version) if now is None else tables.handle_of(now)
             _run(now or before, "checkpoint", table.create_checkpoint)
             if before.properties.get("delta.enableExpiredLogCleanup", "true").lower() == "true":
-                clean(tables, now or before, table)  # Spark and deltalake do so after a checkpoint, too
+                _clean(tables, now or before, table)  # Spark and deltalake do so after a checkpoint, too
     except (DuckrunError, DeltaError, ObstoreError, OSError, ValueError) as error:
         log.warning("table %s: version %s is committed, but has no checkpoint: %s", ref, version, error)
 
@@ -84,7 +93,7 @@ def cleanup_log(tables: TableAccess, snapshot: Snapshot) -> tuple[str, ...]:
     """Remove log files that have expired and that a checkpoint covers; return their paths."""
     before = _log(tables, snapshot.ref)
     with removing():
-        _run(snapshot, "cleanup_log", partial(clean, tables, snapshot, tables.handle(snapshot.ref, snapshot.version)))
+        _run(snapshot, "cleanup_log", partial(_clean, tables, snapshot, tables.handle(snapshot.ref, snapshot.version)))
     return tuple(sorted(before - _log(tables, snapshot.ref)))
 
 
@@ -98,3 +107,29 @@ def _run(snapshot: Snapshot, mode: str, work: Callable[[], object]) -> None:
     except DeltaError as error:
         what = f"{mode} of table {snapshot.ref}"
         raise storage_error(error, what) or StorageError(f"{what}: {said(error)}.") from error
+
+
+def _clean(tables: TableAccess, snapshot: Snapshot, table: DeltaTable) -> None:
+    """Remove log files older than the retention that no readable version needs."""
+    # deltalake removes commits and single-file checkpoints. It leaves the other files that other
+    # writers create (Delta protocol, Metadata Cleanup; V2 Checkpoint Table Feature, Sidecar Files).
+    table.cleanup_metadata()
+    location = snapshot.ref.location
+    keys = {key["path"]: key["modified"] * 1000 for key in tables.storage.keys(location, LOG)}
+    versions = [int(match[1]) for path in keys if (match := _COMMIT.search(path))]
+    oldest = min(versions, default=0)
+    young = time.time() * 1000 - log_retention(snapshot)
+    checkpoints = {path: int(match[1]) for path in keys if (match := _CHECKPOINT.search(path))}
+    base, _ = newest_whole(keys, 0, oldest)  # readers replay the oldest commit on top of it
+    doomed = [path for path, version in checkpoints.items() if version < base and _OF_UUID.search(path)]
+    doomed += [path for path in keys if (match := _CHECKSUM.search(path)) and int(match[1]) < oldest]
+    remaining = [path for path in checkpoints if path not in doomed]
+    named = (
+        {action["path"] for action in checkpoint_actions(tables.storage, snapshot.ref, remaining, "sidecar")}
+        if any(path.startswith(_SIDECARS) for path in keys)
+        else set()
+    )
+    doomed += [path for path in keys if path.startswith(_SIDECARS) and path.removeprefix(_SIDECARS) not in named]
+    gone = [path for path in doomed if keys[path] < young]
+    if gone:
+        obstore.delete(tables.storage.store_at(location), gone)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
 from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature
 from duckrun.formats.definitions import refuse_known
-from duckrun.formats.delta.definition import clustering, column_ids, expressions, types
+from duckrun.formats.delta.definition import column_ids, expressions, types
 from duckrun.formats.delta.definition.definition import DeltaDefinition
 from duckrun.formats.delta.definition.properties import (
     CHECK,
@@ -116,11 +116,7 @@ def created(spec: CreateSpec) -> DeltaDefinition:
     )
     for name, condition in spec.checks.items():
         definition = expressions.with_check(definition, AddCheck(name, condition), spec.dialect)
-    return column_ids.numbered(_clustered(definition, spec.cluster_by))
-
-
-def _clustered(definition: DeltaDefinition, columns: Sequence[str] | None) -> DeltaDefinition:
-    return replace(definition, cluster_by=clustering.chosen(definition, columns)) if columns else definition
+    return column_ids.numbered(definition.clustered(spec.cluster_by) if spec.cluster_by else definition)
 
 
 def _with_properties(
@@ -174,10 +170,10 @@ def overwritten(
 def _clustered_anew(definition: DeltaDefinition, spec: WriteSpec, before: DeltaDefinition | None) -> DeltaDefinition:
     """Return the definition with the clustering of the write, or else that of the old table."""
     if before is None or before.cluster_by is None:
-        return _clustered(definition, spec.cluster_by)
+        return definition.clustered(spec.cluster_by) if spec.cluster_by else definition
     if spec.cluster_by is not None or spec.redefine or spec.partition_by:
-        return replace(definition, cluster_by=clustering.chosen(definition, spec.cluster_by or ()))
-    return replace(definition, cluster_by=clustering.chosen(definition, [".".join(path) for path in before.cluster_by]))
+        return definition.clustered(spec.cluster_by or ())
+    return definition.clustered([".".join(path) for path in before.cluster_by])
 
 
 def _given(properties: Mapping[str, str]) -> TableConstraints:

@@ -14,6 +14,7 @@ from typing import Any, Self
 
 from deltalake import Schema
 
+from duckrun.errors import InvalidConfig, SchemaMismatch
 from duckrun.formats.definitions import TableDefinition
 from duckrun.formats.delta.definition import computed, mapping, types
 from duckrun.formats.delta.definition.properties import (
@@ -24,8 +25,13 @@ from duckrun.formats.delta.definition.properties import (
     is_on,
 )
 from duckrun.formats.delta.definition.protocol import CLUSTERING, DOMAINS
+from duckrun.formats.delta.definition.statistics import Statistics
+from duckrun.formats.nested import part_of
 from duckrun.libraries import pa
 from duckrun.sql.names import paths_of
+
+_UNORDERED = ("binary", "boolean")
+"""Types without bounds in the log."""
 
 
 @dataclass(frozen=True)
@@ -127,6 +133,53 @@ class DeltaDefinition(TableDefinition):
             properties=properties,
             description=description,
         )
+
+    # -- liquid clustering: rows with similar values in the clustering columns lie near each other
+
+    def clustered(self, columns: Sequence[str]) -> Self:
+        """Return the definition with other clustering columns. A dot in a name leads into a struct.
+
+        Raises:
+            SchemaMismatch: A column is missing.
+            InvalidConfig: The table is partitioned, or a column has no order or no statistics.
+        """
+        if columns and self.partition_columns:
+            raise InvalidConfig(
+                f"a table is partitioned ({', '.join(self.partition_columns)}) or clustered ({', '.join(columns)}), "
+                "not both (Delta protocol, Clustered Table)"
+            )
+        kinds = [self._path_and_type(name) for name in columns]
+        counted = set(Statistics(self.schema, self.properties).wanted)
+        for path, kind in kinds:
+            if not isinstance(kind, str) or kind in _UNORDERED:
+                raise InvalidConfig(
+                    f"rows cannot be clustered by {'.'.join(path)}, whose type has no bounds in the log"
+                )
+            if path not in counted:
+                raise InvalidConfig(
+                    f"rows cannot be clustered by {'.'.join(path)}, which has no statistics: "
+                    "delta.dataSkippingStatsColumns or delta.dataSkippingNumIndexedCols leave it out"
+                )
+        if len(columns) > 4:  # the limit of delta-spark
+            raise InvalidConfig(f"rows are clustered by 4 columns at most, and these are {len(columns)}")
+        return replace(self, cluster_by=tuple(path for path, _ in kinds))
+
+    def _path_and_type(self, name: str) -> tuple[tuple[str, ...], types.DeltaType]:
+        """Return the path of a column in the table's spelling, and its type."""
+        whole = part_of(self.fields, name)
+        if whole is not None:
+            return (whole["name"],), whole["type"]
+        path: list[str] = []
+        kind: types.DeltaType = ""
+        fields: Sequence[dict[str, Any]] = self.fields
+        for part in name.split("."):
+            field = part_of(fields, part)
+            if field is None:
+                raise SchemaMismatch(f"cluster_by names {name}; the columns are {', '.join(self.names)}")
+            path.append(field["name"])
+            kind = field["type"]
+            fields = kind["fields"] if isinstance(kind, dict) and kind["type"] == "struct" else ()
+        return tuple(path), kind
 
     # -- columns
 

@@ -9,7 +9,7 @@ from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature
 from duckrun.formats import changes
 from duckrun.formats.changes import Path, Rules
 from duckrun.formats.definitions import Alteration
-from duckrun.formats.delta.definition import clustering, column_ids, computed, expressions, mapping, statistics, types
+from duckrun.formats.delta.definition import column_ids, computed, expressions, mapping, statistics, types
 from duckrun.formats.delta.definition.definition import DeltaDefinition
 from duckrun.formats.delta.definition.properties import CHECK, PLAIN, TYPE_CHANGES, property_value
 from duckrun.formats.delta.definition.protocol import asked_of
@@ -173,7 +173,7 @@ class DeltaRules(Rules[DeltaDefinition]):
         return replace(now, properties={name: text for name, text in now.properties.items() if name != key})
 
     def clustered(self, now: DeltaDefinition, columns: Sequence[str]) -> DeltaDefinition:
-        return replace(now, cluster_by=clustering.chosen(now, columns))
+        return now.clustered(columns)
 
     def partitioned(self, now: DeltaDefinition, keys: Sequence[str]) -> DeltaDefinition:
         raise UnsupportedFeature(
