@@ -13,7 +13,7 @@ from duckrun.formats import nested
 from duckrun.formats.commits import CommitTaken, NewCommit, WentAhead
 from duckrun.formats.ducklake.catalog.catalog import APPLIED
 from duckrun.formats.ducklake.catalog.refusals import DuckLakeRefusal
-from duckrun.formats.ducklake.commits import first_options, inlined
+from duckrun.formats.ducklake.commits import inlined
 from duckrun.formats.ducklake.commits.maintenance import flush_table
 from duckrun.formats.ducklake.commits.transactor import Transactor
 from duckrun.formats.ducklake.commits.work import Work
@@ -67,7 +67,7 @@ class Commits:
         if snapshot is not None and snapshot.format_state.inlined:
             inlined.keep_out_of_older_rows(self.catalog, work, ref, snapshot.format_state.id)
         if definition is None or work.is_defined(ref):
-            first_options.lend(work, ref)
+            work.lend_options(ref)
             return
         assert isinstance(definition, DuckLakeDefinition), "a definition of this format"
         inlined.refuse_system_columns(self.catalog, ref, number, definition.names)
@@ -143,7 +143,7 @@ class Commits:
         for option, value in options_of(old, definition.properties).items():
             work.options.append((ref, option, value))
         work.now_defined(ref)
-        first_options.lend(work, ref)
+        work.lend_options(ref)
 
     # -- separate commits ahead, without which DuckLake would damage rows (duckdb 1.5.5)
 

@@ -19,7 +19,6 @@ from duckrun.formats.commits import Behind, CommitTaken
 from duckrun.formats.ducklake.catalog.answers import NotCommitted
 from duckrun.formats.ducklake.catalog.bounds import mend
 from duckrun.formats.ducklake.catalog.catalog import APPLIED, INLINE_LIMIT, Catalog, set_option
-from duckrun.formats.ducklake.commits import first_options
 from duckrun.formats.ducklake.commits.inlined import keep_out_of_older_rows
 from duckrun.formats.ducklake.commits.work import Work, taken
 from duckrun.formats.ducklake.state.state import States
@@ -85,7 +84,7 @@ class Transactor:
                 yield work.begin()
         finally:
             work.rollback()
-            first_options.take_back(work)
+            work.take_back_options()
 
     @contextmanager
     def _failed(self, work: Work) -> Iterator[None]:
@@ -164,7 +163,7 @@ class Transactor:
             finally:
                 self.together = None
                 work.rollback()
-                first_options.take_back(work)
+                work.take_back_options()
                 self.catalog.detach(cursor, alias, spoiled=work.redefined)
                 self.states.forget()
 

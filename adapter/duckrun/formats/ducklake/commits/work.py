@@ -15,7 +15,7 @@ import duckdb
 from duckrun.errors import CommitConflict, DuckrunError, StorageError, UnsupportedFeature
 from duckrun.formats.commits import CommitTaken, NewCommit
 from duckrun.formats.ducklake.catalog.answers import NotCommitted, delete_files_of, outcome
-from duckrun.formats.ducklake.catalog.catalog import APPLIED, Catalog
+from duckrun.formats.ducklake.catalog.catalog import APPLIED, Catalog, set_option
 from duckrun.formats.ducklake.catalog.refusals import DuckLakeRefusal
 from duckrun.formats.ducklake.catalog.trouble import translated, unsure, unwritable
 from duckrun.formats.ducklake.state.state import TableState
@@ -27,8 +27,8 @@ from duckrun.values.snapshot import Snapshot, TableRef
 from duckrun.values.tables import AlterSpec, CreateSpec
 
 log = logging.getLogger(__name__)
-
-# Parts of messages about a conflicting commit, from DuckLake, SQLite and PostgreSQL.
+_DEFAULTS = {"parquet_compression": "snappy", "target_file_size": "512MB"}
+"""DuckLake's defaults of the options that tables set."""
 
 
 class Work:
@@ -51,7 +51,7 @@ class Work:
         self.options: list[tuple[TableRef, str, str]] = []
         """Table options to set after the commit: DuckLake stores them outside of transactions."""
         self.lent: dict[str, str] = {}
-        """Options of a new table that its attachment has meanwhile (first_options.py)."""
+        """Options of a new table that its attachment has meanwhile."""
         self.before_lent: dict[tuple[str, str | None], str] = {}
         """The values before, by option and schema (None: the lake)."""
         self.later: list[tuple[TableRef, str]] = []
@@ -220,6 +220,57 @@ class Work:
     def note(self, ref: TableRef, note: Mapping[str, Any]) -> None:
         """Add a table's note to the snapshot."""
         self.notes.append({"table": f"{ref.schema}.{ref.name}", **note})
+
+    # -- options of a table for the files of the transaction that creates it
+    #
+    # DuckLake refuses options of a table that is not committed yet ("Settings cannot be set for
+    # transaction-local tables", duckdb 1.5.5). Until they can be set, the lake's options have their
+    # values, in the memory of the attachment alone. ``set_option()`` changes that memory at once,
+    # and ROLLBACK takes back the catalog's row only. So no other program sees the values, and a
+    # killed process leaves none. Writers of this process wait for the writers' lock meanwhile.
+
+    def lend_options(self, ref: TableRef) -> None:
+        """Let the next files of the transaction have the options that it gives to their table."""
+        options = {option: value for table, option, value in self.options if table == ref}
+        if options != self.lent:
+            self.take_back_options()
+        if not options or self.lent:
+            return
+        rows = (
+            self.cursor.cursor()
+            .execute(
+                f"SELECT option_name, value, scope_entry, scope FROM ducklake_options({quote_literal(self.alias)}) "
+                "WHERE scope IN ('GLOBAL', 'SCHEMA')"
+            )
+            .fetchall()
+        )
+        known = {(option, None if scope == "GLOBAL" else entry): str(value) for option, value, entry, scope in rows}
+        for option, value in options.items():
+            # An option of the schema goes before that of the lake, and no option can be removed.
+            schema = ref.schema if (option, ref.schema) in known else None
+            self.lent[option] = value
+            self.before_lent[option, schema] = known.get((option, schema), _DEFAULTS[option])
+            self._lend(option, value, schema)
+
+    def take_back_options(self) -> None:
+        """Let the attachment have the options of the lake again."""
+        for (option, schema), value in self.before_lent.items():
+            try:
+                self._lend(option, value, schema)
+            except duckdb.Error as error:  # an internal error has ended the instance, and its memory with it
+                log.warning("lake %s: %s: %s", self.catalog.storage.root, option, self.catalog.redacted(error))
+        self.lent.clear()
+        self.before_lent.clear()
+
+    def _lend(self, option: str, value: str, schema: str | None) -> None:
+        cursor = self.cursor.cursor()
+        cursor.execute("BEGIN TRANSACTION")
+        try:
+            set_option(cursor, self.alias, option, value, schema, None)
+        finally:
+            cursor.execute("ROLLBACK")
+
+    # -- the commit
 
     def commit(self) -> int | None:
         """Commit, and return the snapshot; None if nothing changed.
