@@ -45,14 +45,9 @@ from duckrun_dagster import config_values as parse
 from duckrun_dagster.config_values import PartitionExpr
 
 ENGINES: tuple[str, ...] = get_args(EngineName)
-MODES: tuple[str, ...] = (
-    *(mode for mode in WRITE_MODES if mode != "safeappend"),
-    "merge",
-    "delete+insert",
-    "scd1",
-    "scd2",
-)
-
+_SCD: dict[str, ScdType] = {"scd1": 1, "scd2": 2}
+_BY_KEYS = ("merge", "delete+insert", *_SCD)
+MODES: tuple[str, ...] = (*(mode for mode in WRITE_MODES if mode != "safeappend"), *_BY_KEYS)
 PUBLISH = ("each", "together")
 
 # Keys of other tools that resemble a known key: an asset of a model may have metadata "model".
@@ -74,8 +69,6 @@ _OTHER_WORDS = frozenset(
 )
 _NEAR = 0.8
 _Parser = Callable[[Any, str], Any]
-_SCD: dict[str, ScdType] = {"scd1": 1, "scd2": 2}
-_BY_KEYS = ("merge", "delete+insert", *_SCD)
 _OF_KEYS = ("merge_keys", "merge_clauses", "sequence_by", "deletes")
 """Keys that only a mode by keys uses."""
 
@@ -90,12 +83,8 @@ def _key(parser: _Parser, default: Any = None, *, factory: type | None = None, o
         of_run: True if a run's configuration may override the key. Such a key says how the table is
             written, not which table it is.
     """
-    metadata = {"parser": parser, "of_run": of_run}
-    return (
-        field(default=default, metadata=metadata)
-        if factory is None
-        else field(default_factory=factory, metadata=metadata)
-    )
+    value: dict[str, Any] = {"default": default} if factory is None else {"default_factory": factory}
+    return field(metadata={"parser": parser, "of_run": of_run}, **value)
 
 
 @dataclass(frozen=True)

@@ -262,14 +262,12 @@ class DuckrunResource(LakeFields, HidesSecrets):
 
     def _own_settings(self) -> LakeSettings:
         """Return the settings of the lake that ``root_path`` names. Raises InvalidConfig."""
-        options = written(self.storage_options, self._secrets)
-        form = form_of(self, self._secrets)
         return LakeSettings(
             str(self.root_path),
             self.schema_,
-            options,
+            written(self.storage_options, self._secrets),
             self.memory_limit,
-            form,
+            form_of(self, self._secrets),
             writer=cast(WriterChoice, self.writer or "auto"),
         )
 

@@ -75,26 +75,23 @@ def lake_of_profile(
     if not (project / "dbt_project.yml").is_file():
         raise InvalidConfig(f"project_dir {project} holds no dbt_project.yml.")
     folder = _profiles_dir(project, profiles_dir)
-    where = f"{folder / 'profiles.yml'}"
-    values, shown = _render(project, folder, profile, target)
+    values, chosen = _render(project, folder, profile, target)
+    what = f"{chosen} in {folder / 'profiles.yml'}"
     if values.get("type") != "duckrun":
-        raise NoLake(f"{shown} in {where} is of type {values.get('type')!r}; a lake needs type: duckrun.")
+        raise NoLake(f"{what} is of type {values.get('type')!r}; a lake needs type: duckrun.")
     root = values.get("root_path")
     if not root:
-        raise InvalidConfig(
-            f"{shown} in {where} has no root_path. Set it to a folder or to an s3://, az:// or gs:// URL."
-        )
-    _refuse_unknown(values, f"{shown} in {where}")
+        raise InvalidConfig(f"{what} has no root_path. Set it to a folder or to an s3://, az:// or gs:// URL.")
+    _refuse_unknown(values, what)
     limit = values.get("memory_limit")
     return LakeSettings(
-        **_place(values, project, f"{shown} in {where}"),
+        **_place(values, project, what),
         schema=values.get("schema"),
         memory_limit=None if limit is None else str(limit),
         writer=values.get("writer") or "auto",
         lakes={
             str(name): LakeSettings(
-                **_place(other, project, f"{shown} in {where}, lakes: {name}"),
-                read_only=bool(other.get("read_only")),
+                **_place(other, project, f"{what}, lakes: {name}"), read_only=bool(other.get("read_only"))
             )
             for name, other in (values.get("lakes") or {}).items()
             if other.get("root_path")
