@@ -9,8 +9,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from dbt.adapters.duckrun import information
 
 import duckrun
+from duckrun.errors import UnsupportedFeature
 
 LISTS = {
     "tables": "select count(*) as n from information_schema.tables where table_schema = 'other'",
@@ -61,6 +63,19 @@ def test_a_view_that_lists_tables_is_refused(make_project: Callable[..., Any]) -
     """It would list DuckDB's memory wherever it is read."""
     result = make_project({"models/m.sql": "{{ config(materialized='view') }} " + LISTS["tables"]}).dbt("run")
     assert not result.success and "materialize it as a table" in result.text
+
+
+def test_a_text_without_a_list_is_not_split_into_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    split: list[str] = []
+    tokenize = information.sqlglot.tokenize
+    monkeypatch.setattr(information.sqlglot, "tokenize", lambda sql, **more: split.append(sql) or tokenize(sql, **more))
+    assert not information.lists_tables("select a, b from t")
+    assert split == []
+    for text in ("select * from INFORMATION_SCHEMA.tables", "select 1 from Duckdb_Tables()"):
+        assert information.lists_tables(text)
+    assert not information.lists_tables("select 'show tables' as a")
+    with pytest.raises(UnsupportedFeature, match="SHOW TABLES"):
+        information.lists_tables("-- all\nShow Tables")
 
 
 def test_show_lists_the_tables_of_the_lake(project: Any) -> None:

@@ -46,8 +46,7 @@ def listed(env: LakeEnvironment, cursor: duckdb.DuckDBPyConnection, sql: str) ->
         UnsupportedFeature: The list would lack the tables of the lakes.
     """
     text = sql.lower()
-    mentions = INFORMATION in text or any(name in text for name in (*LISTS, *_OTHER_LISTS))
-    if not mentions and not text.lstrip().startswith("show"):  # most statements need no tokenizer
+    if not _may_mention(text) and not text.lstrip().startswith("show"):
         return sql
     parts, end = [], 0
     lists = _Lists(env, cursor)
@@ -59,7 +58,13 @@ def listed(env: LakeEnvironment, cursor: duckdb.DuckDBPyConnection, sql: str) ->
 
 def lists_tables(sql: str) -> bool:
     """Return True for a statement that lists tables, columns, views or schemas."""
-    return any(True for _ in _mentions(sql))
+    text = sql.lower()
+    return (_may_mention(text) or "show" in text) and any(True for _ in _mentions(sql))
+
+
+def _may_mention(text: str) -> bool:
+    """Return False for a text in lower case without any list: most need no tokenizer."""
+    return INFORMATION in text or any(name in text for name in (*LISTS, *_OTHER_LISTS))
 
 
 def _mentions(sql: str) -> Iterator[tuple[int, int, str]]:
