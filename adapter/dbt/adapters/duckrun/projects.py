@@ -6,7 +6,6 @@ It shows the compiled SQL and the rows of the project's models and CTEs.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from contextlib import chdir
 from dataclasses import dataclass
 from pathlib import Path
@@ -143,8 +142,7 @@ class Project:
 
     def _node(self, node: Any) -> Node:
         assert self._env is not None, "a command of dbt has said what the profile is"
-        nodes: Mapping[str, Any] = {}
-        return Node.of(node, nodes, self._env.creds.engine)
+        return Node.of(node, {}, self._env.creds.engine)
 
     # -- rows
 
