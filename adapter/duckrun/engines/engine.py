@@ -127,7 +127,7 @@ class Engine(Protocol):
                 it.
         """
 
-    # -- a table as a whole: what tables.carry_out() asks for, where rows are needed
+    # -- a table as a whole: what tables.py asks for, where rows are needed
 
     def instead(
         self, spec: TableSpec, snapshot: Snapshot | None, transaction: Transaction

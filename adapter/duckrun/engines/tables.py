@@ -19,7 +19,7 @@ from duckrun.formats.format import logs_of
 from duckrun.run.consumers import stranded
 from duckrun.run.lake_upkeep import maintain
 from duckrun.run.transaction import Transaction
-from duckrun.values.rows import Commit, counted_rows
+from duckrun.values.rows import Commit, RowSpec, counted_rows
 from duckrun.values.snapshot import Snapshot
 from duckrun.values.tables import (
     AlterSpec,
@@ -43,20 +43,28 @@ LogSpec = VacuumSpec | CheckpointSpec | CleanupLogSpec
 REWRITTEN = "the table was written anew in one commit: Parquet files know their columns by name and type"
 
 
-def carry_out(engine: Engine, spec: TableSpec, transaction: Transaction) -> Commit | MaintenanceResult:
-    """Carry out one spec on a table.
+class SpecEngine(Engine):
+    """Engine that writes rows itself, and whose other operations are those of this module."""
 
-    If it fails, the table is unchanged.
+    def execute(
+        self,
+        spec: RowSpec | TableSpec,
+        source: Any | None,
+        transaction: Transaction,
+        driver: Callable[[], Engine] | None = None,
+    ) -> Commit | MaintenanceResult:
+        with outcome_of(spec.mode, transaction.ref):
+            spec = transaction.lake.format.with_properties(spec, transaction.ref)
+            if isinstance(spec, TableSpec):
+                job = LakeTableJob if transaction.lake.format.logs is None else LogTableJob
+                return job(self, transaction).run(spec)
+            return self.write_rows(spec, source, transaction, driver)
 
-    Raises:
-        CommitConflict: The table exists already, or another writer interfered.
-        TableNotFound: There is no such table.
-        SchemaMismatch: Existing rows break the new definition.
-        InvalidConfig: The spec is invalid for this table.
-        UnsupportedFeature: The format or the engine does not support the operation.
-    """
-    job = LakeTableJob if transaction.lake.format.logs is None else LogTableJob
-    return job(engine, transaction).run(spec)
+    @abstractmethod
+    def write_rows(
+        self, spec: RowSpec, source: Any | None, transaction: Transaction, driver: Callable[[], Engine] | None
+    ) -> Commit:
+        """Carry out one spec of rows as one commit; the arguments are those of ``execute()``."""
 
 
 class TableJob(ABC):
@@ -70,20 +78,19 @@ class TableJob(ABC):
         self.form = transaction.lake.format
 
     def run(self, spec: TableSpec) -> Commit | MaintenanceResult:
-        with outcome_of(spec.mode, self.ref):
-            match spec:
-                case CreateSpec():
-                    return self._committed(spec, lambda snapshot: self._create(spec, snapshot))
-                case AlterSpec():
-                    return self._committed(spec, lambda snapshot: self._alter(spec, self._there(snapshot)))
-                case RestoreSpec():
-                    return self._committed(spec, lambda snapshot: self._restore(spec, self._there(snapshot)))
-                case ConvertSpec():
-                    return self._convert(spec)
-                case OptimizeSpec() | PurgeSpec():
-                    return self._optimize(spec)
-                case VacuumSpec() | CheckpointSpec() | CleanupLogSpec():
-                    return self._keep(spec)
+        match spec:
+            case CreateSpec():
+                return self._committed(spec, lambda snapshot: self._create(spec, snapshot))
+            case AlterSpec():
+                return self._committed(spec, lambda snapshot: self._alter(spec, self._there(snapshot)))
+            case RestoreSpec():
+                return self._committed(spec, lambda snapshot: self._restore(spec, self._there(snapshot)))
+            case ConvertSpec():
+                return self._convert(spec)
+            case OptimizeSpec() | PurgeSpec():
+                return self._optimize(spec)
+            case VacuumSpec() | CheckpointSpec() | CleanupLogSpec():
+                return self._keep(spec)
 
     def _committed(self, spec: TableSpec, attempt: Callable[[Snapshot | None], Commit]) -> Commit:
         def attempted(snapshot: Snapshot | None) -> Commit:

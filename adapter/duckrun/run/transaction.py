@@ -41,11 +41,20 @@ from duckrun.run.consumers import warn_of_left_behind
 from duckrun.run.fence import Fence
 from duckrun.run.memory import PeakSampler
 from duckrun.run.pins import NOTHING, Pins, Reads
-from duckrun.run.reruns import NotTakenBack, Rerun, ToTakeBack, is_made_by, newest_of, of_older_attempts, version_before
+from duckrun.run.reruns import (
+    NotTakenBack,
+    Rerun,
+    ToTakeBack,
+    is_made_by,
+    newest_of,
+    of_older_attempts,
+    rerun_of,
+    version_before,
+)
 from duckrun.run.work_log import WorkLog
 from duckrun.values.choices import WriterName
 from duckrun.values.cursors import CursorTransaction
-from duckrun.values.rows import NO_TABLE, AppTransaction, Commit, Retracted, Returning, Spec, WorkTransaction
+from duckrun.values.rows import NO_TABLE, AppTransaction, Commit, Retracted, Returning, RowSpec, Spec, WorkTransaction
 from duckrun.values.snapshot import Snapshot, TableRef
 
 log = logging.getLogger(__name__)
@@ -182,6 +191,16 @@ class Transaction:
         by = f"{commit.writer}{', replayed' if commit.replayed else ''}"
         log.info("%s %s: version %s by %s in %.2f s", commit.mode, self.ref, commit.version, by, commit.seconds)
         return commit
+
+    def run_spec(
+        self,
+        attempt: Callable[[Snapshot | None], Commit],
+        spec: RowSpec,
+        engine: str,
+        takes_back: Literal["rows", "all"] = "all",
+    ) -> Commit:
+        """Commit a write of rows exactly once, by ``run()``; its spec tells how it is repeated."""
+        return self.run(attempt, mode=spec.mode, engine=engine, rerun=partial(rerun_of, spec), takes_back=takes_back)
 
     def _attempted(
         self, attempt: Callable[[Snapshot | None], Commit], snapshot: Snapshot | None

@@ -30,19 +30,17 @@ from duckrun.engines.duckdb.rows.frame import DuckDBFrame
 from duckrun.engines.duckdb.rows.places import one_moment
 from duckrun.engines.duckdb.rows.source import Rows, rows_of, schema_of_types
 from duckrun.engines.duckdb.rows.weights import weighed_sql
-from duckrun.engines.duckdb.writers import staged_rows
 from duckrun.engines.engine import Engine
 from duckrun.engines.frame import LazyRows
-from duckrun.engines.tables import carry_out
+from duckrun.engines.tables import SpecEngine
 from duckrun.engines.tabular.values import arrow_table
-from duckrun.errors import InvalidConfig, StorageError, UnsupportedFeature, about_tables, outcome_of
+from duckrun.errors import InvalidConfig, StorageError, UnsupportedFeature, about_tables
 from duckrun.formats.definitions import Alteration
 from duckrun.formats.format import logs_of
 from duckrun.lake.lake import Lake
 from duckrun.libraries import pa
 from duckrun.run.memory import Arbiter
 from duckrun.run.pins import NOTHING, Reads, together
-from duckrun.run.reruns import rerun_of
 from duckrun.run.transaction import Transaction
 from duckrun.sql.dialects import text_in
 from duckrun.sql.names import dotted_names
@@ -53,12 +51,12 @@ from duckrun.values.changes import WeighedRead
 from duckrun.values.choices import BY_DELTA_RS, EngineName
 from duckrun.values.rows import Commit, ReadSpec, RowSpec, StagedFile, WriteSpec
 from duckrun.values.snapshot import ReadAs, Scan, Snapshot
-from duckrun.values.tables import MaintenanceResult, OptimizeSpec, PurgeSpec, TableSpec
+from duckrun.values.tables import OptimizeSpec, PurgeSpec
 
 log = logging.getLogger(__name__)
 
 
-class DuckDBEngine(Engine):
+class DuckDBEngine(SpecEngine):
     """DuckDB over one lake. All cursors share ``connection``; each job runs on its own cursor."""
 
     name: EngineName = "duckdb"
@@ -270,22 +268,9 @@ class DuckDBEngine(Engine):
             schema = schema_of_types(stored_types(self.lake.format, types), rows.cursor)
             return pa.schema([f if types[f.name] is rows.types[f.name] else f.with_type(pa.null()) for f in schema])
 
-    def execute(
-        self,
-        spec: RowSpec | TableSpec,
-        source: Any | None,
-        transaction: Transaction,
-        driver: Callable[[], Engine] | None = None,
-    ) -> Commit | MaintenanceResult:
-        with outcome_of(spec.mode, transaction.ref):
-            return self._execute(spec, source, transaction)
-
-    def _execute(
-        self, spec: RowSpec | TableSpec, source: Any | None, transaction: Transaction
-    ) -> Commit | MaintenanceResult:
-        spec = transaction.lake.format.with_properties(spec, transaction.ref)
-        if isinstance(spec, TableSpec):
-            return carry_out(self, spec, transaction)
+    def write_rows(
+        self, spec: RowSpec, source: Any | None, transaction: Transaction, driver: Callable[[], Engine] | None
+    ) -> Commit:
         if spec.writer in BY_DELTA_RS:
             self.instance.make_room(f"{spec.mode} on table {transaction.ref}")
         cursor = self.instance.cursor_with_values()
@@ -301,35 +286,28 @@ class DuckDBEngine(Engine):
         return write.Write(spec, transaction, self.arbiter, self.duckdb_limit)
 
     def _written(
-        self,
-        job: write.Write,
-        transaction: Transaction,
-        rows: Rows | None,
-        cursor: duckdb.DuckDBPyConnection,
-        *,
-        alone: bool = False,
+        self, job: write.Write, transaction: Transaction, rows: Rows | None, cursor: duckdb.DuckDBPyConnection
     ) -> Commit:
         """Run the transaction of a write, and retry it alone if memory was short beside other jobs.
 
         A stream that was read in part cannot be read again, so it is not retried.
         """
         what = f"{job.spec.mode} on table {transaction.ref}"
-        with self.arbiter.job(what, self.duckdb_limit, alone=alone) as crowded:
+
+        def run() -> Commit:
+            with one_moment(cursor) if transaction.lake.format.transactions is None else nullcontext():
+                return transaction.run_spec(partial(job.attempt, rows, cursor), job.spec, self.name)
+
+        with self.arbiter.job(what, self.duckdb_limit) as crowded:
             try:
-                with one_moment(cursor) if transaction.lake.format.transactions is None else nullcontext():
-                    return transaction.run(
-                        partial(job.attempt, rows, cursor),
-                        mode=job.spec.mode,
-                        engine=self.name,
-                        rerun=partial(rerun_of, job.spec),
-                        takes_back="all",
-                    )
+                return run()
             except (duckdb.OutOfMemoryException, StorageError) as error:
-                again = not alone and crowded() and (rows is None or not rows.one_shot)
+                again = crowded() and (rows is None or not rows.one_shot)
                 if not again or not lacked_memory(error):
                     raise
         log.info("%s: DuckDB's memory was in use by other jobs; again when they have ended", what)
-        return self._written(job, transaction, rows, cursor, alone=True)
+        with self.arbiter.job(what, self.duckdb_limit, alone=True):
+            return run()
 
     # -- a table as a whole (see engines/tables.py)
 
@@ -373,7 +351,7 @@ class DuckDBEngine(Engine):
                 transaction, spec, files, self.cursor(), lambda spec: self._write(spec, transaction).attempt
             )
             if self.instance.held is None:
-                staged_rows.remove(transaction.lake.storage, files)
+                staging.remove_staged(transaction.lake.storage, files)
             return commit
 
     def close(self) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -32,13 +31,12 @@ from duckrun.engines.spark.structs import shaped, type_text
 from duckrun.engines.spark.types import storable_table
 from duckrun.engines.spark.weights import weighed_rows
 from duckrun.engines.spark.write import Attempt
-from duckrun.engines.tables import carry_out
+from duckrun.engines.tables import SpecEngine
 from duckrun.engines.tabular.values import arrow_table, is_of_spark
-from duckrun.errors import InvalidConfig, SchemaMismatch, StorageError, UnsupportedFeature, about_tables, outcome_of
+from duckrun.errors import InvalidConfig, SchemaMismatch, StorageError, UnsupportedFeature, about_tables
 from duckrun.formats.definitions import Alteration
 from duckrun.formats.format import logs_of
 from duckrun.run.pins import NOTHING, Reads
-from duckrun.run.reruns import rerun_of
 from duckrun.sql.dates import with_columns
 from duckrun.sql.dialects import text_in, tree_in
 from duckrun.sql.names import transpile
@@ -48,7 +46,7 @@ from duckrun.values.any_case import AnyCase
 from duckrun.values.choices import EngineName
 from duckrun.values.lake_format import DUCKLAKE
 from duckrun.values.rows import Commit, DeleteSpec, ReadSpec, RowSpec, StagedFile, UpdateSpec
-from duckrun.values.tables import MaintenanceResult, OptimizeSpec, PurgeSpec, TableSpec
+from duckrun.values.tables import OptimizeSpec, PurgeSpec, TableSpec
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -74,7 +72,7 @@ def unbounded(frame: DataFrame, rounded: Collection[str]) -> DataFrame:
     return frame.selectExpr(*(unseen(name) if name in rounded else quote(name) for name in frame.columns))
 
 
-class SparkEngine(Engine):
+class SparkEngine(SpecEngine):
     """Scans and writes the tables of a lake on one Spark session.
 
     Args:
@@ -335,46 +333,15 @@ class SparkEngine(Engine):
         # object stores lack.
         return storage.is_local
 
-    def execute(
-        self,
-        spec: RowSpec | TableSpec,
-        source: Any | None,
-        transaction: Transaction,
-        driver: Callable[[], Engine] | None = None,
-    ) -> Commit | MaintenanceResult:
-        """Carry out one spec as one commit.
-
-        Args:
-            driver: Returns the engine that commits to a DuckLake table what Spark's workers wrote.
-
-        Raises:
-            SchemaMismatch: The columns do not fit the table.
-            RowsOutsidePartition: A row lies outside the part being written.
-            DuplicateSourceKeys: A key repeats in the source of a merge.
-            UnsupportedFeature: Spark cannot carry out this write.
-            CommitConflict: Other writers' commits conflict.
-            TableNotFound: The table does not exist. After any of these errors the table is
-                unchanged.
-        """
-        with outcome_of(spec.mode, transaction.ref):
-            return self._execute(spec, source, transaction, driver)
-
-    def _execute(
-        self,
-        spec: RowSpec | TableSpec,
-        source: Any | None,
-        transaction: Transaction,
-        driver: Callable[[], Engine] | None,
-    ) -> Commit | MaintenanceResult:
+    def write_rows(
+        self, spec: RowSpec, source: Any | None, transaction: Transaction, driver: Callable[[], Engine] | None
+    ) -> Commit:
         if spec.writer != "auto":
             raise InvalidConfig(
                 f"{spec.mode} on table {transaction.ref}: writer {spec.writer} makes the data files of engine "
                 "duckdb, and this is engine spark, which makes its own",
                 remedy="leave writer out, or set engine: duckdb",
             )
-        spec = transaction.lake.format.with_properties(spec, transaction.ref)
-        if isinstance(spec, TableSpec):
-            return carry_out(self, spec, transaction)
         has_logs = transaction.lake.format.logs is not None
         if has_logs and spec.read_version is not None and not self.can_fence(transaction.lake.storage):
             raise UnsupportedFeature(
@@ -397,9 +364,7 @@ class SparkEngine(Engine):
                 _refuse_foreign_expressions(snapshot)
             return Attempt(self.access, spec, frame, transaction, snapshot).run()
 
-        return transaction.run(
-            attempt, mode=spec.mode, engine=self.name, rerun=partial(rerun_of, spec), takes_back="all"
-        )
+        return transaction.run_spec(attempt, spec, self.name)
 
     # -- a table as a whole (see engines/tables.py)
 

@@ -15,7 +15,6 @@ from functools import partial
 
 import duckdb
 
-from duckrun.engines.duckdb.changes.returning import give_back
 from duckrun.engines.duckdb.instance.steady import is_steady
 from duckrun.engines.duckdb.rows import row_ids
 from duckrun.engines.duckdb.rows.clauses import expression
@@ -26,7 +25,7 @@ from duckrun.engines.duckdb.rows.pruning import files_met, key_ranges
 from duckrun.engines.duckdb.rows.reads import EVERYTHING, equal, joined, matching, partitions
 from duckrun.engines.duckdb.rows.source import Rows
 from duckrun.engines.duckdb.rows.target import target_of
-from duckrun.engines.duckdb.writers.table_writer import Images, RowChanges, TableWriter
+from duckrun.engines.duckdb.writers.table_writer import REPLACED, RowChanges, TableWriter
 from duckrun.errors import DuplicateSourceKeys, InvalidConfig, repeated_keys
 from duckrun.formats.commits import CommitRecord
 from duckrun.formats.format import Format
@@ -62,9 +61,8 @@ def delete_insert(
         )
         with table.found(hits) as changes:
             counts = (counted(cursor, f"({rows.sql})"), 0, None)
-            images = Images(new=[("insert", fitted)])
             reason = "rows are deleted and inserted in one commit"
-            new = writer.rewrite(RowChanges(table, changes, fitted, reason, counts, images))
+            new = writer.rewrite(RowChanges(table, changes, fitted, reason, counts, new=[("insert", fitted)]))
     return writer.commit(snapshot, new, lambda: joined(cursor, source.sql, on, within))
 
 
@@ -156,9 +154,10 @@ def update(
             rows_now = Rows(cursor, f"SELECT {chosen} FROM {changes}", kinds, carried=carried)
             fitted = finished(form, rows_now, snapshot, has_computed=True)
             give_back(transaction, cursor, f"SELECT {names} FROM ({fitted.sql})")
-            images = Images("'update_preimage'", [("update_postimage", fitted)])
-            counts = (0, counted(cursor, changes), 0)
-            new = writer.rewrite(RowChanges(table, changes, fitted, "rows are updated", counts, images))
+            counts, after = (0, counted(cursor, changes), 0), [("update_postimage", fitted)]
+            new = writer.rewrite(
+                RowChanges(table, changes, fitted, "rows are updated", counts, "'update_preimage'", after)
+            )
     return writer.commit(snapshot, new, read)
 
 
@@ -204,11 +203,21 @@ def replace(
         )
         changes = stack.enter_context(table.found(hits))
         rows = writer.streams.kept(rows)
-        images = Images(new=[("insert", rows)])
-        new = writer.rewrite(
-            RowChanges(table, changes, rows, "rows are replaced in one commit", (None, 0, None), images)
-        )
+        new = writer.rewrite(RowChanges(table, changes, rows, REPLACED, (None, 0, None), new=[("insert", rows)]))
     return writer.commit(snapshot, new, lambda: EVERYTHING if predicate is None else matching(cursor, predicate))
+
+
+def give_back(transaction: Transaction, cursor: duckdb.DuckDBPyConnection, rows: str) -> None:
+    """Compute the RETURNING list over some rows, if the statement has one.
+
+    The query ``rows`` must not be volatile.
+    """
+    # This runs before the commit, so that an error in the list leaves the table unchanged.
+    returning = transaction.returning
+    if returning is not None:
+        # On lines of its own: a comment may end the list.
+        sql = f"SELECT {returning.columns}\nFROM ({rows}) AS {quote_identifier(returning.alias)}"
+        returning.rows = cursor.execute(sql).to_arrow_table()
 
 
 def compared(transaction: Transaction, earlier: CommitRecord, rows: Rows, snapshot: Snapshot) -> Commit:

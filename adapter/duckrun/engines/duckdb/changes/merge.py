@@ -23,7 +23,7 @@ from duckrun.engines.duckdb.rows.reads import EVERYTHING, Read, equal, joined
 from duckrun.engines.duckdb.rows.source import Rows
 from duckrun.engines.duckdb.rows.target import target_of
 from duckrun.engines.duckdb.writers import by_delta_rs
-from duckrun.engines.duckdb.writers.table_writer import Images, RowChanges, TableWriter
+from duckrun.engines.duckdb.writers.table_writer import RowChanges, TableWriter
 from duckrun.engines.fit import assigned_columns, castable_columns, columns_in_expressions
 from duckrun.errors import DuplicateSourceKeys, InvalidConfig, repeated_keys
 from duckrun.formats.format import Format, logs_of
@@ -267,22 +267,13 @@ def _row_changes(form: Format, spec: MergeSpec, choices: _Choices, changes: str,
     rows = _live(spec, choices, changes, within, row_ids.carried(form.logs, table))
     counts = choices.counts(changes)
     added = finished(form, rows, table.snapshot, has_computed=True) if counts[0] or counts[1] else None
-    images = Images(
-        f"CASE WHEN {action} IN ({deleting}) THEN 'delete' ELSE 'update_preimage' END",
-        [
-            (
-                kind,
-                finished(
-                    form,
-                    replace(rows, sql=f"{rows.sql} AND {table.row} IS {test}"),
-                    table.snapshot,
-                    has_computed=True,
-                ),
-            )
-            for kind, test in (("insert", "NULL"), ("update_postimage", "NOT NULL"))
-        ],
-    )
-    return RowChanges(table, changes, added, "rows are merged by key", counts, images, choices.numbers)
+    old = f"CASE WHEN {action} IN ({deleting}) THEN 'delete' ELSE 'update_preimage' END"
+    parts = {
+        kind: replace(rows, sql=f"{rows.sql} AND {table.row} IS {test}")
+        for kind, test in (("insert", "NULL"), ("update_postimage", "NOT NULL"))
+    }
+    new = [(kind, finished(form, part, table.snapshot, has_computed=True)) for kind, part in parts.items()]
+    return RowChanges(table, changes, added, "rows are merged by key", counts, old, new, choices.numbers)
 
 
 class _Choices:

@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
+from itertools import groupby
 
 import duckdb
 
@@ -16,16 +16,17 @@ from duckrun.engines.duckdb.changes.write import refuse_clustering
 from duckrun.engines.duckdb.rows.computed import gives_numbers
 from duckrun.engines.duckdb.rows.fitted import finished, fitted, stored_types, taking_types, types_of
 from duckrun.engines.duckdb.rows.source import Rows, select
-from duckrun.engines.duckdb.writers import staged, staged_rows
+from duckrun.engines.duckdb.writers import staged
 from duckrun.engines.duckdb.writers.file_tables import FileTableWriter
 from duckrun.errors import CommitConflict, InvalidConfig, SchemaMismatch, StorageError, UnsupportedFeature
 from duckrun.formats.format import Format, logs_of
 from duckrun.formats.logs import LogTables
 from duckrun.libraries import pa
-from duckrun.run.reruns import rerun_of
 from duckrun.run.transaction import Transaction
+from duckrun.sql.quoting import quote_identifier, quote_literal
+from duckrun.storage.storage import Storage
 from duckrun.values.columns import is_required
-from duckrun.values.data_files import is_absolute
+from duckrun.values.data_files import is_absolute, literally
 from duckrun.values.rows import Commit, StagedFile, WriteSpec, counted_rows
 from duckrun.values.snapshot import ReadAs, Snapshot, TableRef, schema_from_text, schema_to_text
 from duckrun.values.stored import other_names
@@ -46,8 +47,13 @@ def stage(
     else:
         rows = fitted(ref, rows, {n: (n, k) for n, k in stored_types(form, rows.types).items()}, columns)
     if transactions is not None:
-        keys = keys if snapshot is None else snapshot.partition_keys
-        files = staged_rows.stage(rows, transactions, ref, snapshot, keys)
+        # The values of the partition keys are computed when the rows are inserted.
+        parts = dict.fromkeys(keys if snapshot is None else snapshot.partition_keys)
+        folder = transactions.staging_folder(ref, snapshot)
+        files = tuple(
+            replace(file, path=f"{folder}/{file.path}", partition_values=parts)
+            for file in staged.stage(rows, replace(ref, location=folder))
+        )
     else:
         properties = {} if snapshot is None else snapshot.properties
         stored = () if snapshot is None else logs_of(form).stored_columns(snapshot.schema)
@@ -118,7 +124,7 @@ def commit_staged(
             raise InvalidConfig(f"Table {ref}: within is checked as rows are written, not of files for a new table.")
         return writer.swap_all(whole, files, snapshot, definition, reason)
 
-    return transaction.run(attempt, mode=spec.mode, engine="duckdb", rerun=partial(rerun_of, spec), takes_back="all")
+    return transaction.run_spec(attempt, spec, "duckdb")
 
 
 def commit_staged_rows(
@@ -130,14 +136,51 @@ def commit_staged_rows(
 ) -> Commit:
     """Commit the files of stage() to a table whose rows are written by statements.
 
+    The commit reads the files and inserts their rows. So partitions, sort order and inlined rows
+    are those of any other write. The caller removes the files with ``remove_staged()``, once no
+    transaction can roll the commit back. Files that are never committed lie in the lake's data, and
+    its maintenance removes them with other orphans.
+
     ``attempt_of`` returns an attempt of a write of rows. Raises as ``commit_staged()``.
     """
-    ref = transaction.ref
-    staged_schema(spec, ref, files)
-    keys = staged_partitions(spec, ref, files)
-    return staged_rows.commit(
-        transaction, spec, files, keys, cursor, attempt_of, partial(refuse_other_table, ref, files)
-    )
+    storage, ref = transaction.lake.storage, transaction.ref
+    names = ", ".join(map(quote_identifier, staged_schema(spec, ref, files).names))
+    paths = ", ".join(quote_literal(literally(file.path)) for file in files)
+    partition_by = staged_partitions(spec, ref, files)
+
+    def attempt(snapshot: Snapshot | None) -> Commit:
+        # Not before the attempt: if the commit was made earlier, the files no longer exist.
+        refuse_other_table(ref, files, snapshot)
+        for file in files:
+            if not _is_below(file.path, storage.root):
+                raise InvalidConfig(f"Table {ref}: {file.path!r} is no staged file of this lake")
+        if gone := [file.path for file in files if not _is_there(storage, file.path)]:
+            raise StorageError(
+                f"Table {ref}: {len(gone)} of {len(files)} staged files are gone, such as {gone[0]}: they were "
+                "committed before, or removed by maintenance",
+                remedy=_AGAIN,
+            )
+        added = snapshot is not None and spec.mode == "append"
+        keys = spec.partition_by if added or spec.partition_by is not None else partition_by
+        rows = select(cursor, f"SELECT {names} FROM read_parquet([{paths}], hive_partitioning = false)")
+        return attempt_of(replace(spec, partition_by=keys))(rows, cursor, snapshot)
+
+    return transaction.run_spec(attempt, spec, "duckdb")
+
+
+def _is_below(path: str, root: str) -> bool:
+    return path.startswith(root.rstrip("/") + "/") and ".." not in path.split("/") and path.endswith(".parquet")
+
+
+def _is_there(storage: Storage, path: str) -> bool:
+    folder, _, name = path.rpartition("/")
+    return storage.has(folder, name)
+
+
+def remove_staged(storage: Storage, files: Sequence[StagedFile]) -> None:
+    """Remove staged files."""
+    for folder, of_folder in groupby(sorted(file.path for file in files), key=lambda path: path.rpartition("/")[0]):
+        storage.remove_files(folder, [path.rpartition("/")[2] for path in of_folder])
 
 
 _AGAIN = "stage the rows again"

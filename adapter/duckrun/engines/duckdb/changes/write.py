@@ -9,7 +9,6 @@ import duckdb
 
 from duckrun.engines import decisions
 from duckrun.engines.duckdb.changes import change, merge
-from duckrun.engines.duckdb.changes.returning import give_back
 from duckrun.engines.duckdb.rows.clauses import expression
 from duckrun.engines.duckdb.rows.computed import Computed, gives_numbers
 from duckrun.engines.duckdb.rows.fitted import finished, refuse_outside, stored_types, taking_types, types_of
@@ -121,7 +120,7 @@ class Write:
             return change.replace(self._writer, transaction, snapshot, rows, predicate)
         if (earlier := transaction.compared_with) is not None:
             return change.compared(transaction, earlier, self._streams.kept(rows), snapshot)
-        give_back(transaction, rows.cursor, rows.sql)
+        change.give_back(transaction, rows.cursor, rows.sql)
         return self._writer.append(rows, snapshot)
 
     def _overwrite(self, spec: WriteSpec, rows: Rows, snapshot: Snapshot | None) -> Commit:
@@ -132,7 +131,7 @@ class Write:
         stored = stored_types(self._form, rows.types)
         computed = self._computed_too(spec, stored, snapshot, rows.cursor)
         whole = WholeRows(spec, rows, stored, partition_by, computed)
-        return self._writer.create(whole) if snapshot is None else self._writer.overwrite(whole, snapshot)
+        return self._writer.write_all(whole, snapshot)
 
     def _computed_too(
         self, spec: WriteSpec, stored: dict[str, str], snapshot: Snapshot | None, cursor: duckdb.DuckDBPyConnection

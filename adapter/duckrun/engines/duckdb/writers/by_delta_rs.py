@@ -17,7 +17,7 @@ from duckrun.engines.duckdb.rows.places import computed
 from duckrun.engines.duckdb.rows.source import Rows
 from duckrun.engines.duckdb.rows.target import Target, definition_of, written_anew
 from duckrun.engines.duckdb.writers import delta_rs
-from duckrun.errors import LostRows
+from duckrun.errors import InvalidConfig, LostRows
 from duckrun.formats.commits import NewCommit, RowCounts, WentAhead
 from duckrun.formats.logs import LogTables
 from duckrun.libraries import pa
@@ -30,6 +30,7 @@ from duckrun.sql.names import SIDES, columns_of
 from duckrun.sql.quoting import fresh_name, quote_identifier, quote_literal
 from duckrun.values.choices import BY_DELTA_RS
 from duckrun.values.columns import has_required_parts, holds
+from duckrun.values.data_files import respelled
 from duckrun.values.names import writable_by_delta_rs
 from duckrun.values.rows import Commit, DeleteInsertSpec, DeleteSpec, MergeClause, MergeSpec, RowSpec, UpdateSpec
 from duckrun.values.snapshot import Snapshot, TableRef
@@ -55,8 +56,8 @@ def why_not_write(logs: LogTables, ref: TableRef, rows: Rows, snapshot: Snapshot
         return reason
     if snapshot is not None and delta_rs.misspells(snapshot.schema, snapshot.partition_columns):
         return delta_rs.MISSPELT
-    if snapshot is not None and whole and (reason := delta_rs.why_not_these(snapshot.files())) is not None:
-        return reason
+    if snapshot is not None and whole and respelled(snapshot.files()):
+        return delta_rs.RESPELLED
     if not writable_by_delta_rs(ref.location):
         return "it writes no rows below a folder with one of [ ] ^ |"
     return None
@@ -94,7 +95,7 @@ def why_not_merge(logs: LogTables, spec: MergeSpec, snapshot: Snapshot, rows: Ro
     files = snapshot.files()
     if spec.merge_mode == "deletion_vectors" or any(f.deletion_vector for f in files):
         return "it writes no deletion vectors"
-    return delta_rs.why_not_these(files)
+    return delta_rs.RESPELLED if respelled(files) else None
 
 
 def _why_not_checked(snapshot: Snapshot) -> str | None:
@@ -316,9 +317,12 @@ class DeltaRs:
             self._transaction.remark = "not by delta_rs: the commit takes back what an earlier attempt wrote"
             return False
         why = self._lacks_memory or why_not()
-        if self._spec.writer == "delta_rs":
-            delta_rs.refuse(self._spec, self._transaction.ref, why)
-        elif why is not None:
+        if why is not None and self._spec.writer == "delta_rs":
+            raise InvalidConfig(
+                f"{self._spec.mode} on table {self._transaction.ref} cannot be done by writer delta_rs: {why}",
+                remedy="leave out writer, or say staged",
+            )
+        if why is not None:
             self._transaction.remark = f"not by delta_rs: {why}"
         return why is None
 
@@ -361,20 +365,14 @@ class DeltaRs:
             f"WHERE {changes.action} IN ({changes.deleting})"
         )
         columns = tuple(live.types)
-        kinds: dict[str, MergeClause] = {
-            "insert": MergeClause("not_matched_insert", f"source.{kind} = 'insert'", columns),
-            "update": MergeClause("matched_update", f"source.{kind} = 'update'", columns),
-            "delete": MergeClause("matched_delete", f"source.{kind} = 'delete'"),
-        }
-        clauses = [clause for clause, count in zip(kinds.values(), counts, strict=True) if count]
-        sent = Rows(cursor, rows, {})
-        commit = self._merged(
-            snapshot,
-            sent,
-            _on(changes, kind, snapshot, cursor),
-            clauses,
-            "asked for: DuckDB computed the rows that change",
+        kinds = (
+            MergeClause("not_matched_insert", f"source.{kind} = 'insert'", columns),
+            MergeClause("matched_update", f"source.{kind} = 'update'", columns),
+            MergeClause("matched_delete", f"source.{kind} = 'delete'"),
         )
+        clauses = [clause for clause, count in zip(kinds, counts, strict=True) if count]
+        on, reason = _on(changes, kind, snapshot, cursor), "asked for: DuckDB computed the rows that change"
+        commit = self._merged(snapshot, Rows(cursor, rows, {}), on, clauses, reason)
         if (commit.rows_inserted, commit.rows_updated, commit.rows_deleted) != counts:
             raise LostRows(
                 f"Version {commit.version} of table {snapshot.ref}, which delta_rs has merged, inserted, updated and "
@@ -412,7 +410,6 @@ class DeltaRs:
                 on=on,
                 clauses=clauses,
                 shares=self.shares,
-                writer="delta_rs",
                 reason=reason,
             )
         if version == snapshot.version:

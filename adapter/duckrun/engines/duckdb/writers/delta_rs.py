@@ -6,22 +6,20 @@ It does full writes, appends, and merges by key.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
 
 from duckrun.engines.data_files import file_properties
 from duckrun.engines.duckdb.rows.source import Rows, arrow_reader
-from duckrun.errors import InvalidConfig
 from duckrun.formats.format import logs_of
 from duckrun.formats.logs import DeltaRsCommit, LacksMemory
 from duckrun.libraries import pa
 from duckrun.run.memory import limit_for_merge
 from duckrun.run.transaction import Transaction
-from duckrun.values.data_files import respelled
 from duckrun.values.layout import CODECS, codec_of
-from duckrun.values.rows import Commit, MemoryShares, MergeClause, RowSpec, ScanFile, WriteSpec, counted_rows
+from duckrun.values.rows import Commit, MemoryShares, MergeClause, RowSpec, WriteSpec, counted_rows
 from duckrun.values.snapshot import Snapshot, TableRef
 
 MISSPELT = "delta_rs spells decimals and floating numbers among partition values so that not every reader finds them"
+_REASON = "asked for"
 _MARGIN = 1.1
 """Factor of the limit that an error names, as rows that were not read may be longer."""
 _OF_ITS_SOURCE = 2.5
@@ -42,20 +40,6 @@ def misspells(schema: pa.Schema, partition_by: Sequence[str]) -> bool:
     return any(pa.types.is_decimal(kind) or pa.types.is_floating(kind) for kind in kinds)
 
 
-def why_not_these(files: Iterable[ScanFile]) -> str | None:
-    """Return the reason why delta_rs may not remove some files of a table; None if it may."""
-    return RESPELLED if respelled(files) else None
-
-
-def refuse(spec: RowSpec, ref: TableRef, why: str | None) -> None:
-    """Raise InvalidConfig for a write that delta_rs was requested for but cannot do correctly."""
-    if why is not None:
-        raise InvalidConfig(
-            f"{spec.mode} on table {ref} cannot be done by writer delta_rs: {why}",
-            remedy="leave out writer, or say staged",
-        )
-
-
 def write(
     transaction: Transaction,
     snapshot: Snapshot | None,
@@ -64,25 +48,23 @@ def write(
     *,
     partition_by: Sequence[str] | None = None,
     redefines: bool = False,
-    why: str = "asked for",
 ) -> Commit:
     """Stream rows into new files, commit them, and return the commit.
 
     Args:
         partition_by: Partition columns of an overwrite; None: append the rows.
         redefines: True if the overwrite changes the columns or partitions of the table.
-        why: Reason of the choice of writer, for the commit.
 
     Raises:
         CommitTaken: Another commit took the version.
     """
     gone = None if snapshot is None or partition_by is None else counted_rows(snapshot.files())
-    note = transaction.note(writer="delta_rs", reason=why, rows_deleted=gone)
+    note = transaction.note(writer="delta_rs", reason=_REASON, rows_deleted=gone)
     codec = _codec(spec, snapshot)
     commit = DeltaRsCommit(transaction.ref, snapshot, arrow_reader(rows), codec, note, transaction.app)
     writer = logs_of(transaction.lake.format).delta_rs
     version = writer.write(commit, spec, partition_by, redefines=redefines)
-    return transaction.committed(version, writer="delta_rs", reason=why)
+    return transaction.committed(version, writer="delta_rs", reason=_REASON)
 
 
 def _codec(spec: RowSpec, snapshot: Snapshot | None) -> str:
@@ -98,7 +80,7 @@ def merge(
     on: str,
     clauses: Sequence[MergeClause],
     shares: MemoryShares,
-    **counts: Any,
+    reason: str,
 ) -> int:
     """Merge finished rows and return the version.
 
@@ -116,14 +98,13 @@ def merge(
     reader, read = arrow_reader(rows), _Read(int(shares.spill / _OF_ITS_SOURCE))
     try:
         batches = pa.RecordBatchReader.from_batches(reader.schema, read.of(reader))
-        note, codec = transaction.note(**counts), _codec(spec, snapshot)
+        note, codec = transaction.note(writer="delta_rs", reason=reason), _codec(spec, snapshot)
         commit = DeltaRsCommit(transaction.ref, snapshot, batches, codec, note, transaction.app)
         return logs_of(transaction.lake.format).delta_rs.merge(commit, clauses, on=on, spill=shares.spill)
     except Exception as error:
         if not (read.exceeded or isinstance(error, LacksMemory)):
             raise
-        reason, remedy = _too_small(transaction.ref, rows, read, shares)
-        raise LacksMemory(reason, remedy=remedy) from error
+        raise _too_small(transaction.ref, rows, read, shares) from error
 
 
 class _Read:
@@ -151,15 +132,15 @@ class _Read:
             yield batch
 
 
-def _too_small(ref: TableRef, rows: Rows, read: _Read, shares: MemoryShares) -> tuple[str, str]:
-    """Return the reason and the remedy of a merge that ran out of memory."""
+def _too_small(ref: TableRef, rows: Rows, read: _Read, shares: MemoryShares) -> LacksMemory:
+    """Error of a merge that ran out of memory, with the limit that it needs."""
     count = rows.cursor.sql(f"SELECT count(*) FROM ({rows.sql})").fetchall()[0][0]
     needed = int(_MARGIN * _OF_ITS_SOURCE * read.bytes / max(read.rows, 1) * count)
     if not read.exceeded:
         needed = max(needed, shares.spill * 5 // 4)
     least = -(-limit_for_merge(shares, needed) // 10**6)
-    return (
+    return LacksMemory(
         f"Table {ref}: delta_rs holds the {count} rows of the source while it merges, and cannot with "
         f"{shares.spill / 1e6:.0f} MB",
-        f"Set memory_limit to {least}MB, or leave writer to auto, which spills to disk",
+        remedy=f"Set memory_limit to {least}MB, or leave writer to auto, which spills to disk",
     )

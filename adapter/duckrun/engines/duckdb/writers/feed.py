@@ -34,7 +34,7 @@ def feed_files(logs: LogTables, spec: RowSpec, rows: RowChanges, touched: Sequen
     Raises:
         SchemaMismatch: The table has a column of the same name as the feed's change type.
     """
-    table, images, snapshot, cursor = rows.table, rows.images, rows.table.snapshot, rows.table.cursor
+    table, snapshot, cursor = rows.table, rows.table.snapshot, rows.table.cursor
     kinds = types_of(snapshot, cursor)
     if twins := [name for name in kinds if name.lower() == CHANGE_TYPE]:
         raise SchemaMismatch(
@@ -47,7 +47,7 @@ def feed_files(logs: LogTables, spec: RowSpec, rows: RowChanges, touched: Sequen
     selects = []
     if touched:
         hit = (
-            f"SELECT DISTINCT {table.file}, {table.row}, {images.old} AS {change_type} FROM {rows.changes} WHERE "
+            f"SELECT DISTINCT {table.file}, {table.row}, {rows.old} AS {change_type} FROM {rows.changes} WHERE "
             f"{table.row} IS NOT NULL"
         )
         old = ", ".join(f"old.{quote_identifier(c)}" for c in kinds)
@@ -55,7 +55,7 @@ def feed_files(logs: LogTables, spec: RowSpec, rows: RowChanges, touched: Sequen
         selects.append(
             f"SELECT {old}, hit.{change_type} FROM ({table.of_files(touched)}) AS old JOIN ({hit}) AS hit ON {same}"
         )
-    selects += [f"SELECT {names}, '{kind}' AS {change_type} FROM ({new.sql})" for kind, new in images.new]
+    selects += [f"SELECT {names}, '{kind}' AS {change_type} FROM ({new.sql})" for kind, new in rows.new]
     if not selects:
         return ()
     text = cursor.sql("SELECT ''").types[0]

@@ -26,7 +26,7 @@ from duckrun.engines.duckdb.rows.target import definition_of, written_anew
 from duckrun.engines.duckdb.writers import by_delta_rs, delta_rs, staged
 from duckrun.engines.duckdb.writers.by_delta_rs import DeltaRs
 from duckrun.engines.duckdb.writers.feed import feed_files
-from duckrun.engines.duckdb.writers.table_writer import Images, RowChanges, WholeRows
+from duckrun.engines.duckdb.writers.table_writer import REPLACED, RowChanges, WholeRows
 from duckrun.engines.tables import REWRITTEN
 from duckrun.errors import CommitConflict, LostRows
 from duckrun.formats.commits import Marked, NewCommit, RowCounts
@@ -48,9 +48,6 @@ Measured on a file of 6 million rows and six columns. A deletion vector for a qu
 takes a third of the CPU time of a rewrite (1.4 and 4.5 seconds). Each full read then takes 1.4
 times as long (1.1 at a tenth, 1.7 at three fifths). About seventeen reads use up the saving.
 """
-
-
-REPLACED = "rows are replaced in one commit"
 
 
 class FileTableWriter:
@@ -89,15 +86,8 @@ class FileTableWriter:
             self.delta_rs.writes(lambda: by_delta_rs.why_not_mode(self.spec))
         self.logs.refuse_unknown_features(snapshot)
 
-    def create(self, whole: WholeRows) -> Commit:
-        """Create a table."""
-        return self._all_rows(whole, None)
-
-    def overwrite(self, whole: WholeRows, snapshot: Snapshot) -> Commit:
-        """Replace all files of a table."""
-        return self._all_rows(whole, snapshot)
-
-    def _all_rows(self, whole: WholeRows, snapshot: Snapshot | None) -> Commit:
+    def write_all(self, whole: WholeRows, snapshot: Snapshot | None) -> Commit:
+        """Create a table, or replace all files of one."""
         spec, stored, ref, cursor = whole.spec, whole.stored, self.transaction.ref, whole.rows.cursor
         partition_by = partition_columns(whole.partition_by, list(stored))
         schema = schema_of_types(stored, cursor)
@@ -189,9 +179,7 @@ class FileTableWriter:
             none = f"SELECT {table.file}, {table.row} FROM ({table.sql}) WHERE false"
             with computed(rows.cursor, none) as changes:
                 rows = self.streams.kept(rows)
-                new = self.rewrite(
-                    RowChanges(table, changes, rows, REWRITTEN, (None, 0, 0), Images(new=[("insert", rows)]))
-                )
+                new = self.rewrite(RowChanges(table, changes, rows, REWRITTEN, (None, 0, 0), new=[("insert", rows)]))
         return self.commit(snapshot, new, lambda: EVERYTHING)
 
     def add(

@@ -22,7 +22,7 @@ from duckrun.engines.duckdb.rows.source import Rows, schema_of_types
 from duckrun.engines.duckdb.rows.streams import Streams
 from duckrun.engines.duckdb.rows.target import definition_of
 from duckrun.engines.duckdb.writers.staged import is_scattered, partitions_of
-from duckrun.engines.duckdb.writers.table_writer import Images, RowChanges, WholeRows
+from duckrun.engines.duckdb.writers.table_writer import RowChanges, WholeRows
 from duckrun.errors import SchemaMismatch, UnsupportedFeature
 from duckrun.formats.commits import NewCommit
 from duckrun.formats.definitions import TableDefinition
@@ -86,15 +86,11 @@ class StatementTableWriter:
     def check(self, snapshot: Snapshot) -> None:
         """Accept every table: the catalog checks what its transaction can write."""
 
-    def create(self, whole: WholeRows) -> Commit:
-        """Create a table."""
-        return self._all_rows(whole, None)
+    def write_all(self, whole: WholeRows, snapshot: Snapshot | None) -> Commit:
+        """Create a table, or replace all rows of one.
 
-    def overwrite(self, whole: WholeRows, snapshot: Snapshot) -> Commit:
-        """Replace all rows of a table, which stays the same table unless ``redefine`` is set."""
-        return self._all_rows(whole, snapshot)
-
-    def _all_rows(self, whole: WholeRows, snapshot: Snapshot | None) -> Commit:
+        It stays the same table unless ``redefine`` is set.
+        """
         spec, form = whole.spec, self.transaction.lake.format
         fields = form.fields_of(schema_of_types(whole.stored, whole.rows.cursor), whole.stored)
         definition = form.overwritten(spec, fields, whole.partition_by, snapshot)
@@ -129,22 +125,22 @@ class StatementTableWriter:
     def rewrite(self, rows: RowChanges) -> NewCommit:
         """Write the changed rows, and build the commit.
 
-        Rows of ``changes`` with a row id are deleted or updated, and the rows of ``images`` are
-        inserted. ``images`` also has the change type of each row of ``changes``.
+        Rows of ``changes`` with a row id are deleted or updated, as ``old`` tells, and those of
+        ``new`` are inserted.
         """
         with ExitStack() as stack:
-            kinds = [
-                # Rows that come from the changes are materialized already.
+            # Rows that come from the changes are materialized already.
+            new = [
                 (
                     kind,
                     stack.enter_context(self._apart(new)) if kind == "insert" and rows.changes not in new.sql else new,
                 )
-                for kind, new in rows.images.new
+                for kind, new in rows.new
             ]
-            return self._rewritten(rows, replace(rows.images, new=tuple(kinds)))
+            return self._rewritten(replace(rows, new=new))
 
-    def _rewritten(self, row_changes: RowChanges, images: Images) -> NewCommit:
-        table, changes, counts = row_changes.table, row_changes.changes, row_changes.counts
+    def _rewritten(self, row_changes: RowChanges) -> NewCommit:
+        table, changes, counts, old = row_changes.table, row_changes.changes, row_changes.counts, row_changes.old
         definition = definition_of(table.snapshot)
         snapshot = table.snapshot
         new = NewCommit(
@@ -158,28 +154,28 @@ class StatementTableWriter:
         taken = self.transaction.taken_back
         # Restored rows get other ids after the first statement that changes some of them.
         at_once = taken is not None and taken.base is not None
-        if counts[1] != 0 and any(kind == "update_postimage" for kind, _ in images.new):
-            for kind, rows in images.new:
+        if counts[1] != 0 and any(kind == "update_postimage" for kind, _ in row_changes.new):
+            for kind, rows in row_changes.new:
                 # The UPDATE uses the materialized values, so their checks must run here.
                 if kind == "update_postimage" and MARK in rows.sql:
                     rows.cursor.execute(f"SELECT count(COLUMNS(*)) FROM ({rows.sql})")
             assigned = ", ".join(f"{name} = hit.{name}" for name in names)
-            hits = f"FROM {changes} AS hit WHERE {there} AND ({images.old}) = 'update_preimage'"
+            hits = f"FROM {changes} AS hit WHERE {there} AND ({old}) = 'update_preimage'"
             if at_once:
                 updated = int(rows.cursor.execute(f"SELECT count(*) {hits}").fetchall()[0][0])
             else:
                 updated = self._run(f"UPDATE {target} AS t SET {assigned} {hits} AND t.rowid = hit.{row}")
         if at_once and (updated or counts[2] != 0):
-            is_old = f"({images.old}) IN ('update_preimage', 'delete')"
+            is_old = f"({old}) IN ('update_preimage', 'delete')"
             ids = f"SELECT hit.{row} FROM {changes} AS hit WHERE {there} AND {is_old}"
             deleted = self._run(f"DELETE FROM {target} WHERE rowid IN ({ids})") - updated
             if updated:
                 listed = ", ".join(names)
                 self._run(f"INSERT INTO {target} ({listed}) SELECT {', '.join(f'hit.{name}' for name in names)} {hits}")
-        elif counts[2] != 0 and images.old != "'update_preimage'":
-            ids = f"SELECT hit.{row} FROM {changes} AS hit WHERE {there} AND ({images.old}) = 'delete'"
+        elif counts[2] != 0 and old != "'update_preimage'":
+            ids = f"SELECT hit.{row} FROM {changes} AS hit WHERE {there} AND ({old}) = 'delete'"
             deleted = self._run(f"DELETE FROM {target} WHERE rowid IN ({ids})")
-        for kind, rows in images.new:
+        for kind, rows in row_changes.new:
             if kind == "insert":
                 inserted += self._insert(rows, snapshot, definition)
         final_counts = tuple(

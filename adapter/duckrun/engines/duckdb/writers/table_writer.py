@@ -19,6 +19,8 @@ from duckrun.formats.commits import NewCommit, RowCounts
 from duckrun.values.rows import Commit, MemoryShares, WriteSpec
 from duckrun.values.snapshot import Snapshot
 
+REPLACED = "rows are replaced in one commit"
+
 
 @dataclass(frozen=True)
 class WholeRows:
@@ -39,16 +41,6 @@ class WholeRows:
 
 
 @dataclass(frozen=True)
-class Images:
-    """Pre-images and post-images of changed rows."""
-
-    old: str = "'delete'"
-    """SQL over a row of the changes: the change type of the old row."""
-    new: Sequence[tuple[str, Rows]] = ()
-    """Pairs of change type and new rows."""
-
-
-@dataclass(frozen=True)
 class RowChanges:
     """Rows that one commit deletes, updates and inserts."""
 
@@ -62,8 +54,10 @@ class RowChanges:
     """Text for the commit."""
     counts: RowCounts
     """Inserted, updated and deleted rows; None for a count that the writer derives."""
-    images: Images = Images()
-    """Rows for the change feed, and for statements."""
+    old: str = "'delete'"
+    """SQL over a row of the changes: the change type of the old row."""
+    new: Sequence[tuple[str, Rows]] = ()
+    """Pairs of change type and new rows, for the change feed and for statements."""
     numbers: Mapping[str, int] = field(default_factory=dict)
     """Next number of each identity column, if the added rows do not tell."""
 
@@ -94,11 +88,8 @@ class TableWriter(Protocol):
     def check(self, snapshot: Snapshot) -> None:
         """Raise InvalidConfig or UnsupportedFeature if the existing table cannot be written."""
 
-    def create(self, whole: WholeRows) -> Commit:
-        """Create a table."""
-
-    def overwrite(self, whole: WholeRows, snapshot: Snapshot) -> Commit:
-        """Replace all rows of a table, and its definition where the write changes it."""
+    def write_all(self, whole: WholeRows, snapshot: Snapshot | None) -> Commit:
+        """Create a table, or replace all rows of one, and its definition if that changes."""
 
     def append(self, rows: Rows, snapshot: Snapshot) -> Commit:
         """Add rows that fit the table."""

@@ -14,7 +14,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
@@ -34,7 +33,7 @@ from duckrun.errors import CommitConflict, DuckrunError, InvalidConfig, SchemaMi
 from duckrun.formats.commits import NewCommit
 from duckrun.formats.format import transactions_of
 from duckrun.formats.transactions import LakeWork
-from duckrun.run.reruns import ToTakeBack, rerun_of
+from duckrun.run.reruns import ToTakeBack
 from duckrun.run.transaction import Transaction
 from duckrun.sql.names import transpile
 from duckrun.sql.quoting import fresh_name, quote_identifier, quote_literal
@@ -158,13 +157,7 @@ class _Write:
         return _applied(self.access, self.spec, self.frame, self.transaction, self.driver, why)
 
     def _committed(self) -> Commit:
-        return self.transaction.run(
-            self._attempt,
-            mode=self.spec.mode,
-            engine="spark",
-            rerun=partial(rerun_of, self.spec),
-            takes_back="rows",
-        )
+        return self.transaction.run_spec(self._attempt, self.spec, "spark", takes_back="rows")
 
     def _plan(self, snapshot: Snapshot | None) -> Plan:
         try:
@@ -341,7 +334,7 @@ def _refused_early(spec: RowSpec, transaction: Transaction) -> Commit | None:
         raise _NotWritten(snapshot)
 
     with suppress(_NotWritten):
-        return transaction.run(attempt, mode=spec.mode, engine="spark", rerun=partial(rerun_of, spec), takes_back="all")
+        return transaction.run_spec(attempt, spec, "spark")
     return None
 
 
