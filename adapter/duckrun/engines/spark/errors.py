@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from duckrun.engines.spark.process.conditions import condition_of, text_of
@@ -52,31 +52,43 @@ def errors_about(what: str, *, analysis: type[DuckrunError], writes: bool = True
 
 
 _CONCURRENT = ("DELTA_CONCURRENT", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED")
-_LIMIT = "DELTA_EXCEED_CHAR_VARCHAR_LIMIT"
-_CONSTRAINT = ("DELTA_VIOLATE_CONSTRAINT", "DELTA_NOT_NULL_CONSTRAINT", _LIMIT)
 # Another writer created the table meanwhile. It may be the Spark of a killed process, which still
 # finishes its statement.
 _MADE = ("DELTA_PATH_EXISTS", "DELTA_TABLE_ALREADY_EXISTS", "TABLE_OR_VIEW_ALREADY_EXISTS")
+_CONSTRAINT = ("DELTA_VIOLATE_CONSTRAINT", "DELTA_NOT_NULL_CONSTRAINT", "DELTA_EXCEED_CHAR_VARCHAR_LIMIT")
 _UNCASTABLE = ("CAST_OVERFLOW", "CAST_INVALID_INPUT", "NUMERIC_VALUE_OUT_OF_RANGE")
-_NAMES = "DELTA_INVALID_CHARACTERS_IN_COLUMN_NAMES"
-_FEATURE = "DELTA_UNSUPPORTED_FEATURES_IN_CONFIG"
-_STRANGE = "DELTA_UNSUPPORTED_FEATURES_FOR_WRITE"
-_UNCOUNTED = "DELTA_ROW_ID_ASSIGNMENT_WITHOUT_STATS"
-_CONDITIONS = (
-    *_CONCURRENT,
-    *_CONSTRAINT,
-    "NOT_NULL_ASSERT_VIOLATION",
-    "DELTA_MULTIPLE_SOURCE_ROW_MATCHING",
-    *_MADE,
-    "DELTA_CANNOT_MODIFY_APPEND_ONLY",
-    "DELTA_FAILED_TO_MERGE_FIELDS",
-    "DELTA_SCHEMA",
-    *_UNCASTABLE,
-    _FEATURE,
-    _STRANGE,
-    _UNCOUNTED,
-    _NAMES,
-)
+_OF_A_WRITE = ("DELTA_FAILED_TO_MERGE_FIELDS", "DELTA_SCHEMA", *_UNCASTABLE)
+"""Conditions of which a read means something else."""
+_CONDITIONS: Mapping[str, tuple[type[DuckrunError], str, str]] = {
+    **dict.fromkeys(_CONSTRAINT, (SchemaMismatch, "a row breaks a constraint: {detail}", "")),
+    "NOT_NULL_ASSERT_VIOLATION": (SchemaMismatch, "a NULL in a column that is NOT NULL", ""),
+    "DELTA_MULTIPLE_SOURCE_ROW_MATCHING": (DuplicateSourceKeys, "several source rows match one row of the table", ""),
+    "DELTA_CANNOT_MODIFY_APPEND_ONLY": (
+        InvalidConfig,
+        "it is append-only (delta.appendOnly), and rows of it would go",
+        "",
+    ),
+    **dict.fromkeys(_OF_A_WRITE, (SchemaMismatch, "{line}", "")),
+    **dict.fromkeys(_UNCASTABLE, (SchemaMismatch, "a value does not fit its column: {line}", "")),
+    "DELTA_UNSUPPORTED_FEATURES_IN_CONFIG": (InvalidConfig, "{detail}", ""),
+    "DELTA_UNSUPPORTED_FEATURES_FOR_WRITE": (
+        UnsupportedFeature,
+        "{detail}",
+        "Write it with the engine that made it, or let that one take the feature out (ALTER TABLE … DROP FEATURE …)",
+    ),
+    "DELTA_ROW_ID_ASSIGNMENT_WITHOUT_STATS": (
+        InvalidConfig,
+        "it tracks its rows, whose ids need the count of rows of each file, and this Spark session takes no statistics",
+        "Set spark.databricks.delta.stats.collect to true",
+    ),
+    "DELTA_INVALID_CHARACTERS_IN_COLUMN_NAMES": (
+        SchemaMismatch,
+        "Spark defines no column with a space or one of ,;{{}}()= or a line break in its name. Give it another name "
+        "(select … as …), or run this with engine: duckdb",
+        "",
+    ),
+}
+"""Condition -> class, sentence and remedy of our error."""
 
 
 def _translated(error: Exception, what: str, analysis: type[DuckrunError], writes: bool) -> Exception:
@@ -95,50 +107,19 @@ def _translated(error: Exception, what: str, analysis: type[DuckrunError], write
     if RAISED in text:
         detail = text[text.index(RAISED) + len(RAISED) :].splitlines()[0].split(" SQLSTATE: ")[0]
         return (NoFolder if detail.startswith(NO_FOLDER) else SchemaMismatch)(f"{what}: {detail}")
-    condition = "DELTA_CONCURRENT" if name.startswith("Concurrent") else condition_of(error, *_CONDITIONS)
-    match condition:
-        case None:
-            return trouble(text, what) or _unknown(error, what, line, analysis, writes)
-        case taken if taken in (*_CONCURRENT, *_MADE):
-            return CommitTaken(line)
-        case constraint if constraint in _CONSTRAINT:
-            broken = next((part.strip() for part in text.splitlines() if "_CONSTRAINT" in part or _LIMIT in part), line)
-            return SchemaMismatch(f"{what}: a row breaks a constraint: {broken}")
-        case "NOT_NULL_ASSERT_VIOLATION":
-            return SchemaMismatch(f"{what}: a NULL in a column that is NOT NULL")
-        case value if value in _UNCASTABLE and writes:
-            return SchemaMismatch(f"{what}: a value does not fit its column: {line.rstrip('.')}")
-        case unknown if unknown == _FEATURE:
-            detail = next(part for part in text.splitlines() if unknown in part)
-            return InvalidConfig(f"{what}: {detail[detail.index(unknown) - 1 :].rstrip('.')}")
-        case strange if strange == _STRANGE:
-            detail = next(part for part in text.splitlines() if strange in part)
-            return UnsupportedFeature(
-                f"{what}: {detail[detail.index(strange) - 1 :].rstrip('.')}",
-                remedy=(
-                    "Write it with the engine that made it, or let that one take the feature out "
-                    "(ALTER TABLE … DROP FEATURE …)"
-                ),
-            )
-        case uncounted if uncounted == _UNCOUNTED:
-            return InvalidConfig(
-                f"{what}: it tracks its rows, whose ids need the count of rows of each file, and this Spark "
-                "session takes no statistics",
-                remedy="Set spark.databricks.delta.stats.collect to true",
-            )
-        case names if names == _NAMES:
-            return SchemaMismatch(
-                f"{what}: Spark defines no column with a space or one of ,;{{}}()= or a line break in its name. "
-                "Give it another name (select … as …), or run this with engine: duckdb"
-            )
-        case "DELTA_MULTIPLE_SOURCE_ROW_MATCHING":
-            return DuplicateSourceKeys(f"{what}: several source rows match one row of the table")
-        case "DELTA_CANNOT_MODIFY_APPEND_ONLY":
-            return InvalidConfig(f"{what}: it is append-only (delta.appendOnly), and rows of it would go")
-        case _ if not writes:
-            return _unknown(error, what, line, analysis, writes)
-        case _:
-            return SchemaMismatch(f"{what}: {line.rstrip('.')}")
+    conditions = (*_CONCURRENT, *_MADE, *_CONDITIONS)
+    condition = "DELTA_CONCURRENT" if name.startswith("Concurrent") else condition_of(error, *conditions)
+    if condition is None:
+        return trouble(text, what) or _unknown(error, what, line, analysis, writes)
+    if condition in (*_CONCURRENT, *_MADE):
+        return CommitTaken(line)
+    if condition in _OF_A_WRITE and not writes:
+        return _unknown(error, what, line, analysis, writes)
+    kind, sentence, remedy = _CONDITIONS[condition]
+    detail = next((part for part in text.splitlines() if condition in part), line)
+    if condition not in _CONSTRAINT:
+        detail = detail[max(detail.find(condition) - 1, 0) :]
+    return kind(f"{what}: {sentence.format(line=line.rstrip('.'), detail=detail.strip().rstrip('.'))}", remedy=remedy)
 
 
 # SQLSTATE classes of errors in a row: 22 is a data exception (division by zero, overflow), 21 a
@@ -156,7 +137,7 @@ _WRAPPED = re.compile(r"Unsupported table change: .*?^Caused by: (?:[a-z]\w*\.)*
 
 def _state(error: Exception) -> str:
     """Return the SQLSTATE of an error, from PySpark or from the Java exception; empty if none."""
-    for origin in (error, getattr(error, "java_exception", None)):
+    for origin in (error, getattr(error, "java_exception", "")):
         try:
             return str(origin.getSqlState() or "")  # type: ignore[union-attr]
         except Exception:  # no SparkThrowable, or a condition that PySpark cannot build
