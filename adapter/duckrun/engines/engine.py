@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from duckrun.errors import UnsupportedFeature
 from duckrun.run.pins import NOTHING
 from duckrun.values.any_case import AnyCase
 
@@ -161,7 +162,12 @@ class Engine(Protocol):
         """
 
     def keep(self, name: str, rows: LazyRows) -> None:
-        """Materialize rows under a name that later queries of this session can read."""
+        """Materialize rows under a name that later queries of this session can read.
+
+        Raises:
+            UnsupportedFeature: The engine has no temporary tables.
+        """
+        raise UnsupportedFeature(f"{name}: engine {self.name} has no temporary tables; make a temporary view.")
 
     def forget(self, name: str) -> None:
         """Remove a name of register(), keep() or a frame; an unknown name is ignored."""
@@ -175,7 +181,11 @@ class Engine(Protocol):
 
         Returns:
             The rows of its RETURNING, or the number of changed rows.
+
+        Raises:
+            UnsupportedFeature: The engine has no temporary tables.
         """
+        raise UnsupportedFeature(f"{name}: engine {self.name} has no temporary tables.")
 
     def has_name(self, name: str) -> bool:
         """True for a name in temp_names."""

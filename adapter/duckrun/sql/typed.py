@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from duckrun.libraries import pa
@@ -45,14 +46,27 @@ def in_arrow(kind: Any) -> str:
     """
     if kind.id == "variant":
         return 'STRUCT("metadata" BLOB, "value" BLOB)'
+    text = with_parts(kind, lambda _, inner: in_arrow(inner)) or str(kind)
+    return f"{text[:-1]}{dict(kind.children)['size']}]" if kind.id == "array" else text
+
+
+def with_parts(kind: Any, part: Callable[[str, Any], str]) -> str | None:
+    """Return a nested DuckDB type with other types inside; None for a type without parts.
+
+    An array becomes a list.
+
+    Args:
+        kind: DuckDB type.
+        part: Returns the type of a part, from its name and its present type.
+    """
+    parts = dict(kind.children) if kind.id in ("list", "array", "map", "struct") else {}
     if kind.id in ("list", "array"):
-        inner = dict(kind.children)
-        return f"{in_arrow(inner['child'])}[{inner['size'] if kind.id == 'array' else ''}]"
+        return f"{part('child', parts['child'])}[]"
     if kind.id == "map":
-        return f"MAP({', '.join(in_arrow(inner) for _, inner in kind.children)})"
+        return f"MAP({part('key', parts['key'])}, {part('value', parts['value'])})"
     if kind.id == "struct":
-        return f"STRUCT({', '.join(f'{quote_identifier(name)} {in_arrow(inner)}' for name, inner in kind.children)})"
-    return str(kind)
+        return f"STRUCT({', '.join(f'{quote_identifier(name)} {part(name, each)}' for name, each in parts.items())})"
+    return None
 
 
 def partition_literal(value: str | None, kind: str) -> str:

@@ -88,3 +88,24 @@ class SparkAccess:
             finally:
                 for key, old in before.items():
                     self.spark.conf.unset(key) if old is None else self.spark.conf.set(key, old)
+
+
+@contextmanager
+def kept(frame: DataFrame) -> Iterator[DataFrame]:
+    """Yield the rows of a frame, read once and materialized by Spark until the block ends.
+
+    The source of a write may return other rows when it is read again.
+    """
+    rows = frame.localCheckpoint()
+    try:
+        yield rows
+    finally:
+        # With Spark Connect (4.1), Python tells the server to release the rows when it destroys
+        # their plan. The garbage collector may do that in a thread that gRPC has just started. The
+        # call then waits for the lock of its own channel, and the process hangs forever. So tell
+        # the server here, in the thread of the write, and leave nothing to tell later. A classic
+        # frame has no plan; Spark's own cleaner releases its rows.
+        plan = getattr(rows, "_plan", None)
+        if plan is not None:
+            plan.__del__()
+            plan._relation_id = None

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 
 from duckrun.engines.data_files import file_size
 from duckrun.engines.spark.access import SparkAccess
@@ -51,9 +50,9 @@ def optimize(
         InvalidConfig: A column to order by is missing.
     """
     where = "" if spec.predicate is None else f" WHERE {to_spark(spec.predicate, spec.dialect)}"
-    run = partial(_statement, access, spec, snapshot, transaction)
+    commit = SparkCommit(access, spec, transaction, snapshot)
     if isinstance(spec, PurgeSpec):
-        return run(lambda table: f"REORG TABLE {table}{where} APPLY (PURGE)", "Spark's REORG")
+        return commit.alone(f"REORG TABLE {commit.target}{where} APPLY (PURGE)", "Spark's REORG")
     order = f" ZORDER BY ({', '.join(map(quote, spec.z_order_by))})" if spec.z_order_by else ""
     unknown = [c for c in spec.z_order_by if c not in snapshot.schema.names]
     if unknown:
@@ -62,30 +61,7 @@ def optimize(
     settings = (
         {} if size is None else {f"spark.databricks.delta.optimize.{n}FileSize": str(size) for n in ("min", "max")}
     )
-    return run(lambda table: f"OPTIMIZE {table}{where}{order}", "Spark's OPTIMIZE", settings)
-
-
-def _statement(
-    access: SparkAccess,
-    spec: TableSpec,
-    snapshot: Snapshot | None,
-    transaction: Transaction,
-    text: Callable[[str], str],
-    reason: str,
-    settings: Mapping[str, str] | None = None,
-) -> Commit:
-    """Run a statement about the table, whose name ``text`` receives, and verify its commit."""
-    commit = SparkCommit(access, spec, transaction, snapshot)
-    commit.reason = reason
-
-    def run() -> Commit | None:
-        with (
-            errors_about(f"{spec.mode} on table {transaction.ref}", analysis=InvalidConfig),
-            access.settings(settings or {}),
-        ):
-            return commit.statement(text(commit.target))
-
-    return commit.proved(run)
+    return commit.alone(f"OPTIMIZE {commit.target}{where}{order}", "Spark's OPTIMIZE", settings)
 
 
 # -- Spark's own statements
@@ -105,8 +81,9 @@ def instead(
         special = logs.special_properties(spec.table_properties)
         computed = any(column.computed for column in spec.columns)
         if special or computed or spec.cluster_by or (snapshot is not None and logs.only_spark(snapshot)):
-            text = _create(form, spec, special, replaces=snapshot is not None)
-            return lambda: _statement(access, spec, snapshot, _without_app(transaction), text, _OWN)
+            commit = SparkCommit(access, spec, _without_app(transaction), snapshot)
+            text = _create(form, spec, special, commit.target, replaces=snapshot is not None)
+            return lambda: commit.alone(text, _OWN)
     if isinstance(spec, AlterSpec) and snapshot is not None:
         needs_spark = any(
             isinstance(c, tables.ClusterBy)
@@ -115,7 +92,7 @@ def instead(
             for c in spec.changes
         )
         if needs_spark or logs.only_spark(snapshot):
-            return lambda: _alter(access, spec, snapshot, _without_app(transaction))
+            return lambda: _alter(SparkCommit(access, spec, _without_app(transaction), snapshot), spec, snapshot)
     return None
 
 
@@ -128,7 +105,7 @@ def _without_app(transaction: Transaction) -> Transaction:
     return transaction
 
 
-def _create(form: Format, spec: CreateSpec, special: Mapping[str, str], *, replaces: bool) -> Callable[[str], str]:
+def _create(form: Format, spec: CreateSpec, special: Mapping[str, str], target: str, *, replaces: bool) -> str:
     plain = {k: v for k, v in spec.table_properties.items() if k not in special}
     columns = tuple(replace(column, generated=None, identity=None, default=None) for column in spec.columns)
     if any(column.default is not None for column in spec.columns):
@@ -143,7 +120,7 @@ def _create(form: Format, spec: CreateSpec, special: Mapping[str, str], *, repla
         parts.append(f"COMMENT {text_literal(definition.description)}")
     if definition.properties or special:
         parts.append(f"TBLPROPERTIES ({properties_list({**definition.properties, **special})})")
-    return lambda table: f"CREATE {'OR REPLACE ' if replaces else ''}TABLE {table} {' '.join(parts)}"
+    return f"CREATE {'OR REPLACE ' if replaces else ''}TABLE {target} {' '.join(parts)}"
 
 
 def _columns(form: Format, definition: TableDefinition, spec: CreateSpec) -> str:
@@ -170,7 +147,8 @@ def _computed(column: ColumnSpec, dialect: str) -> str:
     return f" GENERATED {how} AS IDENTITY (START WITH {column.identity.start} INCREMENT BY {column.identity.step})"
 
 
-def _alter(access: SparkAccess, spec: AlterSpec, snapshot: Snapshot, transaction: Transaction) -> Commit:
+def _alter(commit: SparkCommit, spec: AlterSpec, snapshot: Snapshot) -> Commit:
+    transaction, form = commit.transaction, commit.transaction.lake.format
     if len(spec.changes) != 1:
         raise UnsupportedFeature(
             f"table {transaction.ref} has features that only Spark knows, and there each change is a commit of its "
@@ -179,7 +157,7 @@ def _alter(access: SparkAccess, spec: AlterSpec, snapshot: Snapshot, transaction
     (change,) = spec.changes
     # The format refuses, with the reason, what no engine can change of these.
     if isinstance(change, tables.InStruct | tables.PartitionBy):
-        alteration = transaction.lake.format.altered(snapshot, spec)
+        alteration = form.altered(snapshot, spec)
         if not alteration.changed:
             return transaction.nothing(snapshot, "the table is so already")
         if alteration.rewrites:
@@ -191,11 +169,11 @@ def _alter(access: SparkAccess, spec: AlterSpec, snapshot: Snapshot, transaction
         if isinstance(change, tables.InStruct):
             _refuse_limits(alteration, change.path[0], snapshot)
     if isinstance(change, tables.ChangeType):
-        _refuse_partition_type(transaction.lake.format, spec, change, snapshot)
+        _refuse_partition_type(form, spec, change, snapshot)
     if isinstance(change, tables.SetProperties):
         _refuse_uncounted(change, snapshot)
-    change_text = _change(logs_of(transaction.lake.format), change, spec.dialect, snapshot.schema.names)
-    return _statement(access, spec, snapshot, transaction, lambda table: f"ALTER TABLE {table} {change_text}", _OWN)
+    change_text = _change(logs_of(form), change, spec.dialect, snapshot.schema.names)
+    return commit.alone(f"ALTER TABLE {commit.target} {change_text}", _OWN)
 
 
 def _refuse_limits(alteration: Alteration, name: str, snapshot: Snapshot) -> None:

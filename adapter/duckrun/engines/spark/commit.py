@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from duckrun.engines.data_files import file_properties
@@ -77,6 +78,19 @@ class SparkCommit:
         with self.access.settings(self.statement_settings() | self.asking_all(text)):
             self.spark.sql(text)
         return None
+
+    def alone(self, text: str, reason: str, settings: Mapping[str, str] = MappingProxyType({})) -> Commit:
+        """Run a statement that is the whole commit, and verify the commit."""
+        self.reason = reason
+
+        def run() -> Commit | None:
+            with (
+                errors_about(f"{self.mode} on table {self.ref}", analysis=InvalidConfig),
+                self.access.settings(settings),
+            ):
+                return self.statement(text)
+
+        return self.proved(run)
 
     def statement_settings(self) -> dict[str, str]:
         """Return the session settings of a statement: note, codec, application id."""

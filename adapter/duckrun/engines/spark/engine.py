@@ -284,22 +284,6 @@ class SparkEngine(SpecEngine):
         self._native(value).createOrReplaceTempView(name)
         self.temp_names[name] = value.reads if isinstance(value, LazyRows) else reads
 
-    def keep(self, name: str, rows: LazyRows) -> None:
-        """Refuse a temporary table.
-
-        Raises:
-            UnsupportedFeature: Always, since Spark has no temporary tables.
-        """
-        raise UnsupportedFeature(f"{name}: Spark has no temporary tables; make a temporary view.")
-
-    def change_kept(self, name: str, statement: str, reads: Reads) -> pa.Table:
-        """Refuse to change a temporary table.
-
-        Raises:
-            UnsupportedFeature: Always, since Spark has no temporary tables.
-        """
-        raise UnsupportedFeature(f"{name}: Spark has no temporary tables; make a temporary view.")
-
     def forget(self, name: str) -> None:
         """Drop a temporary view of ``register()`` or of a frame, if it exists."""
         if name in self.temp_names:

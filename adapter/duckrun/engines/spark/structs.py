@@ -42,17 +42,20 @@ def loosened(kind: Any) -> Any:
     return kind
 
 
+def inner_types(kind: Any) -> list[Any]:
+    """Return the types inside a nested Spark type, in their order."""
+    parts = [getattr(kind, part) for part in ("elementType", "keyType", "valueType") if hasattr(kind, part)]
+    return parts or [field.dataType for field in getattr(kind, "fields", ())]
+
+
 def same_fields(source: Any, target: Any) -> bool:
     """True if both types have structs with the same fields in the same order."""
     # Spark casts one struct to another by position.
     if source.typeName() != target.typeName():
         return True
-    if source.typeName() == "struct":
-        pairs = list(zip(source.fields, target.fields, strict=False))
-        same = len(source.fields) == len(target.fields) and all(a.name == b.name for a, b in pairs)
-        return same and all(same_fields(a.dataType, b.dataType) for a, b in pairs)
-    parts = [part for part in ("elementType", "keyType", "valueType") if hasattr(source, part)]
-    return all(same_fields(getattr(source, part), getattr(target, part)) for part in parts)
+    if source.typeName() == "struct" and source.names != target.names:
+        return False
+    return all(map(same_fields, inner_types(source), inner_types(target)))
 
 
 def by_name(value: str, source: Any, target: Any, depth: int = 0) -> str:
@@ -114,9 +117,9 @@ def refuse_strangers(column: str, source: Any, target: Any) -> None:
             )
         for theirs, ours in shared:
             refuse_strangers(f"{column}.{ours.name}", theirs.dataType, ours.dataType)
-    for part in ("elementType", "keyType", "valueType"):
-        if hasattr(source, part):
-            refuse_strangers(column, getattr(source, part), getattr(target, part))
+        return
+    for inner, inner_target in zip(inner_types(source), inner_types(target), strict=True):
+        refuse_strangers(column, inner, inner_target)
 
 
 def shaped(column: str, value: str, source: Any, target: Any) -> str | None:
@@ -142,8 +145,7 @@ def _is_shape(source: Any, target: Any) -> bool:
         return all(
             _is_shape(fields[f.name.lower()].dataType, f.dataType) for f in target.fields if f.name.lower() in fields
         )
-    parts = [part for part in ("elementType", "keyType", "valueType") if hasattr(source, part)]
-    return all(_is_shape(getattr(source, part), getattr(target, part)) for part in parts)
+    return all(map(_is_shape, inner_types(source), inner_types(target)))
 
 
 def _is_nested(kind: Any) -> bool:

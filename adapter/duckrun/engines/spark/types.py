@@ -11,7 +11,7 @@ from duckrun.engines import fit
 from duckrun.engines.fit import Kind, assignable, castable, fits, text_pattern
 from duckrun.engines.spark.errors import RAISED
 from duckrun.engines.spark.sql import quote
-from duckrun.engines.spark.structs import by_name, loosened, same_fields
+from duckrun.engines.spark.structs import by_name, inner_types, loosened, same_fields
 from duckrun.errors import SchemaMismatch, without_type
 from duckrun.values.choices import SchemaMode
 from duckrun.values.columns import refuse_twins
@@ -142,22 +142,18 @@ def kind_of(kind: Any) -> Kind:
     return Kind(_KINDS.get(word, word), spelled, inner=tuple((part, kind_of(inner)) for part, inner in parts.items()))
 
 
-def holds_untyped(kind: Any) -> bool:
-    """True for the type of NULL (void), and for types that contain it."""
-    return holds(kind, "void")
-
-
 def holds(kind: Any, name: str) -> bool:
-    """True for a Spark type of that name, and for types that contain it."""
+    """True for a Spark type of that name, and for types that contain it.
+
+    ``void`` is the type of NULL.
+    """
     return any(each.typeName() == name for each in _with_inner(kind))
 
 
 def _with_inner(kind: Any) -> Iterator[Any]:
     """Yield a Spark type and the types that it contains."""
     yield kind
-    inner = [field.dataType for field in getattr(kind, "fields", ())]
-    inner += [getattr(kind, part) for part in ("elementType", "keyType", "valueType") if hasattr(kind, part)]
-    for each in inner:
+    for each in inner_types(kind):
         yield from _with_inner(each)
 
 
@@ -168,7 +164,7 @@ def taking_types(frame: Any, target: Any) -> Any:
     targets = {field.name.lower(): field.dataType for field in target.fields}
     for field in frame.schema.fields:
         kind = targets.get(field.name.lower())
-        if kind is not None and holds_untyped(field.dataType) and fits(kind_of(field.dataType), kind_of(kind)):
+        if kind is not None and holds(field.dataType, "void") and fits(kind_of(field.dataType), kind_of(kind)):
             frame = frame.withColumn(field.name, F.col(quote(field.name)).cast(kind))
     return frame
 
@@ -195,7 +191,7 @@ def _check_new_column(name: str, kind: Any) -> None:
     """Raise SchemaMismatch for a type that a table's column cannot have."""
     from pyspark.sql.types import UserDefinedType
 
-    if holds_untyped(kind):
+    if holds(kind, "void"):
         raise without_type(name)
     # Delta for Spark writes its own type into the log, and then no other reader opens the table.
     if any(isinstance(each, UserDefinedType) for each in _with_inner(kind)):

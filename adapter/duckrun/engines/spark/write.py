@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 from duckrun.engines import decisions
 from duckrun.engines.data_files import file_size
 from duckrun.engines.spark import create, merge
+from duckrun.engines.spark.access import kept
 from duckrun.engines.spark.errors import errors_about
 from duckrun.engines.spark.foreign_servers import other_implementation
-from duckrun.engines.spark.kept import kept
 from duckrun.engines.spark.process.conditions import condition_of, text_of
 from duckrun.engines.spark.scratch import filled, scratch
 from duckrun.engines.spark.sql import matched_statement, quote, to_spark, without_between
 from duckrun.engines.spark.structs import types_in
 from duckrun.engines.spark.table_write import FILE_SIZE, SparkWrite
-from duckrun.engines.spark.types import check_new_table, holds_untyped, oddly_named, structs_by_name, taking_types
+from duckrun.engines.spark.types import check_new_table, holds, oddly_named, structs_by_name, taking_types
 from duckrun.engines.tables import REWRITTEN
 from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature, scratch_commits
 from duckrun.formats.commits import CommitRecord, NewCommit, TakenBack
@@ -73,7 +73,7 @@ class Attempt(SparkWrite):
         if self.frame is not None:
             refuse_twins(self.frame.columns)
             fixed = not self.is_new and not (isinstance(self.spec, WriteSpec) and self.spec.redefine)
-            if fixed and holds_untyped(self.frame.schema):
+            if fixed and holds(self.frame.schema, "void"):
                 self.frame = taking_types(self.frame, self.target_schema())
         if isinstance(self.spec, MergeSpec | DeleteInsertSpec) and other_implementation(self.spark) is None:
             # They read their source more than once, and it may return other rows each time. So

@@ -104,12 +104,8 @@ def delete(
             )
         with table.found(hits) as changes:
             names = ", ".join(f"target.{quote_identifier(c)}" for c in snapshot.schema.names)
-            same = f"target.{table.file} = hit.{table.file} AND target.{table.row} = hit.{table.row}"
-            give_back(
-                transaction,
-                cursor,
-                f"SELECT {names} FROM ({table.sql}) AS target SEMI JOIN {changes} AS hit ON {same}",
-            )
+            deleted = f"({table.sql}) AS target SEMI JOIN {changes} AS hit ON {table.same('target', 'hit')}"
+            give_back(transaction, cursor, f"SELECT {names} FROM {deleted}")
             new = writer.rewrite(RowChanges(table, changes, None, "rows are deleted", (0, 0, None)))
     return writer.commit(snapshot, new, read)
 

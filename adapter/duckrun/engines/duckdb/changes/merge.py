@@ -293,11 +293,9 @@ class _Choices:
     ) -> None:
         self.clauses, self.table, self.given = clauses, table, source_table
         self.kinds = types_of(table.snapshot, table.cursor)
-        self.action = quote_identifier(
-            fresh_name("__duckrun_action", names_of(table.snapshot) | set(source_table.rows.types))
-        )
-        self.deleting = ", ".join(str(i) for i, c in enumerate(clauses) if c.kind.endswith("delete")) or "-1"
         taken = {*names_of(table.snapshot), *source_table.rows.types}
+        self.action = quote_identifier(fresh_name("__duckrun_action", taken))
+        self.deleting = ", ".join(str(i) for i, c in enumerate(clauses) if c.kind.endswith("delete")) or "-1"
         self._before = {name: quote_identifier(fresh_name(f"__duckrun_before_{name}", taken)) for name in matched_by}
         self._ref = table.snapshot.ref
         self.numbers: dict[str, int] = {}
@@ -311,22 +309,18 @@ class _Choices:
 
     def not_matched(self, changes: str) -> str | None:
         """SELECT of every source row that matches no row; ``changes`` are those that do."""
+        if not self._of("not_matched"):
+            return None
         number = self.given.number
-        chosen = (
-            f"SELECT {self._place(None)}, source.{number}, {self._choice('not_matched')} FROM {self.given.table} AS "
-            "source"
-        )
-        return (
-            f"{chosen} ANTI JOIN {changes} AS met ON source.{number} = met.{number}"
-            if self._of("not_matched")
-            else None
-        )
+        unmatched = f"{self.given.table} AS source ANTI JOIN {changes} AS met ON source.{number} = met.{number}"
+        return f"SELECT {self._place(None)}, source.{number}, {self._choice('not_matched')} FROM {unmatched}"
 
     def by_source(self, here: str, changes: str) -> str | None:
         """SELECT of every row of the table that matches no source row."""
-        same = " AND ".join(f"target.{name} = met.{name}" for name in (self.table.file, self.table.row))
+        if not self._of("not_matched_by_source"):
+            return None
         chosen = f"SELECT {self._place('target')}, NULL, {self._choice('not_matched_by_source')} FROM {here}"
-        return f"{chosen} ANTI JOIN {changes} AS met ON {same}" if self._of("not_matched_by_source") else None
+        return f"{chosen} ANTI JOIN {changes} AS met ON {self.table.same('target', 'met')}"
 
     def given_where(self) -> dict[str, str]:
         """For each generated column, the condition under which a clause sets its value."""
@@ -399,12 +393,9 @@ class _Choices:
             old = dict(self.computed.defaults)
         chosen = []
         for i in self._of(kind):
-            clause = self.clauses[i]
-            values = (
-                {}
-                if clause.kind.endswith("delete")
-                else old | assigned_by(clause, list(self.kinds), self._ref, self.given.cast)
-            )
+            clause, values = self.clauses[i], {}
+            if not clause.kind.endswith("delete"):
+                values = old | assigned_by(clause, list(self.kinds), self._ref, self.given.cast)
             chosen.append((i, clause.condition or "true", values))
         if not chosen:  # no clause applies, but the matches must be known
             nothing = ", ".join(

@@ -6,12 +6,11 @@ import functools
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
-from urllib.parse import quote
 
 import duckdb
 
 from duckrun.engines.duckdb.rows.computed import Computed
-from duckrun.engines.duckdb.rows.lake_values import Test, lake_tests
+from duckrun.engines.duckdb.rows.lake_values import Test, folder_test, lake_tests
 from duckrun.engines.duckdb.rows.source import Rows, without_type
 from duckrun.engines.duckdb.rows.types import Types, fit_all, kind_of, store_all, whole_microseconds
 from duckrun.engines.fit import Kind, fits, text_pattern
@@ -27,12 +26,7 @@ from duckrun.sql.scalar import why_not_scalar
 from duckrun.sql.typed import sql_type
 from duckrun.values.choices import SchemaMode
 from duckrun.values.columns import outside_years
-from duckrun.values.partition_values import (
-    LONGEST_PARTITION,
-    NO_PARTITION_VALUES,
-    no_partition_value,
-    refuse_partition_type,
-)
+from duckrun.values.partition_values import NO_PARTITION_VALUES, no_partition_value, refuse_partition_type
 from duckrun.values.rows import WriteSpec
 from duckrun.values.snapshot import Snapshot, TableRef
 from duckrun.values.tables import order_of
@@ -132,29 +126,17 @@ def fitted(
         f"{_cast(name, source, kind, rows, loosely=source in assigned)} AS {quote_identifier(name)}"
         for name, (source, kind) in filled.items()
     )
-    if definition is None and snapshot is not None:
-        not_null, checks = [f.name for f in snapshot.schema if not f.nullable], snapshot.checks
-        table_order = order_of(snapshot)
-    elif definition is not None:
-        not_null, checks = [f["name"] for f in definition.fields if not f["nullable"]], definition.checks
-        table_order = definition.sort_by
-    else:
-        not_null, checks, table_order = [], {}, ()
-    schema = definition.schema if definition is not None else None if snapshot is None else snapshot.schema
-    whole = definition or snapshot
-    variants = whole.variants if whole is not None else frozenset()
-    inside = [
-        (f.name, test) for f in schema or () if f.name not in variants for test in _inside(quote_identifier(f.name), f)
-    ]
-    checked = _checks(filled, partition_by, spec, not_null, checks, inside, computed, _own_tests(filled, whole))
+    table = definition or snapshot
+    checked = _checks(filled, partition_by, spec, table, computed)
     # The checks are in the SELECT list: DuckDB could push a failing filter below a join, where it
     # would see other rows.
     columns = ", ".join(
         f"{checked[name]} AS {quote_identifier(name)}" if name in checked else quote_identifier(name) for name in filled
     )
+    table_order = definition.sort_by if definition is not None else () if snapshot is None else order_of(snapshot)
     order = _order_of(ref, filled, spec, table_order)
     along = "".join(f", {name}" for name in rows.carried)
-    inner = _with_limits(f"SELECT {casts}{along} FROM ({rows.sql})", filled, schema)
+    inner = _with_limits(f"SELECT {casts}{along} FROM ({rows.sql})", filled, None if table is None else table.schema)
     inner = _with_computed(inner, filled, computed)
     sql = f"SELECT {columns}{along} FROM ({inner}) AS {_ROWS}"
     types = {name: _type(kind) for name, (_, kind) in filled.items()}
@@ -341,38 +323,25 @@ def _outside(condition: str, columns: Sequence[str], done: str) -> str:
     return f"{quote_literal(f'a row lies outside the part being {done} ({condition}): ')} || {shown}"
 
 
-def _own_tests(filled: Filled, table: TableDefinition | Snapshot | None) -> list[Test]:
-    """Tests for values that DuckLake's files cannot hold."""
-    if table is None or table.sql_types is None:
-        return []
-    kinds = {name: kind for name, (_, kind) in filled.items()}
-    return [*lake_tests(kinds, [name for name in table.partition_columns if name in kinds])]
-
-
 def _checks(
     filled: Filled,
     partition_by: Sequence[str],
     spec: WriteSpec | None,
-    not_null: Sequence[str],
-    checks: Mapping[str, str],
-    inside: Sequence[tuple[str, tuple[str, str]]],
-    computed: Computed | None = None,
-    tests_of_format: Sequence[Test] = (),
+    table: TableDefinition | Snapshot | None,
+    computed: Computed | None,
 ) -> dict[str, str]:
     """Column -> expression that raises for an invalid row, and is the column otherwise."""
-    tests: list[Test] = [*tests_of_format]
+    tests: list[Test] = []
+    if table is not None and table.sql_types is not None:  # DuckLake's files cannot hold some values
+        kinds = {name: kind for name, (_, kind) in filled.items()}
+        tests += lake_tests(kinds, [name for name in table.partition_columns if name in kinds])
     for name in partition_by:
         refuse_partition_type(name, filled[name][1])
         if filled[name][1] == "VARCHAR":
             column, none = quote_identifier(name), ", ".join(map(quote_literal, NO_PARTITION_VALUES))
             message = quote_literal(no_partition_value(name))
             tests.append((name, f"{column} IS NULL OR {column} NOT IN ({none})", SchemaMismatch, message))
-            folder = f"strlen({quote_literal(quote(name, safe='') + '=')}) + strlen(url_encode({column}))"
-            message = (
-                f"{quote_literal(f'partition column {name} holds a text too long for the name of a folder: ')} || "
-                f"left({column}, 60)"
-            )
-            tests.append((name, f"({folder} <= {LONGEST_PARTITION}) IS NOT FALSE", SchemaMismatch, message))
+            tests.append(folder_test(name))
     for name, (_, stored) in filled.items():
         if stored in _YEARS:
             first, last = (f"CAST({text} AS {stored})" for text in _YEARS[stored])
@@ -383,15 +352,17 @@ def _checks(
         if spec is not None and bound is not None:
             test = f"({transpile(bound, spec.dialect, 'duckdb')}) IS TRUE"
             tests.append((next(iter(filled)), test, RowsOutsidePartition, _outside(bound, list(filled), done)))
-    for name in not_null:
-        if name in filled:
-            message = quote_literal(f"column {name} is NOT NULL, and the data has a NULL in it")
-            tests.append((name, f"{quote_identifier(name)} IS NOT NULL", SchemaMismatch, message))
-    for name, (test, part) in inside:
-        if name in filled:
-            message = quote_literal(f"{name}.{part} is NOT NULL, and the data has a NULL in it")
-            tests.append((name, test, SchemaMismatch, message))
-    for key, condition in checks.items():
+    fields = [] if table is None else [field for field in table.schema if field.name in filled]
+    for field in fields:
+        if not field.nullable:
+            message = quote_literal(f"column {field.name} is NOT NULL, and the data has a NULL in it")
+            tests.append((field.name, f"{quote_identifier(field.name)} IS NOT NULL", SchemaMismatch, message))
+    for field in fields:
+        parts = _inside(quote_identifier(field.name), field) if table and field.name not in table.variants else ()
+        for test, part in parts:
+            message = quote_literal(f"{field.name}.{part} is NOT NULL, and the data has a NULL in it")
+            tests.append((field.name, test, SchemaMismatch, message))
+    for key, condition in ({} if table is None else table.checks).items():
         message = quote_literal(f"a row breaks the constraint {key} ({condition})")
         # In Spark a NULL condition breaks the constraint, unlike in SQL's CHECK.
         test = transpile(condition, "spark", "duckdb")

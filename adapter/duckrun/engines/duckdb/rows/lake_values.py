@@ -20,34 +20,27 @@ def lake_tests(types: Mapping[str, str], parted_by: Iterable[str]) -> Iterator[T
     """Tests for columns of these types; ``parted_by`` are the partition columns."""
     for name, kind in types.items():
         if kind == "INTERVAL":
-            yield (
+            message = _message(
+                f"column {name} holds an interval that is negative or not of whole milliseconds, which "
+                "DuckLake's files cannot hold: ",
                 name,
-                _whole(quote_identifier(name)),
-                SchemaMismatch,
-                _message(
-                    f"column {name} holds an interval that is negative or not of whole milliseconds, which "
-                    "DuckLake's files cannot hold: ",
-                    name,
-                ),
             )
+            yield name, _whole(quote_identifier(name)), SchemaMismatch, message
     for name in parted_by:
         if types.get(name) == "VARCHAR":
             column = quote_identifier(name)
-            folder = f"strlen({quote_literal(quote(name, safe='') + '=')}) + strlen(url_encode({column}))"
-            yield (
-                name,
-                f"({folder} <= {LONGEST_PARTITION}) IS NOT FALSE",
-                SchemaMismatch,
-                _message(f"partition column {name} holds a text too long for the name of a folder: ", name),
+            yield folder_test(name)
+            message = quote_literal(
+                f"partition column {name} holds a text with a zero byte, which is no partition value of a DuckLake"
             )
-            yield (
-                name,
-                f"contains({column}, chr(0)) IS NOT TRUE",
-                SchemaMismatch,
-                quote_literal(
-                    f"partition column {name} holds a text with a zero byte, which is no partition value of a DuckLake"
-                ),
-            )
+            yield name, f"contains({column}, chr(0)) IS NOT TRUE", SchemaMismatch, message
+
+
+def folder_test(name: str) -> Test:
+    """Test that the texts of a partition column are short enough for the name of a folder."""
+    folder = f"strlen({quote_literal(quote(name, safe='') + '=')}) + strlen(url_encode({quote_identifier(name)}))"
+    message = _message(f"partition column {name} holds a text too long for the name of a folder: ", name)
+    return name, f"({folder} <= {LONGEST_PARTITION}) IS NOT FALSE", SchemaMismatch, message
 
 
 def _whole(value: str) -> str:

@@ -36,6 +36,10 @@ class Numbered:
     opened: int | None = None
     """Number of files that a search opened; None before a search."""
 
+    def same(self, one: str, other: str) -> str:
+        """Condition that two aliases have the same row of the table."""
+        return " AND ".join(f"{one}.{name} = {other}.{name}" for name in (self.file, self.row))
+
     @contextmanager
     def found(self, sql: str) -> Iterator[str]:
         """As computed(), for a query that searches the table's rows; counts the opened files."""

@@ -95,9 +95,10 @@ class RowIds:
     def kept(self, changes: str) -> str:
         """SELECT of the unchanged rows of rewritten files, with their ids."""
         assert self.table is not None
-        same = " AND ".join(f"kept.{name} = hit.{name}" for name in (self.table.file, self.table.row))
         chosen = ", ".join([self.names, *self.columns])
-        return f"SELECT {chosen} FROM ({self.anew}) AS kept ANTI JOIN {changes} AS hit ON {same}"
+        return (
+            f"SELECT {chosen} FROM ({self.anew}) AS kept ANTI JOIN {changes} AS hit ON {self.table.same('kept', 'hit')}"
+        )
 
     def added(self, rows: Rows) -> str:
         """SELECT of new and changed rows.

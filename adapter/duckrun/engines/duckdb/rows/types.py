@@ -14,6 +14,7 @@ from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature, wi
 from duckrun.libraries import pa
 from duckrun.sql.quoting import quote_identifier, quote_literal
 from duckrun.sql.raising import raising
+from duckrun.sql.typed import with_parts
 from duckrun.values.choices import SchemaMode
 from duckrun.values.columns import refuse_twins
 from duckrun.values.snapshot import TableRef
@@ -115,19 +116,14 @@ def storable(name: str, kind: Any, *, nested: bool = False, native: bool = False
             f"column {name!r} has the type {kind}, which Delta cannot store; cast it, for instance to "
             + ("TIMESTAMP" if kind.id == "timestamp_ns" else "VARCHAR")
         )
-    if kind.id in ("list", "array"):
-        return storable(name, dict(kind.children)["child"], nested=True, native=native) + "[]"
-    if kind.id == "map":
-        key, value = (
-            storable(name, dict(kind.children)[part], nested=True, native=native) for part in ("key", "value")
-        )
-        return f"MAP({key}, {value})"
     if kind.id == "struct":
         refuse_twins(n for n, _ in kind.children)
-        fields = ", ".join(
-            f"{quote_identifier(n)} {storable(f'{name}.{n}', t, nested=True, native=native)}" for n, t in kind.children
-        )
-        return f"STRUCT({fields})"
+
+    def part(field: str, inner: Any) -> str:
+        return storable(f"{name}.{field}" if kind.id == "struct" else name, inner, nested=True, native=native)
+
+    if (text := with_parts(kind, part)) is not None:
+        return text
     # DuckLake's files lose the last digits of 128-bit integers.
     if native and kind.id not in ("enum", "bit", "hugeint", "uhugeint"):
         return str(kind)

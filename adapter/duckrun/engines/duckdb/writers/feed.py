@@ -51,10 +51,8 @@ def feed_files(logs: LogTables, spec: RowSpec, rows: RowChanges, touched: Sequen
             f"{table.row} IS NOT NULL"
         )
         old = ", ".join(f"old.{quote_identifier(c)}" for c in kinds)
-        same = f"old.{table.file} = hit.{table.file} AND old.{table.row} = hit.{table.row}"
-        selects.append(
-            f"SELECT {old}, hit.{change_type} FROM ({table.of_files(touched)}) AS old JOIN ({hit}) AS hit ON {same}"
-        )
+        joined = f"({table.of_files(touched)}) AS old JOIN ({hit}) AS hit ON {table.same('old', 'hit')}"
+        selects.append(f"SELECT {old}, hit.{change_type} FROM {joined}")
     selects += [f"SELECT {names}, '{kind}' AS {change_type} FROM ({new.sql})" for kind, new in rows.new]
     if not selects:
         return ()

@@ -17,6 +17,7 @@ from duckrun.engines.spark.process.checks import check_workers_see
 from duckrun.engines.spark.types import storable_arrow
 from duckrun.errors import UnsupportedFeature
 from duckrun.sql.quoting import quote_identifier
+from duckrun.sql.typed import with_parts
 from duckrun.storage.scratch import scratch
 
 if TYPE_CHECKING:
@@ -104,15 +105,8 @@ def _type(kind: Any, wrong: str) -> str | None:
     """Return the SQL type that Spark reads for one of DuckDB's; None if it is the same."""
     word = str(kind.id)
     if word in ("list", "map", "struct"):
-        inner = [(name, each, _type(each, wrong)) for name, each in kind.children]
-        if all(sql_type is None for _, _, sql_type in inner):
-            return None
-        parts = [(name, str(each) if sql_type is None else sql_type) for name, each, sql_type in inner]
-        if word == "list":
-            return f"{parts[0][1]}[]"
-        if word == "map":
-            return f"MAP({parts[0][1]}, {parts[1][1]})"
-        return f"STRUCT({', '.join(f'{quote_identifier(name)} {sql_type}' for name, sql_type in parts)})"
+        is_same = all(_type(inner, wrong) is None for _, inner in kind.children)
+        return None if is_same else with_parts(kind, lambda _, inner: _type(inner, wrong) or str(inner))
     if str(kind).lower() in _NONE or word in _NONE:
         raise UnsupportedFeature(
             f"{wrong}, which is {kind}: ask with engine: duckdb, or name the other columns in columns=."

@@ -21,7 +21,6 @@ from duckrun.engines.spark.types import (
     check_new_table,
     fit_all,
     holds,
-    holds_untyped,
     storable_arrow,
     taking_types,
 )
@@ -82,7 +81,7 @@ def plan(access: SparkAccess, form: Format, spec: WriteSpec, frame: DataFrame, s
         UnsupportedFeature: The table's format cannot store the rows.
     """
     refuse_twins(frame.columns)
-    if snapshot is not None and not spec.redefine and holds_untyped(frame.schema):
+    if snapshot is not None and not spec.redefine and holds(frame.schema, "void"):
         frame = taking_types(frame, spark_schema(snapshot.format_state.definition))
     if snapshot is None or spec.mode == "overwrite":
         check_new_table(frame.schema)

@@ -28,7 +28,7 @@ from duckrun.engines.spark.foreign_servers import other_implementation
 from duckrun.engines.spark.outside import refuse_outside
 from duckrun.engines.spark.scratch import arranged
 from duckrun.engines.spark.sql import quote
-from duckrun.engines.spark.types import check_new_table, holds, holds_untyped, taking_types
+from duckrun.engines.spark.types import check_new_table, holds, taking_types
 from duckrun.errors import CommitConflict, DuckrunError, InvalidConfig, SchemaMismatch, UnsupportedFeature
 from duckrun.formats.commits import NewCommit
 from duckrun.formats.format import transactions_of
@@ -356,7 +356,7 @@ def _typed(spec: RowSpec, frame: DataFrame, transaction: Transaction) -> tuple[D
                 remedy="cast it, for instance to string",
             )
     form = transaction.lake.format
-    untyped = holds_untyped(frame.schema)
+    untyped = holds(frame.schema, "void")
     if not form.exists(transaction.ref) or (isinstance(spec, WriteSpec) and spec.mode == "overwrite"):
         if untyped:
             check_new_table(frame.schema)

@@ -43,8 +43,10 @@ def bar(done: int, tasks: int) -> str:
     return f"[{'#' * filled}{'.' * (_BAR - filled)}] {done} of {tasks} tasks"
 
 
-def watch(session: SparkSession, report: Callable[[str], Any], *, nearby: bool = True) -> Watch:
-    """Report the long jobs of a session, until ``stop()`` or the end of the ``with`` block.
+class Watch:
+    """Reports the long jobs of a session, until ``stop()`` or the end of the ``with`` block.
+
+    Jobs that take more than 5 seconds are reported every 10 seconds.
 
     Args:
         report: Receives a line of text, in a thread of its own.
@@ -55,11 +57,6 @@ def watch(session: SparkSession, report: Callable[[str], Any], *, nearby: bool =
         with watch(spark, print):
             s.sql("create table sales.big as select * from sales.orders cross join sales.days")
     """
-    return Watch(session, report, nearby=nearby)
-
-
-class Watch:
-    """Reports jobs that take more than 5 seconds, each of them every 10 seconds."""
 
     def __init__(self, session: SparkSession, report: Callable[[str], Any], *, nearby: bool = True) -> None:
         self._report = report
@@ -141,6 +138,9 @@ class Watch:
         self._report(
             f"Spark statement {name}: {bar(finished, tasks)}, {inflight_tasks} running, {seconds:.0f} s so far"
         )
+
+
+watch = Watch
 
 
 def _page(session: SparkSession) -> str | None:

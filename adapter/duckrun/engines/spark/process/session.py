@@ -141,12 +141,13 @@ def spark_session(
         if address is None:
             remote = os.environ.get("SPARK_REMOTE")
         if server is not None:
-            # It already has the settings of the run.
-            session = _connect(server.remote(), {}, packages, storage, app_name)
+            session = _joined(server.remote(), {}, storage, app_name)  # it already has the settings of the run
+        elif remote and remote.startswith("sc://"):
+            session = _joined(remote, _session_conf(conf), storage, app_name)
         elif remote:
-            session = _connect(remote, _session_conf(conf), packages, storage, app_name)
+            session = _started(remote, _session_conf(conf), packages, storage, app_name, served=True)
         else:
-            session = _classic(master or "local[*]", dict(conf or {}), packages, storage, app_name)
+            session = _started(master or "local[*]", conf or {}, packages, storage, app_name, served=False)
         guard(session)  # another process may have registered a lake's schemas on the same server
         _shared = _Shared(session, f"the server of run {server.name}" if server else remote or master or "local[*]")
         return session
@@ -175,37 +176,14 @@ def apply_storage(session: SparkSession, storage: Storage | None) -> None:
 # -- the two kinds of session
 
 
-def _classic(
-    master: str, conf: dict[str, Any], packages: Sequence[str], storage: Storage | None, app_name: str
-) -> SparkSession:
-    check_java()
-    if master.startswith("spark://"):
-        probe(master, 7077)
+def _joined(remote: str, conf: Mapping[str, str], storage: Storage | None, app_name: str) -> SparkSession:
+    """Return a session on a Connect server that runs already."""
     from pyspark.sql import SparkSession
 
-    builder = SparkSession.builder.master(master).appName(app_name)
-    settings = _settings(master, conf, storage)
-    if master.startswith("local") and without_stores(conf, packages, storage):
-        # Hadoop's default local file system writes a checksum file beside each file. Writes and
-        # vacuums of DuckDB leave those behind. Without its native library it also starts `chmod`
-        # four times for the two files instead of once. Only object stores' file systems need it.
-        settings.setdefault("spark.hadoop.fs.file.impl", "org.apache.hadoop.fs.RawLocalFileSystem")
-    return _start(builder, settings, conf, packages, storage, master)
-
-
-def _connect(
-    remote: str, conf: dict[str, Any], packages: Sequence[str], storage: Storage | None, app_name: str
-) -> SparkSession:
-    from pyspark.sql import SparkSession
-
-    builder = SparkSession.builder.remote(remote).appName(app_name)
-    if not remote.startswith("sc://"):
-        check_java()
-        return _start(builder, _settings(remote, conf, storage), conf, packages, storage, remote)
     probe(remote, CONNECT_PORT)
     check_speaks_connect(remote)
     try:
-        session: SparkSession = builder.getOrCreate()
+        session: SparkSession = SparkSession.builder.remote(remote).appName(app_name).getOrCreate()
         misfit = other_version(session, remote)
         for key, value in conf.items() if misfit is None else ():
             session.conf.set(key, value)
@@ -225,23 +203,38 @@ def _session_conf(conf: Mapping[str, Any] | None) -> dict[str, str]:
     return {"spark.sql.session.timeZone": "UTC", **settings}
 
 
-def _start(
-    builder: Any,
-    settings: dict[str, str],
+def _started(
+    master: str,
     conf: Mapping[str, Any],
     packages: Sequence[str],
     storage: Storage | None,
-    address: str,
+    app_name: str,
+    *,
+    served: bool,
 ) -> SparkSession:
+    """Return a session of a Spark that starts in this process, also behind a Connect server."""
+    check_java()
+    if master.startswith("spark://"):
+        probe(master, 7077)
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.remote(master) if served else SparkSession.builder.master(master)
+    builder = builder.appName(app_name)
+    settings = _settings(master, conf, storage)
+    if not served and master.startswith("local") and without_stores(conf, packages, storage):
+        # Hadoop's default local file system writes a checksum file beside each file. Writes and
+        # vacuums of DuckDB leave those behind. Without its native library it also starts `chmod`
+        # four times for the two files instead of once. Only object stores' file systems need it.
+        settings.setdefault("spark.hadoop.fs.file.impl", "org.apache.hadoop.fs.RawLocalFileSystem")
     for key, value in settings.items():
         builder = builder.config(key, value)
     builder = with_jars(builder, conf, packages, storage)
     try:
         session: SparkSession = builder.getOrCreate()
     except Exception as error:
-        if address.startswith("spark://") and condition_of(error, "stopped SparkContext"):
-            raise no_master(address) from error
-        raise InvalidConfig(f"Spark did not start at {address}: {first_line(error)}") from error
+        if master.startswith("spark://") and condition_of(error, "stopped SparkContext"):
+            raise no_master(master) from error
+        raise InvalidConfig(f"Spark did not start at {master}: {first_line(error)}") from error
     return session
 
 
