@@ -125,20 +125,20 @@ def test_a_writer_that_commits_within_a_compaction_goes_below_it(
     """On an object store nobody holds a lock: the compacted files go on top of an append that came between."""
     for number in range(3):
         duck.execute("main.t", WriteSpec("append"), rows("a", number))
-    from duckrun.engines.duckdb.changes import optimize
+    from duckrun.engines.duckdb.changes import rewrites
     from duckrun.run.transaction import Transaction
     from duckrun.values.rows import Commit
 
-    real = optimize.staged.commit
+    real = rewrites.staged.commit
 
     def commit(transaction: Transaction, *args: object, **options: object) -> Commit:
-        monkeypatch.setattr(optimize.staged, "commit", real)
+        monkeypatch.setattr(rewrites.staged, "commit", real)
         import deltalake
 
         deltalake.write_deltalake(transaction.ref.location, rows("a", 99), mode="append")
         return real(transaction, *args, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(optimize.staged, "commit", commit)
+    monkeypatch.setattr(rewrites.staged, "commit", commit)
     result = duck.table("main.t").optimize().executeCompaction()
     assert (result.version, result.files_after) == (4, 2)
     assert rows_of(duck.scan("main.t"), "id") == [(0,), (1,), (2,), (99,)]

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from duckrun import Session
-from duckrun.engines.duckdb.changes import alter, optimize
+from duckrun.engines.duckdb.changes import rewrites
 from duckrun.engines.duckdb.writers import file_tables as changes
 from duckrun.errors import LostRows
 from duckrun.formats.delta.files.logged import LoggedFiles
@@ -75,13 +75,12 @@ def test_a_change_that_reads_other_rows_than_its_files_hold_is_not_committed(
 def test_files_written_anew_with_other_rows_are_not_committed(
     held: Session, monkeypatch: pytest.MonkeyPatch, work: str
 ) -> None:
-    stage = optimize.staged.stage
+    stage = rewrites.staged.stage
 
     def short(rows: Any, *args: Any, **options: Any) -> Any:
         return stage(replace(rows, sql=f"SELECT * FROM ({rows.sql}) OFFSET 1"), *args, **options)
 
-    monkeypatch.setattr(optimize.staged, "stage", short)
-    monkeypatch.setattr(alter.staged, "stage", short)
+    monkeypatch.setattr(rewrites.staged, "stage", short)
     does: dict[str, Work] = {
         "optimize": lambda s: s.table("t").optimize().executeCompaction(),
         "alter": lambda s: s.sql("alter table t rename column id to n"),

@@ -12,7 +12,7 @@ from typing import Any
 import duckdb
 from sqlglot import exp
 
-from duckrun.engines.duckdb.changes import alter, optimize, staging, write
+from duckrun.engines.duckdb.changes import rewrites, staging, write
 from duckrun.engines.duckdb.instance.advice import advise
 from duckrun.engines.duckdb.instance.arrow import register
 from duckrun.engines.duckdb.instance.footers import columns_in
@@ -313,18 +313,18 @@ class DuckDBEngine(SpecEngine):
 
     def count_breaking(self, snapshot: Snapshot, alteration: Alteration, condition: str) -> int:
         with errors_about(f"table {snapshot.ref}, alter"):
-            return alter.count_breaking(snapshot, alteration, condition, self.cursor())
+            return rewrites.count_breaking(snapshot, alteration, condition, self.cursor())
 
     @contextmanager
     def rewritten(
         self, snapshot: Snapshot, alteration: Alteration, transaction: Transaction
     ) -> Iterator[Sequence[StagedFile]]:
         with errors_about(f"table {snapshot.ref}, alter"):
-            yield alter.rewritten(logs_of(transaction.lake.format), snapshot, alteration, self.cursor())
+            yield rewrites.rewritten(logs_of(transaction.lake.format), snapshot, alteration, self.cursor())
 
     def optimize(self, spec: OptimizeSpec | PurgeSpec, snapshot: Snapshot, transaction: Transaction) -> Commit:
         with errors_about(f"table {snapshot.ref}, {spec.mode}", self.arbiter):
-            return optimize.optimize(spec, snapshot, transaction, self.cursor())
+            return rewrites.optimize(spec, snapshot, transaction, self.cursor())
 
     # -- rows that N processes stage: DuckDB's alone, whatever engine a session has
 

@@ -117,11 +117,6 @@ class SparkCommit:
         note = self.transaction.note(writer="spark", reason=self.reason, token=self.token)
         return json.dumps({**note.pop(WORDS, {}), "duckrun": note})
 
-    def nothing(self, reason: str) -> Commit:
-        """Return the result of a write that needed no commit."""
-        assert self.snapshot is not None
-        return self.transaction.nothing(self.snapshot, reason)
-
     def committed(self) -> Commit:
         """Return the commit that carries our token.
 
@@ -139,7 +134,7 @@ class SparkCommit:
         version = None if app is None else logs_of(self.transaction.lake.format).app_version(self.ref, app.app_id)
         if app is not None and version is not None and version >= app.version:
             raise CommitTaken(f"Spark skipped {app.app_id} version {app.version}, which another writer has committed")
-        return self.nothing("no row was touched, so Spark made no commit")
+        return self.transaction.nothing(self.snapshot, "no row was touched, so Spark made no commit")
 
     def _own(self) -> Commit | None:
         """Return the commit that carries our token; None if there is none.

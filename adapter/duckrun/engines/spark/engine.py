@@ -33,7 +33,7 @@ from duckrun.engines.spark.weights import weighed_rows
 from duckrun.engines.spark.write import Attempt
 from duckrun.engines.tables import SpecEngine
 from duckrun.engines.tabular.values import arrow_table, is_of_spark
-from duckrun.errors import InvalidConfig, SchemaMismatch, StorageError, UnsupportedFeature, about_tables
+from duckrun.errors import DuckrunError, InvalidConfig, SchemaMismatch, StorageError, UnsupportedFeature, about_tables
 from duckrun.formats.definitions import Alteration
 from duckrun.formats.format import logs_of
 from duckrun.run.pins import NOTHING, Reads
@@ -112,11 +112,8 @@ class SparkEngine(SpecEngine):
 
     def read_files(self, format: str, path: str, options: Mapping[str, Any]) -> LazyRows:
         """Return the lazy rows of Parquet or CSV files: a file, a folder or a pattern."""
-        what = f"read of {path}"
-        with errors_about(what, analysis=StorageError, writes=False):
-            frame = self.spark.read.format(format).options(**options).load(self.access.location_of(path))
-            frame.schema  # noqa: B018
-        return self._frame(frame, what)
+        reader = self.spark.read.format(format).options(**options)
+        return self._lazily(f"read of {path}", lambda: reader.load(self.access.location_of(path)), StorageError)
 
     def reach(self, lake: Lake) -> None:
         """Add the credentials of another lake.
@@ -199,11 +196,9 @@ class SparkEngine(SpecEngine):
         text = (
             transpile(query(name), "duckdb", "spark").replace("{", "{{").replace("}", "}}").replace(name, "{weighed}")
         )
-        what = f"changes of table {read.ref}"
-        with errors_about(what, analysis=InvalidConfig, writes=False):
-            frame = self.spark.sql(text, weighed=weighed_rows(self.access, read))
-            frame.schema  # noqa: B018
-        return self._frame(frame, what)
+        return self._lazily(
+            f"changes of table {read.ref}", lambda: self.spark.sql(text, weighed=weighed_rows(self.access, read))
+        )
 
     def inlined(self, rows: LazyRows) -> exp.Expr:
         """Return this engine's rows as a node of a query's syntax tree, for ``select()``."""
@@ -239,10 +234,7 @@ class SparkEngine(SpecEngine):
 
         Other names are Spark's own (temporary views).
         """
-        with errors_about(what, analysis=InvalidConfig, writes=False):
-            frame = self.spark.sql(text_in(query, "spark"))
-            frame.schema  # noqa: B018  Connect analyses a query only for its schema
-        return self._frame(frame, what)
+        return self._lazily(what, lambda: self.spark.sql(text_in(query, "spark")))
 
     def explain(self, query: exp.Expr, *, analyze: bool = False, what: str = "explain") -> str:
         """Return Spark's plan of a query.
@@ -378,13 +370,19 @@ class SparkEngine(SpecEngine):
     # -- helpers
 
     def _select(self, frame: DataFrame, spec: ReadSpec, table: str) -> LazyRows:
-        what = about_tables("read", [table])
-        with errors_about(what, analysis=InvalidConfig, writes=False):
-            if spec.predicate is not None:
-                frame = frame.where(to_spark(spec.predicate, spec.dialect))
-            if spec.columns is not None:
-                frame = frame.select(*[quote(column) for column in spec.columns])
-            frame.schema  # noqa: B018
+        def selected() -> DataFrame:
+            rows = frame if spec.predicate is None else frame.where(to_spark(spec.predicate, spec.dialect))
+            return rows if spec.columns is None else rows.select(*[quote(column) for column in spec.columns])
+
+        return self._lazily(about_tables("read", [table]), selected)
+
+    def _lazily(
+        self, what: str, rows: Callable[[], DataFrame], analysis: type[DuckrunError] = InvalidConfig
+    ) -> LazyRows:
+        """Return the lazy rows of a query, which Spark has analysed."""
+        with errors_about(what, analysis=analysis, writes=False):
+            frame = rows()
+            frame.schema  # noqa: B018  Connect analyses a query only for its schema
         return self._frame(frame, what)
 
     def _frame(self, native: DataFrame, what: str) -> LazyRows:

@@ -57,7 +57,9 @@ def merge(job: SparkWrite, spec: MergeSpec, create: Create) -> Commit | None:
     whole = [c for c in spec.clauses if not c.kind.endswith("delete") and c.columns is None and c.set is None]
     there = {name.lower() for name in (*job.target_schema().names, *copies.values())}
     evolve = (
-        job.grows or spec.schema_mode != "fail" and any(n.lower() not in there and spec.takes(n) for n in frame.columns)
+        bool(job.grown)
+        or spec.schema_mode != "fail"
+        and any(n.lower() not in there and spec.takes(n) for n in frame.columns)
     )
     columns: list[str] = []
     if whole:
@@ -207,16 +209,6 @@ def delete_insert(job: SparkWrite, spec: DeleteInsertSpec, create: Create) -> Co
     with job.access.view(marked) as source:
         on = f"{key_equality(spec.keys)}{limits}"
         job.analyse(f"SELECT 1 FROM {job.target} AS target JOIN {source} AS source ON {on}")
-        names = fitted.columns
-        return job.change(
-            delete_insert_statement(
-                spec.keys,
-                names,
-                job.target,
-                source,
-                mark,
-                limits,
-                evolve=bool(new) or job.grows,
-                chars=job.chars(spec.keys),
-            )
-        )
+        on = f"{key_equality(spec.keys, chars=job.chars(spec.keys))}{limits}"
+        evolve = bool(new or job.grown)
+        return job.change(delete_insert_statement(job.target, source, on, mark, fitted.columns, evolve=evolve))

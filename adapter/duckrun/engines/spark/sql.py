@@ -206,8 +206,7 @@ def merge_statement(
         evolve: Let the merge add columns to the table.
         chars: Keys of type CHAR(n).
     """
-    lines = [f"MERGE {'WITH SCHEMA EVOLUTION ' if evolve else ''}INTO {target} AS target", f"USING {source} AS source"]
-    lines.append(f"ON {merge_condition(spec, cast, chars)}")
+    lines = [_merge_into(target, source, merge_condition(spec, cast, chars), evolve=evolve)]
     for clause in spec.clauses:
         kind, _, action = clause.kind.rpartition("_")
         condition = "" if clause.condition is None else f" AND ({to_spark(clause.condition, spec.dialect)})"
@@ -252,37 +251,30 @@ def matched_statement(target: str, source: str, on: str, values: Mapping[str, st
     does not.
     """
     action = f"UPDATE SET {', '.join(f'{quote(c)} = {v}' for c, v in values.items())}" if values else "DELETE"
-    return f"MERGE INTO {target} AS target USING {source} AS source ON {on} WHEN MATCHED THEN {action}"
+    return f"{_merge_into(target, source, on)} WHEN MATCHED THEN {action}"
+
+
+def _merge_into(target: str, source: str, on: str, *, evolve: bool = False) -> str:
+    """Return the begin of a MERGE, before its clauses."""
+    evolution = "WITH SCHEMA EVOLUTION " if evolve else ""
+    return f"MERGE {evolution}INTO {target} AS target\nUSING {source} AS source\nON {on}"
 
 
 def delete_insert_statement(
-    keys: Sequence[str],
-    columns: Sequence[str],
-    target: str,
-    source: str,
-    mark: str,
-    limits: str,
-    *,
-    evolve: bool,
-    chars: Mapping[str, pa.Field] = MappingProxyType({}),
+    target: str, source: str, on: str, mark: str, columns: Sequence[str], *, evolve: bool
 ) -> str:
     """Return a MERGE that deletes by key and inserts, so that keys may repeat.
 
     Args:
+        on: Condition of the rows to delete.
         mark: Column that marks the source rows. ``D`` rows, one per key, only delete. ``I`` rows
             match nothing and are inserted.
-        limits: Conditions on the rows to delete, which begin with AND.
     """
-    names = ", ".join(quote("source", c) for c in columns)
-    return "\n".join(
-        [
-            f"MERGE {'WITH SCHEMA EVOLUTION ' if evolve else ''}INTO {target} AS target",
-            f"USING {source} AS source",
-            f"ON {key_equality(keys, chars=chars)} AND {quote('source', mark)} = 'D'{limits}",
-            "WHEN MATCHED THEN DELETE",
-            f"WHEN NOT MATCHED AND {quote('source', mark)} = 'I' "
-            f"THEN INSERT ({', '.join(map(quote, columns))}) VALUES ({names})",
-        ]
+    kind, values = quote("source", mark), ", ".join(quote("source", c) for c in columns)
+    begin = _merge_into(target, source, f"{on} AND {kind} = 'D'", evolve=evolve)
+    return (
+        f"{begin}\nWHEN MATCHED THEN DELETE\n"
+        f"WHEN NOT MATCHED AND {kind} = 'I' THEN INSERT ({', '.join(map(quote, columns))}) VALUES ({values})"
     )
 
 

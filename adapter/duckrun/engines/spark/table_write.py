@@ -67,7 +67,8 @@ class SparkWrite(SparkCommit):
         self.frame = frame
         self.form = transaction.lake.format
         self.logs = logs_of(self.form)
-        self._grown: dict[str, Any] = {}
+        self.grown: dict[str, Any] = {}
+        """Types of the columns whose structs get new fields."""
 
     @property
     def taken(self) -> TakenBack | None:
@@ -89,16 +90,11 @@ class SparkWrite(SparkCommit):
         assert self.frame is not None
         return self.frame
 
-    @property
-    def grows(self) -> bool:
-        """True if structs of the table get new fields."""
-        return bool(self._grown)
-
     def target_schema(self) -> Any:
         """Return the table's Spark schema, with the fields that its structs get."""
         assert self.snapshot is not None
         schema = self.access.read_at(self.ref.location, self.snapshot.version).schema
-        return with_types(schema, self._grown) if self._grown else schema
+        return with_types(schema, self.grown) if self.grown else schema
 
     def with_defaults(self, frame: DataFrame) -> DataFrame:
         """Return the rows with the default columns that they lack."""
@@ -280,23 +276,17 @@ class SparkWrite(SparkCommit):
         It is a separate commit, since Spark's statements set no property.
         """
         snapshot = self.snapshot
-        change = (
-            None
-            if snapshot is None or self.spec.merge_mode != "deletion_vectors"
-            else self.logs.marking_change(snapshot)
-        )
-        if snapshot is None or change is None:
+        if snapshot is None or self.spec.merge_mode != "deletion_vectors":
+            return
+        change = self.logs.marking_change(snapshot)
+        if change is None:
             return
         before = Transaction(self.transaction.lake, self.ref)
         before.mode, before.engine = change.mode, "spark"
         by_spark = alter.instead(self.access, change, snapshot, before)
         reason = "merge_mode deletion_vectors is asked for"
-        if by_spark is not None:
-            commit = by_spark()
-        else:
-            commit = before.commit(
-                snapshot, NewCommit(change, self.form.altered(snapshot, change).after, reason=reason)
-            )
+        new = NewCommit(change, self.form.altered(snapshot, change).after, reason=reason)
+        commit = before.commit(snapshot, new) if by_spark is None else by_spark()
         self.snapshot = self.transaction.lake.snapshot(self.ref, commit.version)
         self.reason = f"{self.reason}; version {commit.version} turned deletion vectors on for it"
 

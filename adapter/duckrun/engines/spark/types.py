@@ -161,10 +161,8 @@ def taking_types(frame: Any, target: Any) -> Any:
     """Return the frame with its untyped columns, all NULL, cast to the table's types."""
     from pyspark.sql import functions as F
 
-    targets = {field.name.lower(): field.dataType for field in target.fields}
-    for field in frame.schema.fields:
-        kind = targets.get(field.name.lower())
-        if kind is not None and holds(field.dataType, "void") and fits(kind_of(field.dataType), kind_of(kind)):
+    for field, kind in _pairs(frame, target):
+        if holds(field.dataType, "void") and fits(kind_of(field.dataType), kind_of(kind)):
             frame = frame.withColumn(field.name, F.col(quote(field.name)).cast(kind))
     return frame
 
@@ -246,17 +244,23 @@ def casts_to(frame: Any, target: Any, cast: Collection[str], assigned: Collectio
     """
     from pyspark.sql import functions as F
 
-    targets = {field.name.lower(): field.dataType for field in target.fields}
     columns = {}
-    for field in frame.schema.fields:
-        kind = targets.get(field.name.lower())
-        if kind is None or fits(kind_of(field.dataType), kind_of(kind)):
+    for field, kind in _pairs(frame, target):
+        if fits(kind_of(field.dataType), kind_of(kind)):
             continue
         if field.name in assigned and assignable(kind_of(field.dataType), kind_of(kind)):
             columns[field.name] = F.expr(by_name(quote(field.name), field.dataType, loosened(kind)))
         elif field.name in cast and castable(kind_of(field.dataType), kind_of(kind)):
             columns[field.name] = cast_to(field.name, field.name, field.dataType, kind)
     return columns
+
+
+def _pairs(frame: Any, target: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield the columns of a frame that a schema has too, each with its type there."""
+    targets = {field.name.lower(): field.dataType for field in target.fields}
+    for field in frame.schema.fields:
+        if field.name.lower() in targets:
+            yield field, targets[field.name.lower()]
 
 
 def with_casts(frame: Any, casts: Mapping[str, Any]) -> Any:
@@ -271,15 +275,14 @@ def structs_by_name(frame: Any, target: Any) -> Any:
     """
     from pyspark.sql import functions as F
 
-    targets = {field.name.lower(): field.dataType for field in target.fields}
-    columns = {}
-    for field in frame.schema.fields:
-        kind = targets.get(field.name.lower())
-        if kind is None or same_fields(field.dataType, kind):
-            continue
-        if fits(kind_of(field.dataType), kind_of(kind), partly=True):
-            columns[field.name] = F.expr(by_name(quote(field.name), field.dataType, loosened(kind)))
-    return frame.withColumns(columns) if columns else frame
+    return with_casts(
+        frame,
+        {
+            field.name: F.expr(by_name(quote(field.name), field.dataType, loosened(kind)))
+            for field, kind in _pairs(frame, target)
+            if not same_fields(field.dataType, kind) and fits(kind_of(field.dataType), kind_of(kind), partly=True)
+        },
+    )
 
 
 def cast_to(name: str, column_name: str, source: Any, target: Any) -> Any:

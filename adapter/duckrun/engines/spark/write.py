@@ -151,7 +151,7 @@ class Attempt(SparkWrite):
         if self.snapshot is None or self.is_new:
             return self.create(self.rows(), spec)
         if decisions.leaves_table(spec.mode, self.snapshot):
-            return self.nothing(decisions.LEFT_AS_IT_IS)
+            return self.transaction.nothing(self.snapshot, decisions.LEFT_AS_IT_IS)
         if spec.mode == "overwrite":
             return self._overwrite(self.rows(), spec)
         decisions.refuse_other_partitions(self.snapshot, spec.partition_by)
@@ -159,7 +159,7 @@ class Attempt(SparkWrite):
             present = create.clustered_by(self.access, self.snapshot)
             decisions.refuse_other_clustering(self.ref, present, spec.cluster_by)
         frame, new = self.fitted(self.rows(), spec.schema_mode)
-        options = {"mergeSchema": "true"} if new or self._grown else {}
+        options = {"mergeSchema": "true"} if new or self.grown else {}
         if spec.mode in ("append", "safeappend"):
             return self.save(frame, "append", options, self.snapshot.partition_columns, spec)
         if spec.predicate is not None:
@@ -193,7 +193,7 @@ class Attempt(SparkWrite):
 
     def _grow(self, alteration: Alteration) -> None:
         """Match structs of the rows to the future columns; missing fields are NULL."""
-        self._grown = types_in([field for field in alteration.after.fields if field["name"] in alteration.grown])
+        self.grown = types_in([field for field in alteration.after.fields if field["name"] in alteration.grown])
         self.frame = structs_by_name(self.rows(), self.target_schema())
 
     def _anew(self, alteration: Alteration) -> Commit:
@@ -331,10 +331,7 @@ class Attempt(SparkWrite):
         if not comments:
             return frame
         metadata = {
-            f.name: {
-                **(f.metadata or {}),
-                **({"comment": comments[f.name.lower()]} if f.name.lower() in comments else {}),
-            }
+            f.name: (f.metadata or {}) | ({"comment": comments[f.name.lower()]} if f.name.lower() in comments else {})
             for f in fields
         }
         return frame.select(*[F.col(quote(name)).alias(name, metadata=metadata[name]) for name in metadata])

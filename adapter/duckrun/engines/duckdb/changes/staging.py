@@ -84,8 +84,7 @@ def commit_staged(
     """
     transaction = writer.transaction
     ref, form = transaction.ref, transaction.lake.format
-    schema = staged_schema(spec, ref, files)
-    partition_by = staged_partitions(spec, ref, files)
+    schema, partition_by = _as_staged(spec, ref, files)
     _refuse_places(ref, files)
     reason = "files staged beforehand"
 
@@ -144,9 +143,9 @@ def commit_staged_rows(
     ``attempt_of`` returns an attempt of a write of rows. Raises as ``commit_staged()``.
     """
     storage, ref = transaction.lake.storage, transaction.ref
-    names = ", ".join(map(quote_identifier, staged_schema(spec, ref, files).names))
+    schema, partition_by = _as_staged(spec, ref, files)
+    names = ", ".join(map(quote_identifier, schema.names))
     paths = ", ".join(quote_literal(literally(file.path)) for file in files)
-    partition_by = staged_partitions(spec, ref, files)
 
     def attempt(snapshot: Snapshot | None) -> Commit:
         # Not before the attempt: if the commit was made earlier, the files no longer exist.
@@ -199,25 +198,6 @@ def _refuse_numbers(snapshot: Snapshot | None) -> None:
             "staged by themselves",
             remedy="append the rows",
         )
-
-
-def staged_partitions(spec: WriteSpec, ref: TableRef, files: Sequence[StagedFile]) -> tuple[str, ...]:
-    """Partition keys that files were staged for.
-
-    Raises:
-        InvalidConfig: The spec or a file has other partitions than the first file.
-    """
-    partition_by = tuple(files[0].partition_values)
-    if any(set(file.partition_values) != set(partition_by) for file in files):
-        raise InvalidConfig(f"Table {ref}: the staged files have different partitions", remedy=_AGAIN)
-    if spec.partition_by is not None and tuple(spec.partition_by) != tuple(partition_by):
-        raise InvalidConfig(
-            f"Table {ref}: partition_by is {', '.join(spec.partition_by) or 'nothing'}, and the staged files are "
-            f"partitioned by {', '.join(partition_by) or 'nothing'}: give partition_by to stage(), which writes the "
-            "files",
-            remedy=_AGAIN,
-        )
-    return partition_by
 
 
 def _refuse_places(ref: TableRef, files: Sequence[StagedFile]) -> None:
@@ -313,11 +293,12 @@ def _refuse_other_names(logs: LogTables, ref: TableRef, staged_as: pa.Schema, ta
         )
 
 
-def staged_schema(spec: WriteSpec, ref: TableRef, files: Sequence[StagedFile]) -> pa.Schema:
-    """Columns of files that stage() wrote.
+def _as_staged(spec: WriteSpec, ref: TableRef, files: Sequence[StagedFile]) -> tuple[pa.Schema, tuple[str, ...]]:
+    """Columns and partition keys that stage() wrote files for.
 
     Raises:
-        InvalidConfig: The spec cannot commit staged files, or there are none.
+        InvalidConfig: The spec cannot commit staged files, or there are none. Or the spec or a file
+            has other partitions than the first file.
         SchemaMismatch: The files have different schemas.
     """
     if spec.mode not in ("append", "overwrite", "error"):
@@ -329,4 +310,14 @@ def staged_schema(spec: WriteSpec, ref: TableRef, files: Sequence[StagedFile]) -
     schemas = {file.schema for file in files}
     if len(schemas) != 1:
         raise SchemaMismatch(f"Table {ref}: the staged files have {len(schemas)} different schemas.")
-    return schema_from_text(schemas.pop())
+    partition_by = tuple(files[0].partition_values)
+    if any(set(file.partition_values) != set(partition_by) for file in files):
+        raise InvalidConfig(f"Table {ref}: the staged files have different partitions", remedy=_AGAIN)
+    if spec.partition_by is not None and tuple(spec.partition_by) != tuple(partition_by):
+        raise InvalidConfig(
+            f"Table {ref}: partition_by is {', '.join(spec.partition_by) or 'nothing'}, and the staged files are "
+            f"partitioned by {', '.join(partition_by) or 'nothing'}: give partition_by to stage(), which writes the "
+            "files",
+            remedy=_AGAIN,
+        )
+    return schema_from_text(schemas.pop()), partition_by

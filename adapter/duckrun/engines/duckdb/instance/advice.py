@@ -68,8 +68,5 @@ def advise(snapshot: Snapshot, memory: int, scratch: str) -> None:
             "engine: spark (docs/scaling.md).",
             snapshot.ref,
             f"{size.files:,}",
-            readable_bytes(size.stored, decimal=True),
-            readable_bytes(size.needed, decimal=True),
-            readable_bytes(size.memory, decimal=True),
-            readable_bytes(size.disk, decimal=True),
+            *(readable_bytes(each, decimal=True) for each in (size.stored, size.needed, size.memory, size.disk)),
         )

@@ -418,9 +418,6 @@ class ViewCatalog:
         self._cursor.execute(f"CREATE SCHEMA IF NOT EXISTS {quote_identifier(self.database, ref.schema)}")
         name = quote_identifier(self.database, ref.schema, ref.name)
         self._cursor.execute(f"CREATE OR REPLACE VIEW {name} AS (\n{sql}\n)")
-        self._show(key, name, reads, shown)
-
-    def _show(self, key: _Key, name: str, reads: frozenset[_Key], shown: Snapshot | None) -> None:
         rows = self._cursor.execute(f"DESCRIBE {name}").fetchall()
         self._made[key] = _Made([(row[0], row[1]) for row in rows], reads, shown)
 
@@ -468,9 +465,7 @@ class ViewCatalog:
                 return
             key = (ref.schema.lower(), ref.name.lower())
             self._forget_readers(key)
-            if key in self._made:
-                self._drop(key)
-                self._made.pop(key, None)
+            self._drop(key)
             self._names.get(key[0], {}).pop(key[1], None)
 
     def withdraw(self, ref: TableRef) -> None:
@@ -480,10 +475,8 @@ class ViewCatalog:
             duckdb.Error: Other views depend on it (enable_view_dependencies).
         """
         with self._lock:
-            key = (ref.schema.lower(), ref.name.lower())
-            if key in self._made and not self._is_other_twin(ref):
-                self._drop(key)
-                self._made.pop(key, None)
+            if not self._is_other_twin(ref):
+                self._drop((ref.schema.lower(), ref.name.lower()))
 
     def _forget_readers(self, key: _Key) -> None:
         """Drop the views over a changed view; their next use creates them again."""
@@ -493,7 +486,8 @@ class ViewCatalog:
             if reader in self._made:
                 self._forget_readers(reader)
                 self._drop(reader)
-                self._made.pop(reader, None)
 
     def _drop(self, key: _Key) -> None:
-        self._cursor.execute(f"DROP VIEW IF EXISTS {quote_identifier(self.database, *self._spelled(key))}")
+        if key in self._made:
+            self._cursor.execute(f"DROP VIEW IF EXISTS {quote_identifier(self.database, *self._spelled(key))}")
+            self._made.pop(key, None)

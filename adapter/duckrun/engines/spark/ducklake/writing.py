@@ -14,6 +14,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
@@ -228,11 +229,7 @@ class _Write:
         self.transactions.define(work, self.ref, snapshot, new)
         came = self._add(work, planned, files)
         work.changed = work.changed or bool(gone or came)
-        rows = (came, 0, gone)
-        return self.transaction.commit(
-            snapshot,
-            NewCommit(spec, new.definition, rows=rows, writer="ducklake", reason=ADDED, anew=new.anew, work=work),
-        )
+        return self.transaction.commit(snapshot, replace(new, rows=(came, 0, gone)))
 
     def _add(self, work: LakeWork, planned: Plan, files: Written) -> int:
         """Add the files to the table, and return their number of rows."""

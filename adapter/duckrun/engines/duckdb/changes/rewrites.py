@@ -1,8 +1,8 @@
-"""Compaction by DuckDB: rewrites files as fewer, larger ones, in the table's sort order.
+"""Files written anew by DuckDB: compaction, and all rows of a table after an ALTER TABLE.
 
-Rows that a deletion vector marks are dropped. DuckDB obeys its memory limit and spills, whereas
-delta_rs's compaction keeps no sort order and takes no SQL predicate. The commit has
-dataChange=false: readers that follow the table's changes see none.
+Compaction drops rows that a deletion vector marks, and sorts by the table's order. DuckDB obeys its
+memory limit and spills, whereas delta_rs's compaction keeps no sort order and takes no SQL
+predicate. The commit has dataChange=false: readers that follow the table's changes see none.
 """
 
 from __future__ import annotations
@@ -20,9 +20,11 @@ from duckrun.engines.duckdb.rows.pruning import whole_files
 from duckrun.engines.duckdb.rows.reads import NOTHING
 from duckrun.engines.duckdb.rows.row_ids import with_ids
 from duckrun.engines.duckdb.rows.source import Rows, order_by
+from duckrun.engines.duckdb.rows.target import altered, rows_of
 from duckrun.engines.duckdb.writers import staged
 from duckrun.errors import InvalidConfig
 from duckrun.formats.commits import NewCommit
+from duckrun.formats.definitions import Alteration
 from duckrun.formats.format import logs_of
 from duckrun.formats.logs import LogTables
 from duckrun.run.transaction import Transaction
@@ -210,3 +212,27 @@ def _z_value(ranks: Sequence[str]) -> str:
         for bit in range(_BITS)
         for place, rank in enumerate(ranks)
     )
+
+
+# -- ALTER TABLE
+
+
+def count_breaking(
+    snapshot: Snapshot, alteration: Alteration, condition: str, cursor: duckdb.DuckDBPyConnection
+) -> int:
+    """Number of altered rows that do not satisfy a condition in Spark SQL (false or NULL)."""
+    test = transpile(condition, "spark", "duckdb")
+    rows = rows_of(altered(snapshot, alteration), cursor)
+    return counted(cursor, f"({rows})", f"({test}) IS NOT TRUE")
+
+
+def rewritten(
+    logs: LogTables, snapshot: Snapshot, alteration: Alteration, cursor: duckdb.DuckDBPyConnection
+) -> tuple[StagedFile, ...]:
+    """Stage files with all altered rows; no reader sees them before they are committed."""
+    target, after = altered(snapshot, alteration), alteration.after
+    kinds = types_of(target, cursor)
+    read, numbers, ids = with_ids(logs, target, list(snapshot.files()), list(kinds), cursor)
+    rows = Rows(cursor, read or rows_of(target, cursor), {**kinds, **numbers}, order=tuple(after.sort_by))
+    stored = (*logs.stored_columns(after.schema), *ids)
+    return staged.stage(rows, snapshot.ref, after.partition_columns, properties=after.properties, stored=stored)
