@@ -137,7 +137,7 @@ _WRAPPED = re.compile(r"Unsupported table change: .*?^Caused by: (?:[a-z]\w*\.)*
 
 def _state(error: Exception) -> str:
     """Return the SQLSTATE of an error, from PySpark or from the Java exception; empty if none."""
-    for origin in (error, getattr(error, "java_exception", "")):
+    for origin in (error, getattr(error, "java_exception", None)):
         try:
             return str(origin.getSqlState() or "")  # type: ignore[union-attr]
         except Exception:  # no SparkThrowable, or a condition that PySpark cannot build
@@ -174,8 +174,7 @@ def _unknown(error: Exception, what: str, line: str, analysis: type[DuckrunError
         return refusal(f"{what}: Spark cannot run it: {line.rstrip('.')}.")
     if name == "Py4JJavaError":
         return DuckrunError(f"{what}: Spark failed: {line.rstrip('.')}.")
-    if hasattr(error, "add_note"):
-        error.add_note(f"This was {what}.")
+    error.add_note(f"This was {what}.")
     return error
 
 

@@ -48,8 +48,6 @@ def storable_arrow(name: str, kind: pa.DataType) -> pa.DataType:
     if t.is_date(kind):
         return pa.date32()
     if t.is_timestamp(kind):
-        if kind.unit == "ns" and kind.tz is None:
-            return pa.timestamp("us")
         return pa.timestamp("us", kind.tz)
     if t.is_map(kind):
         return pa.map_(storable_arrow(name, kind.key_type), storable_arrow(name, kind.item_type))

@@ -8,7 +8,7 @@ files for the old ones.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace as replace_fields
 from functools import partial
@@ -32,25 +32,23 @@ from duckrun.formats.format import Format
 from duckrun.run.transaction import Transaction
 from duckrun.sql.char_types import padded
 from duckrun.sql.quoting import quote_identifier
-from duckrun.values.rows import Commit, DeleteInsertSpec
+from duckrun.values.rows import Commit, DeleteInsertSpec, DeleteSpec, UpdateSpec
 from duckrun.values.snapshot import Snapshot
 
 
-def delete_insert(
-    writer: TableWriter, transaction: Transaction, spec: DeleteInsertSpec, snapshot: Snapshot, rows: Rows
-) -> Commit:
+def delete_insert(writer: TableWriter, spec: DeleteInsertSpec, snapshot: Snapshot, rows: Rows) -> Commit:
     """Delete the rows whose key the source has, then insert the source, in one commit.
 
     Keys may repeat.
     """
-    cursor, form = rows.cursor, transaction.lake.format
+    cursor, form = rows.cursor, writer.transaction.lake.format
     snapshot = target_of(snapshot, rows, spec.schema_mode, form)
     fitted = finished(form, rows, snapshot, spec.schema_mode, cast=rows.types)
     on, source = equal(spec.keys), _as_read(fitted, snapshot, spec.keys)
     limits = [expression(limit, spec.dialect) for limit in (spec.predicate, spec.within) if limit is not None]
     within = " AND ".join(f"({limit})" for limit in limits) or None
     if spec.within is not None:
-        refuse_outside(transaction.ref, fitted, expression(spec.within, spec.dialect), spec.within)
+        refuse_outside(snapshot.ref, fitted, expression(spec.within, spec.dialect), spec.within)
     met = " AND ".join([*([within] if within else []), *key_ranges(source, spec.keys)])
     where = f" WHERE {met}" if met else ""
     with numbered(snapshot, cursor) as table:
@@ -78,14 +76,10 @@ def _as_read(rows: Rows, snapshot: Snapshot, keys: Sequence[str]) -> Rows:
 
 
 def delete(
-    writer: TableWriter,
-    transaction: Transaction,
-    snapshot: Snapshot,
-    cursor: duckdb.DuckDBPyConnection,
-    predicate: str | None,
-    rows: Rows | None = None,
+    writer: TableWriter, spec: DeleteSpec, snapshot: Snapshot, cursor: duckdb.DuckDBPyConnection, rows: Rows | None
 ) -> Commit:
     """Delete the rows that satisfy a predicate, with a source: together with any of its rows."""
+    predicate = None if spec.predicate is None else expression(spec.predicate, spec.dialect)
     if rows is None:
         read = partial(matching, cursor, predicate)
         whole = writer.swap_files(snapshot, None, predicate, cursor)
@@ -105,30 +99,28 @@ def delete(
         with table.found(hits) as changes:
             names = ", ".join(f"target.{quote_identifier(c)}" for c in snapshot.schema.names)
             deleted = f"({table.sql}) AS target SEMI JOIN {changes} AS hit ON {table.same('target', 'hit')}"
-            give_back(transaction, cursor, f"SELECT {names} FROM {deleted}")
+            give_back(writer.transaction, cursor, f"SELECT {names} FROM {deleted}")
             new = writer.rewrite(RowChanges(table, changes, None, "rows are deleted", (0, 0, None)))
     return writer.commit(snapshot, new, read)
 
 
 def update(
-    writer: TableWriter,
-    transaction: Transaction,
-    snapshot: Snapshot,
-    cursor: duckdb.DuckDBPyConnection,
-    predicate: str | None,
-    assigned: Mapping[str, str],
-    rows: Rows | None = None,
+    writer: TableWriter, spec: UpdateSpec, snapshot: Snapshot, cursor: duckdb.DuckDBPyConnection, rows: Rows | None
 ) -> Commit:
     """Set columns to expressions in the rows that satisfy a predicate.
 
     With a source, the predicate and the expressions range over both, and each row may match one
     source row.
     """
-    form, kinds = transaction.lake.format, types_of(snapshot, cursor)
-    table_columns = Computed.of(form, transaction.ref, snapshot, kinds)
+    form, kinds = writer.transaction.lake.format, types_of(snapshot, cursor)
+    predicate = None if spec.predicate is None else expression(spec.predicate, spec.dialect)
+    assigned = {column: expression(value, spec.dialect) for column, value in spec.set.items()}
+    if unknown := [c for c in assigned if c not in kinds]:
+        raise InvalidConfig(f"Table {snapshot.ref} has no column {', '.join(unknown)} to update.")
+    table_columns = Computed.of(form, snapshot.ref, snapshot, kinds)
     if numbered_ones := sorted(set(assigned) & set(table_columns.numbered)):
         raise InvalidConfig(
-            f"Table {transaction.ref}: {', '.join(numbered_ones)} is an identity column, whose numbers stay"
+            f"Table {snapshot.ref}: {', '.join(numbered_ones)} is an identity column, whose numbers stay"
         )
     outputs = ", ".join(
         f"CAST({assigned.get(c, f'target.{quote_identifier(c)}')} AS {kinds[c]}) AS {quote_identifier(c)}"
@@ -149,7 +141,7 @@ def update(
             chosen = ", ".join([*table_columns.anew(kinds, dict.fromkeys(assigned, "true")), *carried])
             rows_now = Rows(cursor, f"SELECT {chosen} FROM {changes}", kinds, carried=carried)
             fitted = finished(form, rows_now, snapshot, has_computed=True)
-            give_back(transaction, cursor, f"SELECT {names} FROM ({fitted.sql})")
+            give_back(writer.transaction, cursor, f"SELECT {names} FROM ({fitted.sql})")
             counts, after = (0, counted(cursor, changes), 0), [("update_postimage", fitted)]
             new = writer.rewrite(
                 RowChanges(table, changes, fitted, "rows are updated", counts, "'update_preimage'", after)
@@ -170,16 +162,14 @@ def _refuse_several(table: Numbered, changes: str, columns: Sequence[str]) -> No
         )
 
 
-def replace(
-    writer: TableWriter, transaction: Transaction, snapshot: Snapshot, rows: Rows, predicate: str | None
-) -> Commit:
+def replace(writer: TableWriter, snapshot: Snapshot, rows: Rows, predicate: str | None) -> Commit:
     """Replace the rows that satisfy a predicate; without one, the partitions of the new rows."""
     cursor = rows.cursor
     if predicate is None:
         snapshot.columns_to_replace()  # raises for a table without partitions
     elif not is_steady(predicate, cursor):
         raise InvalidConfig(
-            f"replace on table {transaction.ref}: which rows {predicate} is true for changes each time it is "
+            f"replace on table {snapshot.ref}: which rows {predicate} is true for changes each time it is "
             "asked, and the rows that are written must be among them",
             remedy="delete and append instead",
         )

@@ -24,10 +24,9 @@ from duckrun.engines.duckdb.rows.source import Rows
 from duckrun.engines.duckdb.rows.target import target_of
 from duckrun.engines.duckdb.writers import by_delta_rs
 from duckrun.engines.duckdb.writers.table_writer import RowChanges, TableWriter
-from duckrun.engines.fit import assigned_columns, castable_columns, columns_in_expressions
+from duckrun.engines.fit import columns_in_expressions
 from duckrun.errors import DuplicateSourceKeys, InvalidConfig, repeated_keys
 from duckrun.formats.format import Format, logs_of
-from duckrun.run.transaction import Transaction
 from duckrun.sql.char_types import is_padded, padded
 from duckrun.sql.names import transpile
 from duckrun.sql.quoting import fresh_name, quote_identifier
@@ -52,7 +51,7 @@ def refuse_duplicate_keys(ref: TableRef, rows: Rows, keys: Sequence[str]) -> Non
         )
 
 
-def merge(writer: TableWriter, transaction: Transaction, spec: MergeSpec, snapshot: Snapshot, rows: Rows) -> Commit:
+def merge(writer: TableWriter, spec: MergeSpec, snapshot: Snapshot, rows: Rows) -> Commit:
     """Merge rows into a table.
 
     The rows are read once.
@@ -63,7 +62,7 @@ def merge(writer: TableWriter, transaction: Transaction, spec: MergeSpec, snapsh
         RowsOutsidePartition: A row lies outside ``within``.
         SchemaMismatch: The columns do not fit the table.
     """
-    cursor, ref, form = rows.cursor, transaction.ref, transaction.lake.format
+    cursor, ref, form = rows.cursor, snapshot.ref, writer.transaction.lake.format
     clauses = [translated(clause, spec.dialect) for clause in spec.clauses]
     _refuse_unsteady(spec, clauses, ref, cursor)
     snapshot = target_of(snapshot, rows, spec.schema_mode, form, spec.takes)
@@ -72,10 +71,9 @@ def merge(writer: TableWriter, transaction: Transaction, spec: MergeSpec, snapsh
     # The table's constraints apply to the rows that are written, not to the source's.
     more_types = _texts_of_values(rows, snapshot) | _types_compared(compared, snapshot, cursor)
     mode = _merge_schema_mode(spec)
-    cast, assigned = castable_columns(spec, rows.types), assigned_columns(spec, rows.types)
     chars = {f.name: f for f in snapshot.schema if f.name in spec.keys and is_padded(f)}
     rows, copies = _with_own_values(spec, rows, {**types_of(snapshot, cursor), **more_types}, chars)
-    fitted = cast_to_table(form, rows, snapshot, mode, cast=cast, assigned=assigned, more_types=more_types)
+    fitted = cast_to_table(form, spec, rows, snapshot, mode, more_types)
     number = fresh_name("__duckrun_number", names_of(snapshot) | set(rows.types))
     apart = {name: fresh_name(f"__duckrun_cast_{name}", {number, *copies.values(), *fitted.types}) for name in copies}
     values = {n: padded(quote_identifier(n), chars[n]) if n in chars else quote_identifier(n) for n in fitted.types}
@@ -93,11 +91,11 @@ def merge(writer: TableWriter, transaction: Transaction, spec: MergeSpec, snapsh
         if delta_rs is None or not delta_rs.writes(
             lambda: by_delta_rs.why_not_merge(logs_of(form), spec, snapshot, source)
         ):
-            return _decided(writer, transaction, spec, clauses, snapshot, numbers, ())
+            return _decided(writer, spec, clauses, snapshot, numbers, ())
         if by_delta_rs.takes_source(spec, clauses, snapshot, source):
             return delta_rs.merge(snapshot, finished(form, source, snapshot, mode), spec.keys, clauses)
         matched_by = by_delta_rs.matched_by(spec, snapshot)
-        return _decided(writer, transaction, spec, clauses, snapshot, numbers, matched_by)
+        return _decided(writer, spec, clauses, snapshot, numbers, matched_by)
 
 
 @dataclass(frozen=True)
@@ -196,7 +194,6 @@ def inserted_alone(spec: MergeSpec, rows: Rows) -> str:
 
 def _decided(
     writer: TableWriter,
-    transaction: Transaction,
     spec: MergeSpec,
     clauses: Sequence[MergeClause],
     snapshot: Snapshot,
@@ -207,7 +204,7 @@ def _decided(
 
     delta_rs makes the commit if it can identify rows of the table by the columns ``matched_by``.
     """
-    source, cursor, form = source_table.rows, source_table.rows.cursor, transaction.lake.format
+    source, cursor, form = source_table.rows, source_table.rows.cursor, writer.transaction.lake.format
     on = equal(
         spec.keys, {key: expression(text, spec.dialect) for key, text in spec.compared.items()}, source_table.cast
     )
@@ -230,7 +227,7 @@ def _decided(
             by_key = choices.by_key(changes)
             ambiguous = by_delta_rs.why_not_changes(by_key, list(choices.kinds), cursor) if matched_by else None
             if ambiguous and list(matched_by) != (wider := by_delta_rs.all_compared(matched_by, snapshot, source)):
-                return _decided(writer, transaction, spec, clauses, snapshot, source_table, wider)
+                return _decided(writer, spec, clauses, snapshot, source_table, wider)
             delta_rs = writer.delta_rs if matched_by else None
             chosen = delta_rs is not None and delta_rs.writes(lambda: ambiguous)
             cursor.execute(f"DELETE FROM {changes} WHERE {choices.action} IS NULL")

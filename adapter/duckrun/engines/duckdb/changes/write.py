@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import duckdb
@@ -84,7 +83,10 @@ class Write:
         if isinstance(spec, DeleteSpec | UpdateSpec):
             if snapshot is None:
                 raise TableNotFound(f"There is no table {transaction.ref} to {spec.mode} rows of.")
-            return self._change(spec, snapshot, rows, cursor)
+            rows = None if rows is None else self._streams.kept(rows)
+            if isinstance(spec, DeleteSpec):
+                return change.delete(self._writer, spec, snapshot, cursor, rows)
+            return change.update(self._writer, spec, snapshot, cursor, rows)
         assert rows is not None, "a write has a source"
         if snapshot is not None and not (isinstance(spec, WriteSpec) and spec.redefine):
             rows = taking_types(rows, types_of(snapshot, rows.cursor))
@@ -117,7 +119,7 @@ class Write:
         rows = finished(self._form, rows, snapshot, spec.schema_mode, spec=spec)
         if mode == "replace":
             predicate = None if spec.predicate is None else expression(spec.predicate, spec.dialect)
-            return change.replace(self._writer, transaction, snapshot, rows, predicate)
+            return change.replace(self._writer, snapshot, rows, predicate)
         if (earlier := transaction.compared_with) is not None:
             return change.compared(transaction, earlier, self._streams.kept(rows), snapshot)
         change.give_back(transaction, rows.cursor, rows.sql)
@@ -125,9 +127,10 @@ class Write:
 
     def _overwrite(self, spec: WriteSpec, rows: Rows, snapshot: Snapshot | None) -> Commit:
         """Create a table, or replace all rows of one."""
+        partition_by = spec.partition_by or ()
         # A table is either partitioned or clustered.
-        clusters = bool(spec.cluster_by) and spec.partition_by is None
-        partition_by = () if clusters else partitions_after(spec.partition_by, snapshot)
+        if snapshot is not None and spec.partition_by is None and not spec.cluster_by:
+            partition_by = snapshot.partition_columns
         stored = stored_types(self._form, rows.types)
         computed = self._computed_too(spec, stored, snapshot, rows.cursor)
         whole = WholeRows(spec, rows, stored, partition_by, computed)
@@ -159,14 +162,14 @@ class Write:
                 "values need not be comparable; name another key"
             )
         if snapshot is not None and not self._transaction.is_anew and isinstance(spec, MergeSpec):
-            return merge.merge(self._writer, self._transaction, spec, snapshot, self._streams.kept(rows))
+            return merge.merge(self._writer, spec, snapshot, self._streams.kept(rows))
         with self._streams.read_once(rows) as stable_rows:
             if isinstance(spec, MergeSpec):
                 merge.refuse_duplicate_keys(self._transaction.ref, stable_rows, spec.keys)
             if snapshot is None or self._transaction.is_anew:
                 return self._create_by_merge(spec, stable_rows, snapshot)
             assert isinstance(spec, DeleteInsertSpec)
-            return change.delete_insert(self._writer, self._transaction, spec, snapshot, stable_rows)
+            return change.delete_insert(self._writer, spec, snapshot, stable_rows)
 
     def _create_by_merge(self, spec: MergeSpec | DeleteInsertSpec, rows: Rows, snapshot: Snapshot | None) -> Commit:
         """Create the table from the rows that the merge's insert clauses would insert."""
@@ -179,26 +182,6 @@ class Write:
             "error", within=spec.within, app=spec.app, dialect=spec.dialect, writer=spec.writer, **spec.layout
         )
         return self._write(created, select(rows.cursor, sql), snapshot)
-
-    def _change(
-        self, spec: DeleteSpec | UpdateSpec, snapshot: Snapshot, rows: Rows | None, cursor: duckdb.DuckDBPyConnection
-    ) -> Commit:
-        predicate = None if spec.predicate is None else expression(spec.predicate, spec.dialect)
-        rows = None if rows is None else self._streams.kept(rows)
-        if isinstance(spec, DeleteSpec):
-            return change.delete(self._writer, self._transaction, snapshot, cursor, predicate, rows)
-        assigned = {column: expression(value, spec.dialect) for column, value in spec.set.items()}
-        unknown = [c for c in assigned if c not in snapshot.schema.names]
-        if unknown:
-            raise InvalidConfig(f"Table {self._transaction.ref} has no column {', '.join(unknown)} to update.")
-        return change.update(self._writer, self._transaction, snapshot, cursor, predicate, assigned, rows)
-
-
-def partitions_after(partition_by: Sequence[str] | None, snapshot: Snapshot | None) -> tuple[str, ...]:
-    """Partition keys of a table after all of its rows were written."""
-    if partition_by is None and snapshot is not None:
-        return snapshot.partition_columns
-    return tuple(partition_by or ())
 
 
 def refuse_clustering(spec: RowSpec, snapshot: Snapshot | None) -> None:

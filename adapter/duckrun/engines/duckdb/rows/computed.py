@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from duckrun.errors import InvalidConfig, UnsupportedFeature
 from duckrun.formats.definitions import TableDefinition
 from duckrun.sql.quoting import quote_identifier
-from duckrun.values.computed import ComputedColumn, NumberedBy
+from duckrun.values.computed import NumberedBy
 from duckrun.values.snapshot import Snapshot, TableRef
 
 if TYPE_CHECKING:
@@ -40,21 +40,22 @@ class Computed:
         Raises:
             UnsupportedFeature: DuckDB may evaluate an expression otherwise than Spark.
         """
+
+        def sql(name: str, expression: str) -> str:
+            text = form.in_duckdb(expression, table.schema)
+            if text is None:
+                raise UnsupportedFeature(
+                    f"Table {ref}: column {name} is computed by {expression}, of which it is not known that DuckDB "
+                    "and Spark give the same",
+                    remedy="Run this with engine: spark",
+                )
+            return f"CAST({text} AS {kinds[name]})"
+
         columns = form.computing(table.schema)
-        if not columns:
-            return cls(ref)
         return cls(
             ref,
-            {
-                name: _sql(form, ref, table, each, each.generated, kinds)
-                for name, each in columns.items()
-                if each.generated is not None
-            },
-            {
-                name: _sql(form, ref, table, each, each.default, kinds)
-                for name, each in columns.items()
-                if each.default is not None
-            },
+            {name: sql(name, each.generated) for name, each in columns.items() if each.generated is not None},
+            {name: sql(name, each.default) for name, each in columns.items() if each.default is not None},
             {name: each.numbered for name, each in columns.items() if each.numbered is not None},
         )
 
@@ -103,24 +104,6 @@ class Computed:
                 f"Table {self.ref}: column {name} is GENERATED ALWAYS AS IDENTITY, and the rows bring values for it",
                 remedy="leave the column out",
             )
-
-
-def _sql(
-    form: Format,
-    ref: TableRef,
-    table: TableDefinition | Snapshot,
-    column: ComputedColumn,
-    expression: str,
-    kinds: Mapping[str, object],
-) -> str:
-    text = form.in_duckdb(expression, table.schema)
-    if text is None:
-        raise UnsupportedFeature(
-            f"Table {ref}: column {column.name} is computed by {expression}, of which it is not known that DuckDB "
-            "and Spark give the same",
-            remedy="Run this with engine: spark",
-        )
-    return f"CAST({text} AS {kinds[column.name]})"
 
 
 def gives_numbers(snapshot: Snapshot) -> bool:

@@ -13,7 +13,7 @@ from duckrun.engines.duckdb.rows.computed import Computed
 from duckrun.engines.duckdb.rows.lake_values import Test, folder_test, lake_tests
 from duckrun.engines.duckdb.rows.source import Rows, without_type
 from duckrun.engines.duckdb.rows.types import Types, fit_all, kind_of, store_all, whole_microseconds
-from duckrun.engines.fit import Kind, fits, text_pattern
+from duckrun.engines.fit import Kind, assigned_columns, castable_columns, fits, text_pattern
 from duckrun.errors import InvalidConfig, RowsOutsidePartition, SchemaMismatch, UnsupportedFeature
 from duckrun.formats.definitions import TableDefinition
 from duckrun.formats.format import Format
@@ -27,7 +27,7 @@ from duckrun.sql.typed import sql_type
 from duckrun.values.choices import SchemaMode
 from duckrun.values.columns import outside_years
 from duckrun.values.partition_values import NO_PARTITION_VALUES, no_partition_value, refuse_partition_type
-from duckrun.values.rows import WriteSpec
+from duckrun.values.rows import MergeSpec, WriteSpec
 from duckrun.values.snapshot import Snapshot, TableRef
 from duckrun.values.tables import order_of
 
@@ -183,37 +183,23 @@ def finished(
 
 
 def cast_to_table(
-    form: Format,
-    rows: Rows,
-    snapshot: Snapshot,
-    schema_mode: SchemaMode,
-    *,
-    cast: Collection[str],
-    assigned: Collection[str],
-    more_types: Mapping[str, Any],
+    form: Format, spec: MergeSpec, rows: Rows, snapshot: Snapshot, mode: SchemaMode, more_types: Mapping[str, Any]
 ) -> Rows:
     """Cast the source of a merge to a table's types, without checks.
 
     Args:
         form: Format of the table.
+        spec: The merge.
         rows: Rows to cast.
         snapshot: Table, possibly with the schema after this commit.
-        schema_mode: How columns that the table lacks are treated.
-        cast: Columns that only need to be castable to the table's types.
-        assigned: Columns that are cast as an INSERT casts them.
+        mode: How columns that the table lacks are treated.
         more_types: Types of additional columns that are not the table's.
     """
     target = {**types_of(snapshot, rows.cursor), **more_types}
     optional = Computed.of(form, snapshot.ref, snapshot, target).optional
-    filled = fit_all(
-        rows.types,
-        target,
-        schema_mode,
-        cast=cast,
-        assigned=assigned,
-        native=form.native_types,
-        optional=optional,
-    )
+    cast, assigned = castable_columns(spec, rows.types), assigned_columns(spec, rows.types)
+    native = form.native_types
+    filled = fit_all(rows.types, target, mode, cast=cast, assigned=assigned, native=native, optional=optional)
     to_cast = {name: by for name, by in filled.items() if by[0] is not None or name not in optional}
     return fitted(snapshot.ref, rows, to_cast, (), assigned=assigned)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -39,41 +40,42 @@ def weighed_sql(read: WeighedRead, cursor: duckdb.DuckDBPyConnection, scratch: s
     return " UNION ALL ".join(select for part in query.parts() for select in parts.selects(part)) or query.nothing()
 
 
+@dataclass(frozen=True)
 class _Parts:
     """The SELECTs of one WeighedRead."""
 
-    def __init__(
-        self, query: WeighedQuery, types: dict[str, str], cursor: duckdb.DuckDBPyConnection, scratch: str
-    ) -> None:
-        self._query, self._read, self._types = query, query.read, types
-        self._cursor, self._scratch = cursor, scratch
+    query: WeighedQuery
+    types: dict[str, str]
+    cursor: duckdb.DuckDBPyConnection
+    scratch: str
 
     def selects(self, part: Part) -> Iterator[str]:
         """Yield the SELECTs of a part, one for each group of files that one scan can read."""
         listed, rows = self._kept(part.listed), None if part.rows is None else self._kept(part.rows)
+        read = self.query.read
         for group in _alike(
-            self._cursor, sorted({place_of(self._read.ref.location, file) for file in part.files}), self._read.stored
+            self.cursor, sorted({place_of(read.ref.location, file) for file in part.files}), read.stored
         ):
             source = self._read_parquet(group)
-            file_types = _types(self._cursor, source)
+            file_types = _types(self.cursor, source)
             spelling = {name.lower(): name for name in file_types}
 
             def value(field: pa.Field, stored: pa.Field, file_types: Any = file_types, spelling: Any = spelling) -> str:
                 name = stored.name if stored.name in file_types else spelling.get(stored.name.lower())
                 if name is None:
-                    return f"CAST(NULL AS {self._types[field.name]})"
+                    return f"CAST(NULL AS {self.types[field.name]})"
                 in_file = f"r.{quote_identifier(name)}"
-                if field.name in self._read.variants:
+                if field.name in read.variants:
                     return _variant(in_file, file_types[name])
                 return _converted(in_file, file_types[name], stored.type, field.type)
 
-            yield self._query.select(part, source, listed, rows, value, file_types)
+            yield self.query.select(part, source, listed, rows, value, file_types)
 
     def _read_parquet(self, places: Sequence[str]) -> str:
         """FROM item for the rows of files, with the location of each row's file."""
-        row, file = quote_identifier(self._query.row), quote_literal(self._query.file)
+        row, file = quote_identifier(self.query.row), quote_literal(self.query.file)
         options = f"union_by_name => true, hive_partitioning => false, filename => {file}"
-        if _ROW not in {name.lower() for name in self._read.stored.names}:
+        if _ROW not in {name.lower() for name in self.query.read.stored.names}:
             listed = ", ".join(quote_literal(literally(each)) for each in places)
             return f"(SELECT * RENAME ({_ROW} AS {row}) FROM read_parquet([{listed}], {options}, {_ROW} => true))"
         # DuckDB cannot number the rows of a file that has a column file_row_number, so we count
@@ -86,13 +88,13 @@ class _Parts:
 
     def _kept(self, table: pa.Table) -> str:
         """Write rows to a scratch file, and return its FROM item."""
-        file = Path(self._scratch, f"changes-{uuid.uuid4().hex}.parquet").as_posix()
+        file = Path(self.scratch, f"changes-{uuid.uuid4().hex}.parquet").as_posix()
         name = f"__duckrun_rows_{uuid.uuid4().hex}"
-        self._cursor.register(name, table)
+        self.cursor.register(name, table)
         try:
-            self._cursor.execute(f"COPY {quote_identifier(name)} TO {quote_literal(file)} (FORMAT parquet)")
+            self.cursor.execute(f"COPY {quote_identifier(name)} TO {quote_literal(file)} (FORMAT parquet)")
         finally:
-            self._cursor.unregister(name)
+            self.cursor.unregister(name)
         return f"read_parquet({quote_literal(file)})"
 
 

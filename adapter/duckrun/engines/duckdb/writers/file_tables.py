@@ -26,7 +26,7 @@ from duckrun.engines.duckdb.rows.target import definition_of, written_anew
 from duckrun.engines.duckdb.writers import by_delta_rs, delta_rs, staged
 from duckrun.engines.duckdb.writers.by_delta_rs import DeltaRs
 from duckrun.engines.duckdb.writers.feed import feed_files
-from duckrun.engines.duckdb.writers.table_writer import REPLACED, RowChanges, WholeRows
+from duckrun.engines.duckdb.writers.table_writer import REPLACED, RowChanges, WholeRows, WriteRows
 from duckrun.engines.tables import REWRITTEN
 from duckrun.errors import CommitConflict, LostRows
 from duckrun.formats.commits import Marked, NewCommit, RowCounts
@@ -71,11 +71,7 @@ class FileTableWriter:
         return self.delta_rs.shares
 
     def attempt(
-        self,
-        rows: Rows | None,
-        cursor: duckdb.DuckDBPyConnection,
-        snapshot: Snapshot | None,
-        write: Callable[[Rows | None, Snapshot | None], Commit],
+        self, rows: Rows | None, cursor: duckdb.DuckDBPyConnection, snapshot: Snapshot | None, write: WriteRows
     ) -> Commit:
         """Run one attempt, a second time without delta_rs if that lacks memory."""
         return self.delta_rs.attempt(partial(write, rows, snapshot))

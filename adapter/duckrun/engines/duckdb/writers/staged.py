@@ -313,7 +313,7 @@ def _log_value(column: str, kind: Any) -> str:
 
 
 def _relative(file: str, location: str) -> str:
-    file = file.replace("\\", "/").replace(f"{location}/./", f"{location}/")
+    file = file.replace(f"{location}/./", f"{location}/")
     if not file.startswith(location + "/"):
         raise StorageError(f"DuckDB wrote {file}, which is not below {location}.")
     return file[len(location) + 1 :]

@@ -22,7 +22,7 @@ from duckrun.engines.duckdb.rows.source import Rows, schema_of_types
 from duckrun.engines.duckdb.rows.streams import Streams
 from duckrun.engines.duckdb.rows.target import definition_of
 from duckrun.engines.duckdb.writers.staged import is_scattered, partitions_of
-from duckrun.engines.duckdb.writers.table_writer import RowChanges, WholeRows
+from duckrun.engines.duckdb.writers.table_writer import RowChanges, WholeRows, WriteRows
 from duckrun.errors import SchemaMismatch, UnsupportedFeature
 from duckrun.formats.commits import NewCommit
 from duckrun.formats.definitions import TableDefinition
@@ -58,11 +58,7 @@ class StatementTableWriter:
         """Rows that this attempt's transaction took back."""
 
     def attempt(
-        self,
-        rows: Rows | None,
-        cursor: duckdb.DuckDBPyConnection,
-        snapshot: Snapshot | None,
-        write: Callable[[Rows | None, Snapshot | None], Commit],
+        self, rows: Rows | None, cursor: duckdb.DuckDBPyConnection, snapshot: Snapshot | None, write: WriteRows
     ) -> Commit:
         """Run one attempt in a transaction, which also takes back an earlier attempt."""
         self._refuse_words()
@@ -256,14 +252,11 @@ def _reads_table(rows: Rows, table: str) -> bool:
     table = _plain(table)
     if rows.one_shot or table in _plain(rows.sql):
         return not rows.one_shot
-    definitions = dict(
-        rows.cursor.execute("SELECT lower(view_name), sql FROM duckdb_views() WHERE NOT internal").fetchall()
+    views_and_macros = (
+        "SELECT lower(view_name), sql FROM duckdb_views() WHERE NOT internal UNION ALL SELECT lower(function_name), "
+        "macro_definition FROM duckdb_functions() WHERE NOT internal AND macro_definition IS NOT NULL"
     )
-    macros = (
-        "SELECT lower(function_name), macro_definition FROM duckdb_functions() WHERE NOT internal AND "
-        "macro_definition IS NOT NULL"
-    )
-    definitions |= dict(rows.cursor.execute(macros).fetchall())
+    definitions = dict(rows.cursor.execute(views_and_macros).fetchall())
     if not any(table in _plain(text) for text in definitions.values()):
         return False
     texts, seen = [rows.sql], set[str]()

@@ -16,10 +16,15 @@ from duckrun.engines.duckdb.rows.source import Rows
 from duckrun.engines.duckdb.rows.streams import Streams
 from duckrun.engines.duckdb.writers.by_delta_rs import DeltaRs
 from duckrun.formats.commits import NewCommit, RowCounts
+from duckrun.run.transaction import Transaction
 from duckrun.values.rows import Commit, MemoryShares, WriteSpec
 from duckrun.values.snapshot import Snapshot
 
 REPLACED = "rows are replaced in one commit"
+
+
+WriteRows = Callable[[Rows | None, Snapshot | None], Commit]
+"""Writes rows to the table of a snapshot, in an attempt that a writer has prepared."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +70,8 @@ class RowChanges:
 class TableWriter(Protocol):
     """Writer of one write, over all of its attempts. The format's role decides the class."""
 
+    transaction: Transaction
+    """Transaction of the table."""
     streams: Streams
     """Source of the write, if it is a stream."""
 
@@ -77,11 +84,7 @@ class TableWriter(Protocol):
         """Memory that the write may use."""
 
     def attempt(
-        self,
-        rows: Rows | None,
-        cursor: duckdb.DuckDBPyConnection,
-        snapshot: Snapshot | None,
-        write: Callable[[Rows | None, Snapshot | None], Commit],
+        self, rows: Rows | None, cursor: duckdb.DuckDBPyConnection, snapshot: Snapshot | None, write: WriteRows
     ) -> Commit:
         """Run one attempt: prepare the rows and the snapshot, then call ``write``."""
 

@@ -147,11 +147,10 @@ class RunServer:
 
 def _private_folder() -> Path:
     """Return a folder for the records of servers, which no other user may read."""
-    user = os.getuid() if hasattr(os, "getuid") else "user"
     # The records hold the servers' keys.
-    folder = Path(tempfile.gettempdir()) / f"duckrun-spark-{user}"
+    folder = Path(tempfile.gettempdir()) / f"duckrun-spark-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
-    if hasattr(os, "getuid") and (folder.is_symlink() or folder.stat().st_uid != os.getuid()):
+    if folder.is_symlink() or folder.stat().st_uid != os.getuid():
         raise InvalidConfig(f"{folder} belongs to somebody else; remove it, or set TMPDIR to a folder of your own.")
     return folder
 

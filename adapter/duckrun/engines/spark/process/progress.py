@@ -69,7 +69,7 @@ class Watch:
         if page is not None:
             self._thread = threading.Thread(target=self._poll, args=(page,), name="duckrun-spark-progress", daemon=True)
             self._thread.start()
-        elif hasattr(session, "registerProgressHandler") and "connect" in type(session).__module__:
+        elif "connect" in type(session).__module__:
             self._session = session
             session.registerProgressHandler(self._heard)
 
