@@ -275,8 +275,10 @@ class DuckDBEngine(SpecEngine):
             self.instance.make_room(f"{spec.mode} on table {transaction.ref}")
         cursor = self.instance.cursor_with_values()
         job = self._write(spec, transaction)
-        if self.instance.held is not None and isinstance(source, LazyRows) and not _is_on(source, self.instance.held):
-            source = source.toArrow()
+        if self.instance.held is not None and isinstance(source, LazyRows):
+            # Only the held cursor sees what its transaction has written.
+            is_on_it = isinstance(source.source, DuckDBFrame) and source.source.cursor is self.instance.held
+            source = source if is_on_it else source.toArrow()
         source_rows = nullcontext() if source is None else rows_of(source, cursor, self.instance.scratch)
         with errors_about(f"table {transaction.ref}, {spec.mode}", self.arbiter), source_rows as rows:
             commit = self._written(job, transaction, rows, cursor if rows is None else rows.cursor)
@@ -357,8 +359,3 @@ class DuckDBEngine(SpecEngine):
     def close(self) -> None:
         """Close the connection if this engine opened it, and remove scratch files."""
         self.instance.close()
-
-
-def _is_on(rows: LazyRows, cursor: duckdb.DuckDBPyConnection) -> bool:
-    """True if this cursor computes the rows."""
-    return isinstance(rows.source, DuckDBFrame) and rows.source.cursor is cursor

@@ -42,13 +42,7 @@ def new_table(attempt: SparkWrite, rows: DataFrame, layout: Layout, description:
 
 
 def in_place_of(
-    attempt: SparkWrite,
-    frame: DataFrame,
-    spec: WriteSpec,
-    snapshot: Snapshot,
-    cluster_by: Sequence[str],
-    *,
-    stays: bool,
+    attempt: SparkWrite, frame: DataFrame, spec: WriteSpec, cluster_by: Sequence[str], *, stays: bool
 ) -> None:
     """Replace a table that has clustering or other features of Spark's own statements.
 
@@ -62,6 +56,8 @@ def in_place_of(
         UnsupportedFeature: The replacement would lose constraints.
         SchemaMismatch: The rows lack a clustering column.
     """
+    assert attempt.snapshot is not None
+    snapshot = attempt.snapshot
     if spec.constraints:
         raise UnsupportedFeature(
             f"table {attempt.ref} has features or a clustering that only Spark's own statements write, and those take "
@@ -93,9 +89,7 @@ def in_place_of(
     _make(attempt, rows, layout, description, replaces=True)
 
 
-def rows_alone(
-    attempt: SparkWrite, frame: DataFrame, partition_by: Sequence[str], snapshot: Snapshot, *, stays: bool
-) -> dict[str, str]:
+def rows_alone(attempt: SparkWrite, frame: DataFrame, partition_by: Sequence[str], *, stays: bool) -> dict[str, str]:
     """Return the options of an overwrite that replaces all rows and keeps the definition.
 
     Any other overwrite by Spark turns generated, identity and default columns into plain ones.
@@ -106,7 +100,8 @@ def rows_alone(
     Raises:
         UnsupportedFeature: The definition would change.
     """
-    form = attempt.transaction.lake.format
+    assert attempt.snapshot is not None
+    snapshot, form = attempt.snapshot, attempt.transaction.lake.format
     names = {name.lower() for name in frame.columns}
     target = [
         f for f in attempt.target_schema() if f.name.lower() in names or f.name not in form.computed_columns(snapshot)

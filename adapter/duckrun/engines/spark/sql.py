@@ -53,9 +53,9 @@ def properties_list(properties: Mapping[str, str]) -> str:
     return ", ".join(f"{text_literal(name)} = {text_literal(str(value))}" for name, value in properties.items())
 
 
-def table_at(location: str, version: int | None = None) -> str:
-    """Return a table by its location, at a version if one is passed."""
-    return f"delta.{quote(location)}" + ("" if version is None else f" VERSION AS OF {int(version)}")
+def table_at(location: str) -> str:
+    """Return a table by its location."""
+    return f"delta.{quote(location)}"
 
 
 def to_spark(expression: str, dialect: str) -> str:

@@ -233,10 +233,10 @@ class Attempt(SparkWrite):
         keep = self.snapshot.partition_columns if spec.partition_by is None else spec.partition_by
         if self.snapshot.computed() and not spec.redefine:
             frame = self.with_defaults(frame)
-            options = create.rows_alone(self, frame, keep, self.snapshot, stays=stays)
+            options = create.rows_alone(self, frame, keep, stays=stays)
             return self.save(frame, "overwrite", options, keep, spec)
         if cluster_by or (redefined and by_spark):
-            create.in_place_of(self, self._commented(frame, spec), spec, self.snapshot, cluster_by, stays=stays)
+            create.in_place_of(self, self._commented(frame, spec), spec, cluster_by, stays=stays)
             return None  # the commit is looked up
         needs_our_commit = self.logs.constrained_anew(self.snapshot, spec) and not self.logs.only_spark(self.snapshot)
         needs_our_commit = needs_our_commit or self.logs.lacks_feature(

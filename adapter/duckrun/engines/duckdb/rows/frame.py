@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
 from typing import Any
 
 import duckdb
@@ -38,33 +39,28 @@ class _Checked:
         return self._read(lambda: self._relation.to_arrow_reader(*batch_size))
 
 
+@dataclass(eq=False)
 class DuckDBFrame:
     """A query on its own cursor.
 
     Apart from registered values, its text names nothing that only other cursors see.
     """
 
-    def __init__(
-        self,
-        instance: Instance,
-        cursor: duckdb.DuckDBPyConnection,
-        sql: str,
-        what: str,
-        as_written: Callable[[str], str] = str,
-    ) -> None:
-        self.instance = instance
-        self.cursor = cursor
-        self.sql = sql
-        self.what = what
-        """Start of error messages about its rows."""
-        self.as_written = as_written
-        """Restores the names of the user's query in an error message."""
+    instance: Instance
+    cursor: duckdb.DuckDBPyConnection
+    sql: str
+    what: str
+    """Start of error messages about its rows."""
+    as_written: Callable[[str], str] = str
+    """Restores the names of the user's query in an error message."""
+
+    def __post_init__(self) -> None:
         with self._errors():
-            parsed = cursor.extract_statements(sql)
+            parsed = self.cursor.extract_statements(self.sql)
             # A parsed statement saves a parse per use. A PIVOT becomes several statements, and
             # stays text.
-            self._statement: duckdb.Statement | str = parsed[0] if len(parsed) == 1 else sql
-            self.native = cursor.sql(self._statement)
+            self._statement: duckdb.Statement | str = parsed[0] if len(parsed) == 1 else self.sql
+            self.native = self.cursor.sql(self._statement)
 
     def schema(self) -> pa.Schema:
         self._check_types()
@@ -91,7 +87,7 @@ class DuckDBFrame:
 
     def _of(self, sql: str) -> DuckDBFrame:
         """A query over this one."""
-        return DuckDBFrame(self.instance, self.cursor, sql, self.what, self.as_written)
+        return replace(self, sql=sql)
 
     def polars_lazy(self, check: Callable[[], None]) -> Any:
         """A polars LazyFrame that reads the tables at each collect(), after a call of ``check``."""

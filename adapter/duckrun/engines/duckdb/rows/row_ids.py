@@ -6,7 +6,7 @@ Source: Delta protocol, Row Tracking (Reader Requirements, Writer Requirements).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import duckdb
@@ -34,25 +34,101 @@ def carried(logs: LogTables | None, table: Numbered) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
+class IdColumns:
+    """Two columns of a table that tracks its rows: id, and version that added or changed the row."""
+
+    logs: LogTables
+    snapshot: Snapshot
+    in_files: tuple[str, str]
+    """Names in the files."""
+    names: tuple[str, str]
+    """Names in a SELECT, which no column of the table has."""
+
+    @classmethod
+    def of(cls, logs: LogTables, snapshot: Snapshot) -> IdColumns | None:
+        """Id columns of a table; None if it does not track its rows.
+
+        Raises:
+            UnsupportedFeature: DuckDB cannot number the rows of its files.
+        """
+        in_files, taken = logs.row_id_columns(snapshot), names_of(snapshot)
+        if in_files is None:
+            return None
+        refuse_unnumbered(snapshot)
+        names = (fresh_name("__duckrun_row_id", taken), fresh_name("__duckrun_row_version", taken))
+        return cls(logs, snapshot, in_files, names)
+
+    @property
+    def quoted(self) -> list[str]:
+        return list(map(quote_identifier, self.names))
+
+    @property
+    def stored(self) -> tuple[StoredColumn, ...]:
+        return tuple(map(StoredColumn, self.names, self.in_files))
+
+    @property
+    def types(self) -> dict[str, Any]:
+        return dict.fromkeys(self.names, duckdb.type(_BIGINT))
+
+    def numbered(self, files: Sequence[ScanFile], scan: str, at: tuple[str, str]) -> str:
+        """SELECT of scanned rows with id and version, from the files or the log.
+
+        The scan has the rows' positions (``at``, quoted), and the ids that the files store.
+        """
+        snapshot = self.snapshot
+        taken = {*names_of(snapshot), *self.in_files, *self.names}
+        log_columns = tuple(
+            quote_identifier(fresh_name(name, taken)) for name in ("__duckrun_first", "__duckrun_since")
+        )
+        values = {
+            place_of(snapshot.ref.location, each): [f"CAST({number} AS {_BIGINT})" for number in numbers]
+            for each, numbers in zip(files, self.logs.first_ids(snapshot, files), strict=True)
+        }
+        lost = f"table {snapshot.ref}: rows whose ids are to be kept lie in a file that its log does not have: "
+        source = with_values(f"({scan})", at[0], values, dict.fromkeys(log_columns, _BIGINT), lost)
+        (row_id, version), (first, since) = map(quote_identifier, self.in_files), log_columns
+        return (
+            f"SELECT * EXCLUDE ({row_id}, {version}, {first}, {since}), coalesce({row_id}, {first} + {at[1]}) AS "
+            f"{self.quoted[0]}, coalesce({version}, {since}) AS {self.quoted[1]} FROM ({source})"
+        )
+
+    def held(self, files: Sequence[ScanFile], at: tuple[str, str], cursor: duckdb.DuckDBPyConnection) -> str:
+        """SELECT of position (``at``, quoted) and stored id of the rows of files that store ids.
+
+        Empty if no file stores any.
+        """
+        if not files:
+            return ""
+        column, paths = self.in_files[0], [literally(place_of(self.snapshot.ref.location, each)) for each in files]
+        files_query = (
+            f"SELECT DISTINCT file_name FROM parquet_schema([{', '.join(map(quote_literal, paths))}]) "
+            f"WHERE name = {quote_literal(column)}"
+        )
+        holding = [literally(name) for (name,) in cursor.execute(files_query).fetchall()]
+        if not holding:
+            return ""
+        return (
+            f"SELECT {at[0]}, file_row_number AS {at[1]}, {quote_identifier(column)} AS {self.quoted[0]} FROM "
+            f"read_parquet([{', '.join(map(quote_literal, holding))}], union_by_name => true, hive_partitioning => "
+            f"false, file_row_number => true, filename => {quote_literal(at[0][1:-1])})"
+        )
+
+
+@dataclass(frozen=True)
 class RowIds:
     """How written rows get their ids."""
 
     names: str
     """The table's columns, quoted."""
-    columns: tuple[str, ...] = ()
-    """Names in a SELECT of a row's id and of the version that added or changed it.
-
-    Empty if the table does not track rows, or if all rows are new.
-    """
-    stored: tuple[StoredColumn, ...] = ()
-    types: dict[str, Any] = field(default_factory=dict)
+    table: Numbered
+    anew: str
+    """SELECT of the rows of rewritten files, with their positions and ids."""
+    ids: IdColumns | None = None
+    """None if the table does not track rows, or if all rows are new."""
     known: str = ""
     """SELECT of file, row number and id, for rows of files that store ids; empty if none does."""
-    anew: str = ""
-    """SELECT of the rows of rewritten files, with their positions and ids."""
     firsts: str = ""
     """First row id of each file with changed rows."""
-    table: Numbered | None = None
 
     @classmethod
     def of(
@@ -66,36 +142,32 @@ class RowIds:
         """Row ids for rows of rewritten files, and for added rows that come from touched files."""
         snapshot = table.snapshot
         names = ", ".join(quote_identifier(c) for c in snapshot.schema.names)
-        in_files = logs.row_id_columns(snapshot)
         changed = touched if added is not None and added.carried else ()
-        if in_files is None or not (rewritten_files or changed):
-            return cls(names, anew=table.of_files(rewritten_files), table=table)
-        refuse_unnumbered(snapshot)
-        ids, at = _names(snapshot), (table.file, table.row)
-        numbered_rows = (
-            _numbered(logs, snapshot, rewritten_files, table.of_files(rewritten_files, in_files), at, ids)
-            if rewritten_files
-            else ("")
-        )
+        ids = IdColumns.of(logs, snapshot) if rewritten_files or changed else None
+        if ids is None:
+            return cls(names, table, table.of_files(rewritten_files))
+        at, anew = (table.file, table.row), ""
+        if rewritten_files:
+            anew = ids.numbered(rewritten_files, table.of_files(rewritten_files, ids.in_files), at)
         firsts = ", ".join(
             f"({quote_literal(place_of(snapshot.ref.location, each))}, {first})"
             for each, (first, _) in zip(changed, logs.first_ids(snapshot, changed), strict=True)
         )
-        return cls(
-            names,
-            columns=tuple(map(quote_identifier, ids)),
-            stored=tuple(StoredColumn(name, stored_name) for name, stored_name in zip(ids, in_files, strict=True)),
-            types=dict.fromkeys(ids, duckdb.type(_BIGINT)),
-            known=_held(snapshot, changed, in_files[0], at, ids[0], table.cursor),
-            anew=numbered_rows,
-            firsts=firsts,
-            table=table,
-        )
+        return cls(names, table, anew, ids, ids.held(changed, at, table.cursor), firsts)
+
+    @property
+    def stored(self) -> tuple[StoredColumn, ...]:
+        """Id columns as the files store them."""
+        return () if self.ids is None else self.ids.stored
+
+    @property
+    def types(self) -> dict[str, Any]:
+        """Types of the id columns."""
+        return {} if self.ids is None else self.ids.types
 
     def kept(self, changes: str) -> str:
         """SELECT of the unchanged rows of rewritten files, with their ids."""
-        assert self.table is not None
-        chosen = ", ".join([self.names, *self.columns])
+        chosen = ", ".join([self.names, *map(quote_identifier, self.types)])
         return (
             f"SELECT {chosen} FROM ({self.anew}) AS kept ANTI JOIN {changes} AS hit ON {self.table.same('kept', 'hit')}"
         )
@@ -105,12 +177,12 @@ class RowIds:
 
         A changed row keeps its id; its version is the commit's.
         """
-        if not self.columns or self.table is None:
+        if self.ids is None:
             return f"SELECT {self.names} FROM ({rows.sql})"
         if not rows.carried or not self.firsts:
-            nulls = ", ".join(f"CAST(NULL AS {_BIGINT}) AS {name}" for name in self.columns)
+            nulls = ", ".join(f"CAST(NULL AS {_BIGINT}) AS {name}" for name in self.ids.quoted)
             return f"SELECT {self.names}, {nulls} FROM ({rows.sql})"
-        file, row, (row_id, version) = self.table.file, self.table.row, self.columns
+        file, row, (row_id, version) = self.table.file, self.table.row, self.ids.quoted
         joined_rows = (
             f"({rows.sql}) AS rows LEFT JOIN (VALUES {self.firsts}) AS said(place, first) ON rows.{file} = said.place"
         )
@@ -135,75 +207,15 @@ def with_ids(
         The SELECT, the types of the id columns, and how the files store them. All are empty if the
             table does not track rows.
     """
-    in_files = logs.row_id_columns(snapshot)
-    if in_files is None or not files:
+    ids = IdColumns.of(logs, snapshot) if files else None
+    if ids is None:
         return "", {}, ()
-    refuse_unnumbered(snapshot)
-    ids, taken = _names(snapshot), names_of(snapshot)
-    file, row = fresh_name("__duckrun_file", taken), fresh_name("__duckrun_row", taken)
-    scan = rows_of(snapshot, cursor, files=files, file=file, row=row, also=in_files)
-    numbered = _numbered(logs, snapshot, files, scan, (quote_identifier(file), quote_identifier(row)), ids)
-    chosen = ", ".join(map(quote_identifier, [*columns, *ids]))
-    stored = tuple(StoredColumn(name, stored_name) for name, stored_name in zip(ids, in_files, strict=True))
-    return f"SELECT {chosen} FROM ({numbered})", dict.fromkeys(ids, duckdb.type(_BIGINT)), stored
-
-
-def _numbered(
-    logs: LogTables, snapshot: Snapshot, files: Sequence[ScanFile], scan: str, at: tuple[str, str], ids: tuple[str, str]
-) -> str:
-    """SELECT of scanned rows with id and version (``ids``), from the files or the log.
-
-    The scan has the rows' positions (``at``, quoted), and the ids that the files store.
-    """
-    in_files = logs.row_id_columns(snapshot)
-    assert in_files is not None, "the table tracks its rows"
-    taken = {*names_of(snapshot), *in_files, *ids}
-    log_columns = tuple(quote_identifier(fresh_name(name, taken)) for name in ("__duckrun_first", "__duckrun_since"))
-    values = {
-        place_of(snapshot.ref.location, each): [f"CAST({number} AS {_BIGINT})" for number in numbers]
-        for each, numbers in zip(files, logs.first_ids(snapshot, files), strict=True)
-    }
-    lost = f"table {snapshot.ref}: rows whose ids are to be kept lie in a file that its log does not have: "
-    source = with_values(f"({scan})", at[0], values, dict.fromkeys(log_columns, _BIGINT), lost)
-    (row_id, version), (first, since) = map(quote_identifier, in_files), log_columns
-    return (
-        f"SELECT * EXCLUDE ({row_id}, {version}, {first}, {since}), coalesce({row_id}, {first} + {at[1]}) AS "
-        f"{quote_identifier(ids[0])}, coalesce({version}, {since}) AS {quote_identifier(ids[1])} FROM ({source})"
-    )
-
-
-def _held(
-    snapshot: Snapshot,
-    files: Sequence[ScanFile],
-    column: str,
-    at: tuple[str, str],
-    row_id: str,
-    cursor: duckdb.DuckDBPyConnection,
-) -> str:
-    """SELECT of position (``at``, quoted) and stored id of the rows of files that store ids.
-
-    Empty if no file stores any.
-    """
-    if not files:
-        return ""
-    places = ", ".join(quote_literal(literally(place_of(snapshot.ref.location, each))) for each in files)
-    files_query = f"SELECT DISTINCT file_name FROM parquet_schema([{places}]) WHERE name = {quote_literal(column)}"
-    holding = [literally(name) for (name,) in cursor.execute(files_query).fetchall()]
-    if not holding:
-        return ""
-    read = (
-        f"read_parquet([{', '.join(map(quote_literal, holding))}], union_by_name => true, hive_partitioning => false, "
-        f"file_row_number => true, filename => {quote_literal(at[0][1:-1])})"
-    )
-    return (
-        f"SELECT {at[0]}, file_row_number AS {at[1]}, {quote_identifier(column)} AS {quote_identifier(row_id)} FROM "
-        f"{read}"
-    )
-
-
-def _names(snapshot: Snapshot) -> tuple[str, str]:
     taken = names_of(snapshot)
-    return fresh_name("__duckrun_row_id", taken), fresh_name("__duckrun_row_version", taken)
+    file, row = fresh_name("__duckrun_file", taken), fresh_name("__duckrun_row", taken)
+    scan = rows_of(snapshot, cursor, files=files, file=file, row=row, also=ids.in_files)
+    numbered = ids.numbered(files, scan, (quote_identifier(file), quote_identifier(row)))
+    chosen = ", ".join([*map(quote_identifier, columns), *ids.quoted])
+    return f"SELECT {chosen} FROM ({numbered})", ids.types, ids.stored
 
 
 def refuse_unnumbered(snapshot: Snapshot) -> None:
