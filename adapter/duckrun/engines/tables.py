@@ -276,12 +276,10 @@ class LakeTableJob(TableJob):
 
     def _keep(self, spec: LogSpec) -> NoReturn:
         ref = self.lake.snapshot(self.ref).ref
-        match spec:
-            case VacuumSpec():
-                why = f"VACUUM is Delta's; table {ref} is a DuckLake table: expire snapshots of its lake (expire), "
-                why += "then cleanup."
-            case CheckpointSpec():
-                why = f"Table {ref} has no log of its own to checkpoint: its lake has one, s.upkeep.checkpoint()."
-            case CleanupLogSpec():
-                why = f"Table {ref} has no log: expire snapshots of its lake (expire)."
-        raise UnsupportedFeature(why)
+        why = {
+            VacuumSpec: f"VACUUM is Delta's; table {ref} is a DuckLake table: expire snapshots of its lake (expire), "
+            "then cleanup.",
+            CheckpointSpec: f"Table {ref} has no log of its own to checkpoint: its lake has one, s.upkeep.checkpoint().",
+            CleanupLogSpec: f"Table {ref} has no log: expire snapshots of its lake (expire).",
+        }
+        raise UnsupportedFeature(why[type(spec)])

@@ -35,7 +35,7 @@ def carried(logs: LogTables | None, table: Numbered) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class IdColumns:
-    """Two columns of a table that tracks its rows: id, and version that added or changed the row."""
+    """The two columns of a table that tracks its rows: id, and version of the last change."""
 
     logs: LogTables
     snapshot: Snapshot

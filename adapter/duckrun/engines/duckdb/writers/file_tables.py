@@ -29,7 +29,7 @@ from duckrun.engines.duckdb.writers.feed import feed_files
 from duckrun.engines.duckdb.writers.table_writer import REPLACED, RowChanges, WholeRows, WriteRows
 from duckrun.engines.tables import REWRITTEN
 from duckrun.errors import CommitConflict, LostRows
-from duckrun.formats.commits import Marked, NewCommit, RowCounts
+from duckrun.formats.commits import Marked, NewCommit
 from duckrun.formats.definitions import TableDefinition
 from duckrun.formats.logs import LogTables
 from duckrun.libraries import pa
@@ -213,7 +213,9 @@ class FileTableWriter:
             gone = whole_files(snapshot, cursor, predicate)
             if gone is None or self.transaction.returning is not None:
                 return None
-            return self._new(snapshot, (), gone, "whole files go", (0, 0, counted_rows(gone)), pruned=True)
+            rows_gone, count = (0, 0, counted_rows(gone)), len(snapshot.files())
+            definition = definition_of(snapshot)
+            return NewCommit(self.spec, definition, (), gone, rows_gone, "staged", "whole files go", pruned=count)
         columns = snapshot.partition_columns
         # The log has CHAR(n) partition values without padding.
         if written_anew(snapshot) or any(is_padded(snapshot.schema.field(name)) for name in columns):
@@ -229,7 +231,8 @@ class FileTableWriter:
             ]
         counts = (counted_rows(files), 0, counted_rows(gone))
         numbers = numbers_of(rows.numbered, counts[0])
-        return self._new(snapshot, files, gone, REPLACED, counts, pruned=True, numbers=numbers)
+        definition = self._definition_after(snapshot, numbers)
+        return NewCommit(self.spec, definition, files, gone, counts, "staged", REPLACED, pruned=len(snapshot.files()))
 
     def rewrite(self, rows: RowChanges) -> NewCommit:
         """Build a commit that deletes some rows and adds others.
@@ -272,7 +275,10 @@ class FileTableWriter:
         elif taken:
             reason = f"{reason}: {_how(anew, marks, gone)}"
         deleted = sum(len(places) for _, places in taken) if deleted is None else deleted
-        new = self._new(snapshot, files, [*anew, *gone], reason, (inserted, updated, deleted), marks, numbers=numbers)
+        definition, counts = self._definition_after(snapshot, numbers), (inserted, updated, deleted)
+        if marks:
+            definition = self.logs.marking(snapshot, definition)
+        new = NewCommit(self.spec, definition, files, [*anew, *gone], counts, "staged", reason, marks=marks)
         if snapshot.has_feed and (anew or updated):
             new = replace(new, feed=feed_files(self.logs, self.spec, rows, [file for file, _ in taken]))
         return new if table.opened is None else replace(new, pruned=max(len(snapshot.files()) - table.opened, 0))
@@ -304,26 +310,9 @@ class FileTableWriter:
             )
         return self._staged[key] if rows.one_shot else self._staged.pop(key)
 
-    def _new(
-        self,
-        snapshot: Snapshot,
-        files: Sequence[StagedFile],
-        gone: Sequence[ScanFile],
-        reason: str,
-        counts: RowCounts,
-        marks: Sequence[Marked] = (),
-        *,
-        pruned: bool = False,
-        numbers: Mapping[str, int] = MappingProxyType({}),
-    ) -> NewCommit:
-        """Build the commit. ``pruned``: the log alone named the files, and none was opened."""
-        definition = self._definition_after(snapshot, numbers)
-        if marks:
-            definition = self.logs.marking(snapshot, definition)
-        left = len(snapshot.files()) if pruned else None
-        return NewCommit(self.spec, definition, files, gone, counts, "staged", reason, marks=marks, pruned=left)
-
-    def _definition_after(self, snapshot: Snapshot, numbers: Mapping[str, int]) -> TableDefinition | None:
+    def _definition_after(
+        self, snapshot: Snapshot, numbers: Mapping[str, int] = MappingProxyType({})
+    ) -> TableDefinition | None:
         """Definition to commit together with written rows; None if it stays the same."""
         changed = definition_of(snapshot)
         return self.logs.with_numbers(snapshot, changed, numbers) if numbers else changed
