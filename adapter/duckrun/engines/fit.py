@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from duckrun.errors import SchemaMismatch, unfitting_columns
@@ -158,7 +158,7 @@ def fit_all(
     schema_mode: SchemaMode,
     *,
     checked: bool = True,
-    optional: Sequence[str] | None = None,
+    optional: Collection[str] = (),
     cast: Collection[str] = (),
     assigned: Collection[str] = (),
 ) -> tuple[dict[str, str | None], list[str]]:
@@ -169,8 +169,7 @@ def fit_all(
         target: Columns of the table.
         schema_mode: How columns that the table lacks are treated.
         checked: As for fits().
-        optional: Columns that the data may lack. With None it may lack any column, once the schema
-            may change.
+        optional: Columns that the data may lack. Once the schema may change, it may lack any.
         cast: Columns that only need to be castable.
         assigned: Columns that only need to be assignable.
 
@@ -181,7 +180,7 @@ def fit_all(
         SchemaMismatch: Columns are missing, new or of other types; the message lists them.
     """
     by_name = {name.lower(): name for name in source}
-    may_miss = set(target) if optional is None and schema_mode != "fail" else set(optional or ())
+    may_miss = optional if schema_mode == "fail" else target
     filled: dict[str, str | None] = {}
     missing, other = [], []
     for name, kind in target.items():

@@ -50,8 +50,7 @@ class SparkCommit:
     ) -> None:
         self.access = access
         self.spark = access.spark
-        self.mode = spec.mode
-        self.fence: int | None = spec.read_version
+        self.spec = spec
         self.transaction = transaction
         self.snapshot = snapshot
         self.ref = transaction.ref
@@ -69,12 +68,12 @@ class SparkCommit:
         Raises:
             InvalidConfig: Spark cannot analyse the query.
         """
-        with errors_about(f"{self.mode} on table {self.ref}", analysis=InvalidConfig):
+        with errors_about(f"{self.spec.mode} on table {self.ref}", analysis=InvalidConfig):
             return self.spark.sql(query).schema
 
     def statement(self, text: str) -> Commit | None:
         """Run a statement with the settings of this commit."""
-        log.debug("%s on %s: %s", self.mode, self.ref, redacted(text))
+        log.debug("%s on %s: %s", self.spec.mode, self.ref, redacted(text))
         with self.access.settings(self.statement_settings() | self.asking_all(text)):
             self.spark.sql(text)
         return None
@@ -85,7 +84,7 @@ class SparkCommit:
 
         def run() -> Commit | None:
             with (
-                errors_about(f"{self.mode} on table {self.ref}", analysis=InvalidConfig),
+                errors_about(f"{self.spec.mode} on table {self.ref}", analysis=InvalidConfig),
                 self.access.settings(settings),
             ):
                 return self.statement(text)
@@ -152,7 +151,7 @@ class SparkCommit:
         self.transaction.note_commit(version)
         if version != wanted:
             self._passed(version)
-        return record.as_commit(self.ref, mode=self.mode, engine="spark", writer="spark", reason=self.reason)
+        return record.as_commit(self.ref, mode=self.spec.mode, engine="spark", writer="spark", reason=self.reason)
 
     def proved(self, run: Callable[[], Commit | None]) -> Commit:
         """Run statements, and return the commit that they made.
@@ -167,7 +166,7 @@ class SparkCommit:
                 commit = self._own()
             except StorageError as unread:
                 raise CommitUnknown(
-                    f"Whether {self.mode} on table {self.ref} was committed by Spark is not known: {error}, and then: "
+                    f"Whether {self.spec.mode} on table {self.ref} was committed by Spark is not known: {error}, and then: "
                     f"{unread}",
                     remedy="Look at the table's history before you run this again",
                 ) from error
@@ -196,12 +195,12 @@ class SparkCommit:
         # Spark has checked for conflicts itself, and the rows are in the table. Running the write
         # again would add them twice.
         between = [a for a in self.transaction.fence.commits_after(self.snapshot.version) if a.version < version]
-        if self.fence is None and not self.transaction.fence.outdated_by(between):
+        if self.spec.read_version is None and not self.transaction.fence.outdated_by(between):
             return
         read = self.transaction.fence.read()
-        fence = read.version if self.fence is None and read is not None else self.fence
+        fence = read.version if self.spec.read_version is None and read is not None else self.spec.read_version
         raise CommitConflict(
-            f"{self.mode} on table {self.ref} was computed from version {fence}, but a writer that does not take the "
+            f"{self.spec.mode} on table {self.ref} was computed from version {fence}, but a writer that does not take the "
             f"table's lock committed in between, which Spark cannot refuse; the rows are in version {version}. "
             f"Restore version {version - 1} to take them out."
         )

@@ -60,7 +60,7 @@ class SparkWrite(SparkCommit):
         snapshot: Snapshot | None,
     ) -> None:
         super().__init__(access, spec, transaction, snapshot)
-        self.spec = spec
+        self.spec: RowSpec = spec
         if isinstance(spec, Layout) and (snapshot is None or spec.mode == "overwrite"):
             present = {} if snapshot is None or (isinstance(spec, WriteSpec) and spec.redefine) else snapshot.properties
             self.properties = file_properties(spec, {**present, **spec.table_properties})
@@ -122,8 +122,7 @@ class SparkWrite(SparkCommit):
             merges: The rows may also lack columns with a default, beside those that Delta computes.
         """
         assert self.snapshot is not None
-        computed = set(self.snapshot.computed()) if merges else self.form.computed_columns(self.snapshot)
-        optional = sorted(computed) if schema_mode == "fail" else None
+        optional = self.snapshot.computed() if merges else self.form.computed_columns(self.snapshot)
         return fit_all(frame.schema, self.target_schema(), schema_mode, checked=self.access.ansi(), optional=optional)
 
     def fitted(self, frame: DataFrame, schema_mode: SchemaMode) -> tuple[DataFrame, list[str]]:

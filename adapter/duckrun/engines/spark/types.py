@@ -210,7 +210,7 @@ def fit_all(
     schema_mode: SchemaMode,
     *,
     checked: bool,
-    optional: Sequence[str] | None = None,
+    optional: Collection[str] = (),
     cast: Collection[str] = (),
 ) -> tuple[dict[str, str | None], list[str]]:
     """Match the columns of two Spark schemas.

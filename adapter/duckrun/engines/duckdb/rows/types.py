@@ -248,7 +248,6 @@ def fit_all(
         SchemaMismatch: Columns are missing, new or of other types; the message lists them.
     """
     theirs, ours = ({name: kind_of(kind) for name, kind in types.items()} for types in (source, target))
-    may_miss = optional if schema_mode == "fail" else None
-    source_columns, new = fit.fit_all(theirs, ours, schema_mode, cast=cast, assigned=assigned, optional=may_miss)
+    source_columns, new = fit.fit_all(theirs, ours, schema_mode, cast=cast, assigned=assigned, optional=optional)
     filled = {name: (column, str(target[name])) for name, column in source_columns.items()}
     return filled | {name: (name, storable(name, source[name], native=native)) for name in new}

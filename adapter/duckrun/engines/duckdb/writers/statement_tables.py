@@ -178,7 +178,6 @@ class StatementTableWriter:
             actual if count is None else count
             for count, actual in zip(counts, (inserted, updated, deleted), strict=True)
         )
-        self._work.changed = self._work.changed or bool(updated or deleted or inserted)
         return replace(new, rows=(final_counts[0], final_counts[1], final_counts[2]))
 
     def commit(self, snapshot: Snapshot, new: NewCommit, read: Callable[[], Read]) -> Commit:
