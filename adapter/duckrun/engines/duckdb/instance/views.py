@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cache, partial
 
 import duckdb
 from sqlglot import exp
@@ -39,37 +39,22 @@ class _Made:
     shown: Snapshot | None = None
 
 
-class _Tables:
-    """Qualified table names in a statement, parsed at the first question.
+def _tables_in(sql: str, database: str) -> set[_Key] | None:
+    """Schema and name of each table in a statement; None if sqlglot cannot parse the statement.
 
-    ``dotted_names`` cannot tell tables from columns and aliases; this class can.
+    ``dotted_names`` cannot tell tables from columns and aliases.
     """
-
-    def __init__(self, sql: str, database: str) -> None:
-        self._sql = sql
-        self._database = database
-
-    @cached_property
-    def _named(self) -> set[_Key] | None:
-        """Schema and name of each table; None if sqlglot cannot parse the statement."""
-        try:
-            trees = trees_in(self._sql, "duckdb")
-        except SqlglotError:
-            return None
-        return {
-            (table.db or "main", table.name)
-            for tree in trees
-            for common in [common_tables(tree)]
-            for table in tree.find_all(exp.Table)
-            if id(table) not in common and table.catalog.lower() in ("", self._database.lower())
-        }
-
-    def name(self, schema: str, name: str) -> bool:
-        """True if a table has this name.
-
-        Every name may be a table if the statement cannot be parsed.
-        """
-        return self._named is None or (schema, name) in self._named
+    try:
+        trees = trees_in(sql, "duckdb")
+    except SqlglotError:
+        return None
+    return {
+        (table.db or "main", table.name)
+        for tree in trees
+        for common in [common_tables(tree)]
+        for table in tree.find_all(exp.Table)
+        if id(table) not in common and table.catalog.lower() in ("", database.lower())
+    }
 
 
 class ViewCatalog:
@@ -243,23 +228,33 @@ class ViewCatalog:
         names = " and ".join(f"{schema}{name}" for name in sorted(self._twins[key]))
         return f"Lake {self.lake.root} has {names}, which differ in letter case only"
 
-    def _key(self, schema: str, name: str, tables: _Tables) -> _Key | None:
+    def _key(self, schema: str, name: str, tables: Callable[[], set[_Key] | None]) -> _Key | None:
         """Key of a name in a statement; None if the lake has no such name.
 
         Raises as schema() does.
+
+        Args:
+            schema: The name's schema.
+            name: The name.
+            tables: Returns the tables of the statement. Only names with twins ask for them.
         """
+
+        def is_column() -> bool:
+            named = tables()
+            return named is not None and (schema, name) not in named
+
         key = (schema.lower(), name.lower())
         known = self._known_schemas()
         if key[0] not in known:
             return None
         if ("", key[0]) in self._twins:
-            if not tables.name(schema, name):
+            if is_column():
                 return None
             self._choose(("", key[0]), schema)
         if key[1] not in self._listed(key[0], known[key[0]]):
             return None
         if key in self._twins:
-            if not tables.name(schema, name):
+            if is_column():
                 return None
             self._choose(key, name)
         return key
@@ -272,7 +267,7 @@ class ViewCatalog:
     def _keys(self, sql: str) -> Iterator[tuple[_Key, bool]]:
         """Keys of the lake's names in a statement, each with True if the schema qualifies it."""
         seen: set[_Key] = set()
-        tables = _Tables(sql, self.database)
+        tables = cache(partial(_tables_in, sql, self.database))
         for parts in dotted_names(sql):
             if len(parts) > 2 and parts[0].lower() == self.database.lower():
                 self._find(*parts[1:3])
