@@ -15,7 +15,8 @@ from sqlglot.errors import SqlglotError
 
 from duckrun.errors import SchemaMismatch
 from duckrun.libraries import pa
-from duckrun.sql.quoting import quote_identifier, quote_literal
+from duckrun.sql.nested import list_of, map_of, part_of, struct_of
+from duckrun.sql.quoting import quote_literal
 from duckrun.sql.raising import raising
 
 TYPE = "__CHAR_VARCHAR_TYPE_STRING"
@@ -71,7 +72,7 @@ def _of_field(value: str, field: pa.Field, leaf: Leaf, depth: int = 0) -> str | 
         return _of_type(value, kind, leaf, depth)
     if not pa.types.is_struct(field.type):
         return None
-    parts = {f.name: _of_field(_part(value, f.name), f, leaf, depth) for f in field.type}
+    parts = {f.name: _of_field(part_of(value, f.name), f, leaf, depth) for f in field.type}
     return _struct(value, parts)
 
 
@@ -82,31 +83,25 @@ def _of_type(value: str, kind: exp.DataType, leaf: Leaf, depth: int) -> str | No
             return leaf(value, limited == exp.DataType.Type.CHAR, int(inner[0].name))
         case exp.DataType.Type.ARRAY | exp.DataType.Type.LIST:
             changed = _of_type(item, inner[0], leaf, depth + 1)
-            return None if changed is None else f"list_transform({value}, lambda {item}: {changed})"
+            return None if changed is None else list_of(value, item, changed)
         case exp.DataType.Type.MAP:
-            entry = {
-                name: _of_type(_part(item, name), part, leaf, depth + 1)
-                for name, part in zip(("key", "value"), inner, strict=True)
-            }
-            changed = _struct(item, entry)
-            entries = f"list_transform(map_entries({value}), lambda {item}: {changed})"
-            return None if changed is None else f"CASE WHEN {value} IS NOT NULL THEN map_from_entries({entries}) END"
+            key, of_key = part_of(item, "key"), part_of(item, "value")
+            changed_key, changed = (
+                _of_type(part, type_of_part, leaf, depth + 1)
+                for part, type_of_part in zip((key, of_key), inner, strict=True)
+            )
+            return map_of(value, item, changed_key or key, changed or of_key) if changed_key or changed else None
         case exp.DataType.Type.STRUCT:
-            parts = {p.name: _of_type(_part(value, p.name), p.args["kind"], leaf, depth) for p in inner}
+            parts = {p.name: _of_type(part_of(value, p.name), p.args["kind"], leaf, depth) for p in inner}
             return _struct(value, parts)
     return None
-
-
-def _part(value: str, name: str) -> str:
-    return f"struct_extract({value}, {quote_literal(name)})"
 
 
 def _struct(value: str, parts: dict[str, str | None]) -> str | None:
     """Return SQL of a struct with some fields replaced; NULL stays NULL."""
     if not any(parts.values()):
         return None
-    packed = ", ".join(f"{quote_identifier(n)} := {sql or _part(value, n)}" for n, sql in parts.items())
-    return f"CASE WHEN {value} IS NOT NULL THEN struct_pack({packed}) END"
+    return struct_of(value, {name: sql or part_of(value, name) for name, sql in parts.items()})
 
 
 @lru_cache(maxsize=256)

@@ -20,6 +20,7 @@ from duckrun.formats.format import Format
 from duckrun.libraries import pa
 from duckrun.sql.char_types import fitting, is_limited
 from duckrun.sql.names import transpile
+from duckrun.sql.nested import part_of
 from duckrun.sql.quoting import quote_identifier, quote_literal
 from duckrun.sql.raising import raising
 from duckrun.sql.scalar import why_not_scalar
@@ -290,7 +291,7 @@ def _inside(value: str, field: pa.Field, depth: int = 0) -> Iterator[tuple[str, 
     """
     if pa.types.is_struct(field.type):
         for part in field.type:
-            at = f"struct_extract({value}, {quote_literal(part.name)})"
+            at = part_of(value, part.name)
             if not part.nullable:
                 yield f"({at} IS NOT NULL)", part.name
             yield from ((test, f"{part.name}.{name}") for test, name in _inside(at, part, depth))

@@ -12,7 +12,8 @@ from duckrun.engines import fit
 from duckrun.engines.fit import Kind
 from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature, without_type
 from duckrun.libraries import pa
-from duckrun.sql.quoting import quote_identifier, quote_literal
+from duckrun.sql.nested import list_of, map_of, part_of, struct_of
+from duckrun.sql.quoting import quote_literal
 from duckrun.sql.raising import raising
 from duckrun.sql.typed import with_parts
 from duckrun.values.choices import SchemaMode
@@ -161,25 +162,16 @@ def as_utc(value: str, kind: Any, depth: int = 0) -> str | None:
     item = f"x{depth}"
     if kind.id in ("list", "array"):
         inner = as_utc(item, dict(kind.children)["child"], depth + 1)
-        return None if inner is None else f"list_transform({value}, lambda {item}: {inner})"
-    if kind.id == "struct":
-        return _fields_as_utc(value, kind.children, depth)
-    if kind.id == "map":
-        entry = _fields_as_utc(item, kind.children, depth + 1)
-        return (
-            None if entry is None else f"map_from_entries(list_transform(map_entries({value}), lambda {item}: {entry}))"
-        )
-    return None
-
-
-def _fields_as_utc(value: str, children: Sequence[tuple[str, Any]], depth: int) -> str | None:
-    """A struct with the same fields in UTC; NULL stays NULL."""
-    fields = {name: f"struct_extract({value}, {quote_literal(name)})" for name, _ in children}
-    converted = {name: as_utc(fields[name], kind, depth) for name, kind in children}
+        return None if inner is None else list_of(value, item, inner)
+    if kind.id not in ("struct", "map"):
+        return None
+    whole, below = (value, depth) if kind.id == "struct" else (item, depth + 1)
+    parts = {name: part_of(whole, name) for name, _ in kind.children}
+    converted = {name: as_utc(parts[name], part, below) for name, part in kind.children}
     if not any(converted.values()):
         return None
-    packed = ", ".join(f"{quote_identifier(name)} := {sql or fields[name]}" for name, sql in converted.items())
-    return f"CASE WHEN {value} IS NOT NULL THEN struct_pack({packed}) END"
+    parts = {name: converted[name] or part for name, part in parts.items()}
+    return struct_of(value, parts) if kind.id == "struct" else map_of(value, item, parts["key"], parts["value"])
 
 
 _KINDS = {

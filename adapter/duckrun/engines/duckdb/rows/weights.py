@@ -13,6 +13,7 @@ import duckdb
 from duckrun.engines.weights import Dialect, Part, WeighedQuery
 from duckrun.errors import UnsupportedFeature
 from duckrun.libraries import pa
+from duckrun.sql.nested import list_of, map_of, part_of, struct_of
 from duckrun.sql.quoting import quote_identifier, quote_literal
 from duckrun.sql.typed import sql_type
 from duckrun.values.changes import WeighedRead
@@ -22,7 +23,7 @@ from duckrun.values.data_files import literally, place_of
 _ROW = "file_row_number"
 _DUCKDB = Dialect(
     quote_identifier,
-    each=lambda items, item, value: f"list_transform({items}, lambda {item}: {value})",
+    each=list_of,
     struct=lambda fields: f"struct_pack({', '.join(f'{name} := {value}' for name, value in fields.items())})",
 )
 
@@ -129,30 +130,26 @@ def _converted(value: str, file_type: Any, stored: pa.DataType, wanted: pa.DataT
         if file_type.id != "struct":
             raise _unclear(value)
         there = {field.lower(): (field, inner) for field, inner in file_type.children}
-        fields = []
+        fields = {}
         for new, old in zip(wanted, stored, strict=True):
             field, inner = there.get(old.name.lower(), (None, None))
-            inside = f"CAST(NULL AS {sql_type(new.type)})"
+            fields[new.name] = f"CAST(NULL AS {sql_type(new.type)})"
             if field is not None:
-                inside = _converted(_field(value, field), inner, old.type, new.type, depth)
-            fields.append(f"{quote_identifier(new.name)} := {inside}")
-        return f"CASE WHEN {value} IS NULL THEN NULL ELSE struct_pack({', '.join(fields)}) END"
+                fields[new.name] = _converted(part_of(value, field), inner, old.type, new.type, depth)
+        return struct_of(value, fields)
     if pa.types.is_list(wanted) or pa.types.is_large_list(wanted):
         if file_type.id not in ("list", "array"):
             raise _unclear(value)
         inner = dict(file_type.children)["child"]
         inside = _converted(name, inner, stored.value_type, wanted.value_type, depth + 1)
-        return value if inside == name else f"list_transform({value}, lambda {name}: {inside})"
+        return value if inside == name else list_of(value, name, inside)
     if pa.types.is_map(wanted):
         if file_type.id != "map":
             raise _unclear(value)
         children = dict(file_type.children)
         key = _converted(f"{name}.key", children["key"], stored.key_type, wanted.key_type, depth + 1)
         item = _converted(f"{name}.value", children["value"], stored.item_type, wanted.item_type, depth + 1)
-        if (key, item) == (f"{name}.key", f"{name}.value"):
-            return value
-        entries = f"list_transform(map_entries({value}), lambda {name}: struct_pack(key := {key}, value := {item}))"
-        return f"map_from_entries({entries})"
+        return value if (key, item) == (f"{name}.key", f"{name}.value") else map_of(value, name, key, item)
     kind = sql_type(wanted)
     if str(file_type).replace(",", ", ") == kind or str(file_type) == kind:
         return value
@@ -172,12 +169,8 @@ def _variant(value: str, file_type: Any) -> str:
         )
     # Metadata states its own length, so both parts can be concatenated. Source: Delta protocol,
     # Variant Data Type; Parquet's Variant Binary Encoding.
-    whole = f"{_field(value, 'metadata')} || {_field(value, 'value')}"
+    whole = f"{part_of(value, 'metadata')} || {part_of(value, 'value')}"
     return f"CASE WHEN {value} IS NOT NULL THEN variant_bytes_to_variant({whole}) END"
-
-
-def _field(value: str, name: str) -> str:
-    return f"struct_extract({value}, {quote_literal(name)})"
 
 
 def _unclear(value: str) -> UnsupportedFeature:

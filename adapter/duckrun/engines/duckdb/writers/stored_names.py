@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from duckrun.sql.nested import list_of, map_of, part_of, struct_of
 from duckrun.sql.quoting import quote_identifier, quote_literal
 from duckrun.values.stored import StoredColumn
 
@@ -36,21 +37,15 @@ def _value(column: StoredColumn, value: str, depth: int = 0) -> str:
         return value
     # A struct is built field by field, because a cast matches fields by name.
     if column.kind == "struct":
-        inner = ", ".join(
-            f"{quote_identifier(part.stored)} := "
-            f"{_value(part, f'struct_extract({value}, {quote_literal(part.name)})', depth)}"
-            for part in column.parts
-        )
-        return f"CASE WHEN {value} IS NOT NULL THEN struct_pack({inner}) END"
+        parts = {part.stored: _value(part, part_of(value, part.name), depth) for part in column.parts}
+        return struct_of(value, parts)
     item = f"stored{depth}"
     if column.kind == "list":
-        return f"list_transform({value}, lambda {item}: {_value(column.parts[0], item, depth + 1)})"
+        return list_of(value, item, _value(column.parts[0], item, depth + 1))
     key, item_value = (
-        _value(part, f"struct_extract({item}, '{of}')", depth + 1)
-        for part, of in zip(column.parts, ("key", "value"), strict=True)
+        _value(part, part_of(item, of), depth + 1) for part, of in zip(column.parts, ("key", "value"), strict=True)
     )
-    entries = f"list_transform(map_entries({value}), lambda {item}: struct_pack(k := {key}, v := {item_value}))"
-    return f"CASE WHEN {value} IS NOT NULL THEN map_from_entries({entries}) END"
+    return map_of(value, item, key, item_value)
 
 
 def field_ids(stored: Iterable[StoredColumn], columns: Iterable[str]) -> str | None:

@@ -17,6 +17,7 @@ from duckrun.formats.ducklake.catalog.bounds import bounds_sql
 from duckrun.formats.ducklake.catalog.catalog import Catalog
 from duckrun.formats.ducklake.definition.types import widens
 from duckrun.formats.ducklake.state.state import TableState, hide
+from duckrun.sql.nested import list_of, map_of, part_of, struct_of
 from duckrun.sql.quoting import quote_identifier, quote_literal
 from duckrun.values.snapshot import Snapshot
 
@@ -145,27 +146,21 @@ def _converted(value: str, old: Column, new: Column, kind: Any, depth: int = 0) 
         # Fields match by id, since they may have been renamed.
         there = {field.number: field for field in old.fields}
         inner = dict(kind.children)
-        fields = []
+        fields = {}
         for field in new.fields:
-            was = there.get(field.number)
-            inside = (
-                _default(field, inner[field.name])
-                if was is None
-                else _converted(
-                    f"struct_extract({value}, {quote_literal(was.name)})", was, field, inner[field.name], depth
-                )
+            was, now = there.get(field.number), inner[field.name]
+            fields[field.name] = (
+                _default(field, now) if was is None else _converted(part_of(value, was.name), was, field, now, depth)
             )
-            fields.append(f"{quote_identifier(field.name)} := {inside}")
-        return f"CASE WHEN {value} IS NULL THEN NULL ELSE struct_pack({', '.join(fields)}) END"
+        return struct_of(value, fields)
     if kind.id in ("list", "array"):
         inside = _converted(name, old.fields[0], new.fields[0], dict(kind.children)["child"], depth + 1)
-        return f"list_transform({value}, lambda {name}: {inside})"
+        return list_of(value, name, inside)
     if kind.id == "map":
         parts = dict(kind.children)
         key, item = (
             _converted(f"{name}.{part}", old.fields[i], new.fields[i], parts[part], depth + 1)
             for i, part in enumerate(("key", "value"))
         )
-        entries = f"list_transform(map_entries({value}), lambda {name}: struct_pack(key := {key}, value := {item}))"
-        return f"CASE WHEN {value} IS NULL THEN NULL ELSE map_from_entries({entries}) END"
+        return map_of(value, name, key, item)
     return f"CAST({value} AS {kind})"
