@@ -12,6 +12,7 @@ from duckrun.engines.fit import Kind, assignable, castable, fits, text_pattern
 from duckrun.engines.spark.errors import RAISED
 from duckrun.engines.spark.sql import quote
 from duckrun.engines.spark.structs import by_name, inner_types, loosened, same_fields
+from duckrun.engines.tabular.values import exactly
 from duckrun.errors import SchemaMismatch, without_type
 from duckrun.values.choices import SchemaMode
 from duckrun.values.columns import refuse_twins
@@ -68,17 +69,8 @@ def storable_table(table: pa.Table) -> pa.Table:
     Raises:
         SchemaMismatch: Delta cannot store a column. The error names it.
     """
-    fields = [pa.field(field.name, storable_arrow(field.name, field.type)) for field in table.schema]
-    schema = pa.schema(fields)
-    if table.schema.equals(schema):
-        return table
-    columns = []
-    for field, column in zip(fields, table.columns, strict=True):
-        try:
-            columns.append(column.cast(field.type))
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise SchemaMismatch(f"column {field.name!r} has a value that Delta cannot store: {error}") from error
-    return pa.Table.from_arrays(columns, schema=schema)
+    schema = pa.schema([pa.field(field.name, storable_arrow(field.name, field.type)) for field in table.schema])
+    return table if table.schema.equals(schema) else exactly(table, schema)
 
 
 def as_utc(value: str, kind: Any, depth: int = 0) -> str | None:

@@ -8,7 +8,7 @@ import duckdb
 
 from duckrun.engines.frame import LazyRows
 from duckrun.engines.tabular.pandas_values import arrow_of_pandas
-from duckrun.errors import InvalidConfig
+from duckrun.errors import InvalidConfig, SchemaMismatch
 from duckrun.libraries import pa
 
 
@@ -25,6 +25,21 @@ def is_of_spark(value: Any) -> bool:
     if isinstance(value, LazyRows):
         return value.engine == "spark"
     return type(value).__module__.startswith("pyspark.sql") and type(value).__name__ == "DataFrame"
+
+
+def exactly(rows: pa.Table | pa.RecordBatch, schema: pa.Schema) -> pa.Table | pa.RecordBatch:
+    """Return rows cast to the types of a schema with the same columns.
+
+    Raises:
+        SchemaMismatch: A cast would change a value. The error names the column.
+    """
+    columns = []
+    for field, column in zip(schema, rows.columns, strict=True):
+        try:
+            columns.append(column.cast(field.type))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise SchemaMismatch(f"column {field.name!r} has a value that Delta cannot store: {error}") from error
+    return type(rows).from_arrays(columns, schema=schema)
 
 
 def arrow_table(value: Any) -> pa.Table:

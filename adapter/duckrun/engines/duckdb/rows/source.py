@@ -14,7 +14,7 @@ import duckdb
 from duckrun.engines.duckdb.instance.arrow import register
 from duckrun.engines.duckdb.rows.types import untyped
 from duckrun.engines.frame import LazyRows, without_arrow_form
-from duckrun.engines.tabular.values import arrow_table, is_dataset
+from duckrun.engines.tabular.values import arrow_table, exactly, is_dataset
 from duckrun.errors import InvalidConfig, SchemaMismatch
 from duckrun.libraries import pa
 from duckrun.sql.quoting import quote_identifier, quote_literal
@@ -193,7 +193,7 @@ def _instants_in_microseconds(rows: Any) -> Any:
         return rows
     schema = pa.schema([field.with_type(wanted.get(field.name, field.type)) for field in rows.schema])
     if isinstance(rows, pa.Table):
-        return pa.Table.from_batches([_exact(batch, schema) for batch in rows.to_batches()], schema)
+        return exactly(rows, schema)
     stream = rows if isinstance(rows, pa.RecordBatchReader) else rows.scanner().to_reader()
     return pa.RecordBatchReader.from_batches(schema, _exact_batches(stream, schema))
 
@@ -201,19 +201,9 @@ def _instants_in_microseconds(rows: Any) -> Any:
 def _exact_batches(stream: pa.RecordBatchReader, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     for batch in stream:
         try:
-            yield _exact(batch, schema)
+            yield exactly(batch, schema)
         except SchemaMismatch as error:
             raise pa.ArrowInvalid(marked(error)) from error
-
-
-def _exact(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    columns = []
-    for field, column in zip(schema, batch.columns, strict=True):
-        try:
-            columns.append(column.cast(field.type))
-        except pa.ArrowInvalid as error:
-            raise SchemaMismatch(f"column {field.name!r} has a value that Delta cannot store: {error}") from error
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _polars(value: Any, cursor: duckdb.DuckDBPyConnection, name: str, file: Path) -> Rows:
