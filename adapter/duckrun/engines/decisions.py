@@ -7,7 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-from duckrun.errors import CommitConflict, InvalidConfig
+from duckrun.errors import (
+    CommitConflict,
+    DuplicateSourceKeys,
+    InvalidConfig,
+    RowsOutsidePartition,
+    repeated_keys,
+)
 from duckrun.values.snapshot import Snapshot, TableRef
 
 LEFT_AS_IT_IS = "the table exists already, and mode 'ignore' leaves it as it is"
@@ -78,6 +84,30 @@ def refuse_missing_keys(
         )
     if table is not None and (unknown := _missing([key for key in keys if key not in compared], table)):
         raise InvalidConfig(f"Table {ref} has no key column {', '.join(unknown)}; it has {', '.join(table)}.")
+
+
+def repeated_source_keys(
+    ref: TableRef, count: int, keys: Sequence[str], examples: Sequence[Sequence[object]]
+) -> DuplicateSourceKeys:
+    """Error of a merge whose source has keys more than once.
+
+    Args:
+        ref: The table.
+        count: Number of these keys.
+        keys: Key columns.
+        examples: Some of these keys, each with the number of its rows.
+    """
+    return DuplicateSourceKeys(
+        f"The source of the merge into table {ref} holds {count} keys more than once: {repeated_keys(keys, examples)}",
+        remedy="remove the duplicates, or choose keys that are unique",
+    )
+
+
+def rows_outside(ref: TableRef, count: int, condition: str, examples: str) -> RowsOutsidePartition:
+    """Error of a write with rows that violate the condition of the part that it may touch."""
+    return RowsOutsidePartition(
+        f"Table {ref}: {count} rows lie outside the part being written ({condition}): {examples[:500]}"
+    )
 
 
 def same_names(some: Sequence[str], others: Sequence[str]) -> bool:

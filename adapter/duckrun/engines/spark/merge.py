@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from duckrun.engines.decisions import refuse_missing_keys
+from duckrun.engines.decisions import refuse_missing_keys, repeated_source_keys
 from duckrun.engines.fit import assigned_columns, castable_columns, columns_in_expressions
 from duckrun.engines.spark.sql import (
     compared_in,
@@ -21,7 +21,7 @@ from duckrun.engines.spark.sql import (
 )
 from duckrun.engines.spark.table_write import SparkWrite
 from duckrun.engines.spark.types import casts_to, fit_all, with_casts
-from duckrun.errors import DuplicateSourceKeys, SchemaMismatch, repeated_keys
+from duckrun.errors import SchemaMismatch
 from duckrun.sql.quoting import fresh_name
 from duckrun.values.rows import Commit, DeleteInsertSpec, MergeSpec
 
@@ -179,11 +179,7 @@ def _check_duplicates(job: SparkWrite, frame: DataFrame, keys: Sequence[str]) ->
     if not examples:
         return
     total = len(examples) if len(examples) < 4 else repeated.count()
-    raise DuplicateSourceKeys(
-        f"{job.spec.mode} on table {job.ref}: {total} keys occur more than once in the source "
-        f"({repeated_keys(keys, examples[:3])}), so the outcome would be arbitrary",
-        remedy=f"keep one row for each {', '.join(keys)}",
-    )
+    raise repeated_source_keys(job.ref, total, keys, examples[:3])
 
 
 def delete_insert(job: SparkWrite, spec: DeleteInsertSpec, create: Create) -> Commit | None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from duckrun.engines.decisions import rows_outside
 from duckrun.engines.spark.sql import to_spark
-from duckrun.errors import RowsOutsidePartition
 from duckrun.values.rows import RowSpec
 from duckrun.values.snapshot import TableRef
 
@@ -22,7 +22,4 @@ def refuse_outside(spec: RowSpec, ref: TableRef, rows: DataFrame, written: str) 
     outside = rows.where(f"NOT coalesce(({to_spark(written, spec.dialect)}), false)")
     examples = "; ".join(str(row.asDict()) for row in outside.limit(3).collect())
     if examples:
-        raise RowsOutsidePartition(
-            f"{spec.mode} on table {ref}: {outside.count()} rows lie outside the part being written ({written}): "
-            f"{examples[:500]}"
-        )
+        raise rows_outside(ref, outside.count(), written, examples)

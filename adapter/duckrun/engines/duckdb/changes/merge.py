@@ -12,6 +12,7 @@ from typing import Any
 
 import duckdb
 
+from duckrun.engines.decisions import repeated_source_keys
 from duckrun.engines.duckdb.instance.steady import unsteady_part
 from duckrun.engines.duckdb.rows import row_ids
 from duckrun.engines.duckdb.rows.clauses import assigned_by, choice, expression, of_source, translated, values_of
@@ -25,7 +26,7 @@ from duckrun.engines.duckdb.rows.target import target_of
 from duckrun.engines.duckdb.writers import by_delta_rs
 from duckrun.engines.duckdb.writers.table_writer import RowChanges, TableWriter
 from duckrun.engines.fit import columns_in_expressions
-from duckrun.errors import DuplicateSourceKeys, InvalidConfig, repeated_keys
+from duckrun.errors import InvalidConfig
 from duckrun.formats.format import Format, logs_of
 from duckrun.sql.char_types import is_padded, padded
 from duckrun.sql.names import transpile
@@ -45,10 +46,7 @@ def refuse_duplicate_keys(ref: TableRef, rows: Rows, keys: Sequence[str]) -> Non
     doubled = f"SELECT {names}, count(*) AS n FROM ({rows.sql}) WHERE {present} GROUP BY {names} HAVING count(*) > 1"
     examples = rows.cursor.execute(f"SELECT *, count(*) OVER () FROM ({doubled}) ORDER BY ALL LIMIT 3").fetchall()
     if examples:
-        raise DuplicateSourceKeys(
-            f"The source of the merge into table {ref} holds {examples[0][-1]} keys more than once: "
-            f"{repeated_keys(keys, examples)}. Remove the duplicates, or choose keys that are unique"
-        )
+        raise repeated_source_keys(ref, examples[0][-1], keys, examples)
 
 
 def merge(writer: TableWriter, spec: MergeSpec, snapshot: Snapshot, rows: Rows) -> Commit:

@@ -9,6 +9,7 @@ from typing import Any
 
 import duckdb
 
+from duckrun.engines.decisions import rows_outside
 from duckrun.engines.duckdb.rows.computed import Computed
 from duckrun.engines.duckdb.rows.lake_values import Test, folder_test, lake_tests
 from duckrun.engines.duckdb.rows.source import Rows, without_type
@@ -279,9 +280,7 @@ def refuse_outside(ref: TableRef, rows: Rows, within: str, condition: str) -> No
     examples = rows.cursor.execute(outside).fetchall()
     if examples:
         shown = "; ".join(", ".join(f"{c} = {v}" for c, v in zip(columns, row, strict=False)) for row in examples)
-        raise RowsOutsidePartition(
-            f"Table {ref}: {examples[0][-1]} rows lie outside the part being written ({condition}): {shown[:500]}"
-        )
+        raise rows_outside(ref, examples[0][-1], condition, shown)
 
 
 def _inside(value: str, field: pa.Field, depth: int = 0) -> Iterator[tuple[str, str]]:
