@@ -87,10 +87,6 @@ def plan(access: SparkAccess, form: Format, spec: WriteSpec, frame: DataFrame, s
         check_new_table(frame.schema)
         keys = spec.partition_by if spec.partition_by is not None or snapshot is None else snapshot.partition_keys
         definition = form.overwritten(spec, _fields(form, frame), tuple(keys or ()), snapshot)
-        names = {name.lower() for name in frame.columns}
-        for column in spec.column_comments:
-            if column.lower() not in names:
-                raise SchemaMismatch(f"a comment is for the column {column!r}, which the data does not have")
         changed = True
     else:
         decisions.refuse_other_partitions(snapshot, spec.partition_by)
