@@ -279,7 +279,8 @@ class LakeTableJob(TableJob):
         why = {
             VacuumSpec: f"VACUUM is Delta's; table {ref} is a DuckLake table: expire snapshots of its lake (expire), "
             "then cleanup.",
-            CheckpointSpec: f"Table {ref} has no log of its own to checkpoint: its lake has one, s.upkeep.checkpoint().",
+            CheckpointSpec: f"Table {ref} has no log of its own to checkpoint: its lake has one, "
+            "s.upkeep.checkpoint().",
             CleanupLogSpec: f"Table {ref} has no log: expire snapshots of its lake (expire).",
         }
         raise UnsupportedFeature(why[type(spec)])

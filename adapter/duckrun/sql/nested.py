@@ -1,4 +1,4 @@
-"""SQL of DuckDB that builds a nested value anew from converted parts; NULL stays NULL."""
+"""DuckDB SQL that rebuilds a nested value from converted parts; NULL stays NULL."""
 
 from __future__ import annotations
 

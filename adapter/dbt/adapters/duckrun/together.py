@@ -68,7 +68,7 @@ class LiveCatalog(ViewCatalog):
     def _create(self, key: Any, ref: TableRef, sql: str, *, reads: Any = frozenset(), shown: Any = None) -> None:
         self._show(key, quote_identifier(self.database, ref.schema, ref.name), reads, shown)
 
-    def _drop(self, key: tuple[str, str]) -> None:
+    def _drop_view(self, key: tuple[str, str]) -> None:
         """Do nothing: there is no view."""
 
 

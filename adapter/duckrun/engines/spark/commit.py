@@ -166,8 +166,8 @@ class SparkCommit:
                 commit = self._own()
             except StorageError as unread:
                 raise CommitUnknown(
-                    f"Whether {self.spec.mode} on table {self.ref} was committed by Spark is not known: {error}, and then: "
-                    f"{unread}",
+                    f"Whether {self.spec.mode} on table {self.ref} was committed by Spark is not known: {error}, and "
+                    f"then: {unread}",
                     remedy="Look at the table's history before you run this again",
                 ) from error
             if commit is None:
@@ -200,7 +200,7 @@ class SparkCommit:
         read = self.transaction.fence.read()
         fence = read.version if self.spec.read_version is None and read is not None else self.spec.read_version
         raise CommitConflict(
-            f"{self.spec.mode} on table {self.ref} was computed from version {fence}, but a writer that does not take the "
-            f"table's lock committed in between, which Spark cannot refuse; the rows are in version {version}. "
+            f"{self.spec.mode} on table {self.ref} was computed from version {fence}, but a writer that does not take "
+            f"the table's lock committed in between, which Spark cannot refuse; the rows are in version {version}. "
             f"Restore version {version - 1} to take them out."
         )

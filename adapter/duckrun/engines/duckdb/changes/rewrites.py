@@ -1,4 +1,4 @@
-"""Files written anew by DuckDB: compaction, and all rows of a table after an ALTER TABLE.
+"""Rewrites of files by DuckDB: compaction, and all rows of a table after an ALTER TABLE.
 
 Compaction drops rows that a deletion vector marks, and sorts by the table's order. DuckDB obeys its
 memory limit and spills, whereas delta_rs's compaction keeps no sort order and takes no SQL

@@ -413,6 +413,9 @@ class ViewCatalog:
         self._cursor.execute(f"CREATE SCHEMA IF NOT EXISTS {quote_identifier(self.database, ref.schema)}")
         name = quote_identifier(self.database, ref.schema, ref.name)
         self._cursor.execute(f"CREATE OR REPLACE VIEW {name} AS (\n{sql}\n)")
+        self._show(key, name, reads, shown)
+
+    def _show(self, key: _Key, name: str, reads: frozenset[_Key], shown: Snapshot | None) -> None:
         rows = self._cursor.execute(f"DESCRIBE {name}").fetchall()
         self._made[key] = _Made([(row[0], row[1]) for row in rows], reads, shown)
 
@@ -484,5 +487,8 @@ class ViewCatalog:
 
     def _drop(self, key: _Key) -> None:
         if key in self._made:
-            self._cursor.execute(f"DROP VIEW IF EXISTS {quote_identifier(self.database, *self._spelled(key))}")
+            self._drop_view(key)
             self._made.pop(key, None)
+
+    def _drop_view(self, key: _Key) -> None:
+        self._cursor.execute(f"DROP VIEW IF EXISTS {quote_identifier(self.database, *self._spelled(key))}")
