@@ -126,6 +126,16 @@ class Engine(Protocol):
             transaction: Transaction of the table.
             driver: Returns this process's engine, for an engine whose workers leave the commit to
                 it.
+
+        Raises:
+            CommitConflict: Other writers' commits conflict, or the table exists already.
+            DuplicateSourceKeys: A key repeats in the source of a merge.
+            InvalidConfig: The spec is invalid for this table.
+            RowsOutsidePartition: A row lies outside the part being written.
+            SchemaMismatch: The columns, or present rows, do not fit the table's definition.
+            TableNotFound: There is no such table.
+            UnsupportedFeature: The format or the engine does not support the operation. After any
+                of these errors the table is unchanged.
         """
 
     # -- a table as a whole: what tables.py asks for, where rows are needed
