@@ -265,10 +265,7 @@ class NodeEngine(DuckDBEngine):
             env.lake, arbiter=env.arbiter, connection=env.engine.connection, duckdb_limit=env.engine.duckdb_limit
         )
         self.env = env
-        self._node = cursor
-
-    def cursor(self) -> duckdb.DuckDBPyConnection:
-        return self._node
+        self.instance.only = cursor
 
     def has_name(self, name: str) -> bool:
         """Return True for every name that no lake has: DuckDB resolves or refuses it."""

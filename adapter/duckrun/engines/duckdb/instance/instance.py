@@ -52,6 +52,8 @@ class Instance:
         """Memory that DuckDB may use, in bytes."""
         self.held: duckdb.DuckDBPyConnection | None = None
         """Cursor of the open transaction over several tables."""
+        self.only: duckdb.DuckDBPyConnection | None = None
+        """Cursor of all jobs, for a caller with temporary objects on a cursor of its own."""
         self.reads: AnyCase[Reads] = AnyCase()
         """Tables that the temporary names were computed from."""
         self.registered: AnyCase[pa.Table] = AnyCase()
@@ -141,8 +143,9 @@ class Instance:
 
     def cursor(self) -> duckdb.DuckDBPyConnection:
         """A cursor for one job, or that of the open transaction."""
-        if self.held is not None:
-            return self.held
+        for cursor in (self.held, self.only):
+            if cursor is not None:
+                return cursor
         cursor = self.connection.cursor()
         if self._progress and shows_progress(sys.stdout):  # where DuckDB draws its bar
             cursor.execute("SET enable_progress_bar = true")
