@@ -81,11 +81,11 @@ def test_reading_a_statement_twice_as_long_takes_twice_the_calls(query: Callable
 
 
 def test_of_a_long_query_only_the_words_are_read_that_say_what_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    from duckrun.statements.parse import from_ddl, from_tokens, layout, tokens
+    from duckrun.statements.parse import from_ddl, from_tokens, tokens
 
     read = []
     word_of = tokens.word_of
-    for module in (from_ddl, from_tokens, layout, tokens):
+    for module in (from_ddl, from_tokens, tokens):
         monkeypatch.setattr(module, "word_of", lambda token: read.append(token) or word_of(token))
     for statement in ("select", "create as", "view"):
         parse(STATEMENTS[statement].format(LONG["columns"](500)))

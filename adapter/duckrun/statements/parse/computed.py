@@ -2,25 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from sqlglot import exp
 
 from duckrun.errors import InvalidConfig
-from duckrun.statements.parse.tokens import StatementText, TokenReader
 from duckrun.values.tables import Identity
-
-
-def expressions_of(source: StatementText) -> Iterator[str]:
-    """Yield the expressions of the generated columns of a CREATE TABLE, as written, in order."""
-    reader = TokenReader(source)
-    while reader.next is not None:
-        if not reader.accept("GENERATED"):
-            reader.at += 1
-        elif reader.accept("ALWAYS") and reader.accept("AS") and reader.next is not None and reader.next.text == "(":
-            start = reader.at
-            reader.brackets()
-            yield source.with_(source.tokens[start + 1 : reader.at - 1]).written
 
 
 def is_generated(kind: exp.Expr) -> bool:

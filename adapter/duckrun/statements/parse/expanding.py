@@ -124,8 +124,7 @@ def _calls(source: StatementText, find: Find) -> Iterator[_Call]:
         if macro is None or last is None:
             at += 1
             continue
-        reader = TokenReader(source)
-        reader.at = last + 1
+        reader = TokenReader(source, last + 1)
         arguments = tuple(part for part in reader.brackets() if part)
         if (
             reader.left

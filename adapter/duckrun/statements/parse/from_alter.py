@@ -76,8 +76,8 @@ def _fields(reader: TokenReader) -> Iterator[tables.Change]:
     for clause in (("IF", "NOT", "EXISTS"), ("IF", "EXISTS")):
         if reader.accept(*clause) and _has_path(reader):
             raise unsupported(f"ALTER TABLE … {verb} {' '.join(clause)} of a field of a struct")
-    if verb in ("ADD", "DROP") and reader.left and reader.left[0].text == "(":
-        parts = [TokenReader(reader.source.with_(part)) for part in reader.brackets()]
+    if verb in ("ADD", "DROP") and reader.is_at("("):
+        parts = reader.parts()
         if any(map(_has_path, parts)):
             for part in parts:
                 yield _change(verb, part)

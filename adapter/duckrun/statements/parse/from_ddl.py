@@ -9,10 +9,10 @@ from typing import Any, Literal
 from sqlglot import exp
 
 from duckrun.errors import InvalidConfig
-from duckrun.statements.parse.computed import expressions_of, identity_of, is_generated
+from duckrun.statements.parse.computed import identity_of, is_generated
 from duckrun.statements.parse.layout import partitioned_by
 from duckrun.statements.parse.parts import query_of, refuse, target_of, unsupported, words_of
-from duckrun.statements.parse.tokens import StatementText, TokenReader, word_of
+from duckrun.statements.parse.tokens import StatementText, TokenReader, in_brackets, word_of
 from duckrun.statements.values import (
     CreateTable,
     CreateTableAs,
@@ -76,7 +76,8 @@ def create(tree: exp.Expr, source: StatementText, sorted_by: Parts) -> Statement
         return CreateView(target, query, if_exists, _names_only(listed, "CREATE VIEW"), properties.description)
     layout = {**properties.layout, "sort_by": sorted_by}
     if query is None:
-        columns, named = _columns(listed, dialect, checks_of(source), expressions_of(source))
+        generated = in_brackets(source, "GENERATED", "ALWAYS", "AS")
+        columns, named = _columns(listed, dialect, list(in_brackets(source, "CHECK")), generated)
         spec = tables.CreateSpec(
             columns=tuple(columns),
             if_exists=if_exists,
@@ -86,7 +87,7 @@ def create(tree: exp.Expr, source: StatementText, sorted_by: Parts) -> Statement
             **layout,
         )
         return CreateTable(target, spec)
-    rows = _renamed(query, _names_only(listed, "CREATE TABLE AS"))
+    rows = renamed(query, _names_only(listed, "CREATE TABLE AS"))
     return CreateTableAs(target, rows, if_exists, properties.description, **layout)
 
 
@@ -104,7 +105,7 @@ def _temporary(
     if properties or properties.description:
         raise unsupported(f"CREATE TEMP {kind} with properties")
     if query is not None:
-        query = _renamed(query, _names_only(listed, f"CREATE TEMP {kind}"))
+        query = renamed(query, _names_only(listed, f"CREATE TEMP {kind}"))
     elif kind == "TABLE":
         columns, checks = _columns(listed, dialect, ())
         if checks or any(not c.nullable or c.computed or c.default is not None for c in columns):
@@ -146,13 +147,11 @@ def refuse_options(source: StatementText, kind: str) -> None:
             return
         if not source.says(("WITH", "("), at):
             continue
-        reader = TokenReader(source)
-        reader.at = at + 1
-        for part in reader.brackets():
-            inside = TokenReader(source.with_(part))
-            if not part or not word_of(part[0]) or len(inside.name()) > 1:
+        for inside in TokenReader(source, at + 1).parts():
+            first = inside.next
+            if first is None or not word_of(first) or len(inside.name()) > 1:
                 continue
-            option = part[0].text
+            option = first.text
             raise InvalidConfig(
                 f"CREATE {kind} … WITH ({option} = …): there is no option {option!r}."
                 f"{did_you_mean(option, _OPTIONS, cutoff=0.5)} The layout has clauses, PARTITIONED BY, SORTED BY and "
@@ -184,12 +183,10 @@ def _names_only(listed: Sequence[exp.Expr], what: str) -> Parts:
     return tuple(column.name for column in listed)
 
 
-def _renamed(query: exp.Query, names: Parts) -> exp.Query:
-    return renamed(query, names) if names else query
-
-
 def renamed(query: exp.Query, names: Sequence[str]) -> exp.Query:
-    """Return a query with new column names, by position."""
+    """Return a query with new column names, by position; without names, the query itself."""
+    if not names:
+        return query
     columns = [exp.to_identifier(name, quoted=True) for name in names]
     alias = exp.TableAlias(this=exp.to_identifier("given", quoted=True), columns=columns)
     return exp.select("*").from_(exp.Subquery(this=query.copy(), alias=alias))
@@ -201,20 +198,6 @@ def _after_as(source: StatementText) -> StatementText:
     reader.until("AS")
     reader.expect("AS")
     return source.between(reader.at)
-
-
-def checks_of(source: StatementText) -> list[str]:
-    """Return the conditions of a statement's CHECKs, as written, in order."""
-    conditions: list[str] = []
-    reader = TokenReader(source)
-    while reader.next is not None:
-        if reader.accept("CHECK") and reader.next is not None and reader.next.text == "(":
-            start = reader.at
-            reader.brackets()
-            conditions.append(source.with_(source.tokens[start + 1 : reader.at - 1]).written)
-        else:
-            reader.at += 1
-    return conditions
 
 
 def _columns(
@@ -297,7 +280,7 @@ def drop(tree: exp.Expr, source: StatementText) -> list[Statement]:
 
 def alter(tree: exp.Expr, source: StatementText) -> list[Statement]:
     """Read ALTER TABLE: changes of columns, constraints, properties."""
-    dialect, checks = source.dialect, iter(checks_of(source))
+    dialect, checks = source.dialect, in_brackets(source, "CHECK")
     kind = str(tree.args["kind"]).upper()
     if tree.args.get("options"):
         raise unsupported("ALTER TABLE … RENAME a TO b (write RENAME COLUMN a TO b); it")

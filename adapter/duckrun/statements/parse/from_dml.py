@@ -117,7 +117,7 @@ def _on_conflict(text: StatementText, alias: str, with_: exp.With | None) -> OnC
     """Read ``ON CONFLICT (keys) DO NOTHING | DO UPDATE SET … [WHERE …]``."""
     reader = TokenReader(text)
     reader.expect("ON", "CONFLICT")
-    if not reader.left or reader.left[0].text != "(":
+    if not reader.is_at("("):
         raise _without_keys("ON CONFLICT")
     keys = reader.names_in_brackets()
     if reader.accept("WHERE"):
@@ -162,15 +162,8 @@ def _rows(text: StatementText) -> tuple[exp.Query, bool]:
 
 def _partition(head: StatementText) -> tuple[tuple[str, exp.Expr | None], ...]:
     """Read ``PARTITION (a = 1, b)``."""
-    reader = TokenReader(head)
-    reader.at = head.words.index("PARTITION") + 1
-    partition: list[tuple[str, exp.Expr | None]] = []
-    for part in reader.brackets():
-        inside = TokenReader(head.with_(part))
-        name = inside.identifier()
-        value = inside.until().parse() if inside.accept("=") else None
-        partition.append((name, value))
-    return tuple(partition)
+    parts = TokenReader(head, head.words.index("PARTITION") + 1).parts()
+    return tuple((part.identifier(), part.until().parse() if part.accept("=") else None) for part in parts)
 
 
 def update(tree: exp.Expr, source: StatementText) -> list[Statement]:

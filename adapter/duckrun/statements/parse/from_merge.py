@@ -9,22 +9,15 @@ from sqlglot import exp
 from duckrun.errors import InvalidConfig
 from duckrun.statements.parse.from_dml import DEFAULT, after_with, assignments
 from duckrun.statements.parse.parts import from_items, target_of, unsupported
-from duckrun.statements.parse.tokens import StatementText, TokenReader, step_of
+from duckrun.statements.parse.tokens import StatementText, TokenReader, parted_at
 from duckrun.statements.values import Merge, When
 
 
 def is_merge(source: StatementText) -> bool:
     """Return True for a MERGE, with or without WITH before it."""
-    if source.head[0] == "MERGE":
-        return True
     if source.head[0] != "WITH":
-        return False
-    depth = 0
-    for at, token in enumerate(source.tokens):
-        if depth == 0 and (source.says(("MERGE", "INTO"), at) or source.says(("MERGE", "WITH"), at)):
-            return True
-        depth += step_of(token)
-    return False
+        return source.head[0] == "MERGE"
+    return any(parted_at(source, "MERGE", word)[1] is not None for word in ("INTO", "WITH"))
 
 
 def merge(source: StatementText) -> Merge:
@@ -112,7 +105,7 @@ def _values(reader: TokenReader) -> When:
     if not reader.accept("VALUES"):
         names = reader.names_in_brackets()
         reader.expect("VALUES")
-    parts = [reader.source.with_(part) for part in reader.brackets()]
+    parts = [part.source for part in reader.parts()]
     reader.end()
     values = tuple(exp.var(DEFAULT) if part.words == (DEFAULT,) else part.parse() for part in parts)
     if names is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Literal
 
 from sqlglot import exp
@@ -12,7 +13,7 @@ from duckrun.sql.pieces import read_from
 from duckrun.statements.parse import from_alter, from_call, from_macro
 from duckrun.statements.parse.layout import sorted_columns
 from duckrun.statements.parse.parts import query_start, unsupported
-from duckrun.statements.parse.tokens import StatementText, TokenReader, step_of, word_of
+from duckrun.statements.parse.tokens import StatementText, TokenReader, word_of
 from duckrun.statements.values import (
     CommentOnView,
     CreateSchema,
@@ -42,14 +43,14 @@ def read(source: StatementText) -> Statement | None:
     return from_alter.alter(source)
 
 
-def _describe(what: str) -> Callable[[TokenReader], Statement]:
-    def read(reader: TokenReader) -> Statement:
-        reader.accept("TABLE")
-        name = reader.name()
-        limit = int(reader.number()) if what == "history" and reader.accept("LIMIT") else None
-        return Describe(name, "history" if what == "history" else "detail", limit)
+def _history(reader: TokenReader) -> Statement:
+    reader.accept("TABLE")
+    return Describe(reader.name(), "history", int(reader.number()) if reader.accept("LIMIT") else None)
 
-    return read
+
+def _detail(reader: TokenReader) -> Statement:
+    reader.accept("TABLE")
+    return Describe(reader.name(), "detail")
 
 
 def _restore(reader: TokenReader) -> Statement:
@@ -70,28 +71,27 @@ def _restore(reader: TokenReader) -> Statement:
 
 
 def _optimize(reader: TokenReader) -> Statement:
-    name, predicate = reader.name(), None
-    z_order: tuple[str, ...] = ()
-    if reader.accept("WHERE"):
-        condition = reader.until("ZORDER")
-        condition.parse()
-        predicate = condition.written
-    if reader.accept("ZORDER", "BY"):
-        z_order = reader.names_in_brackets()
+    name, predicate = reader.name(), _predicate(reader, "ZORDER")
+    z_order = reader.names_in_brackets() if reader.accept("ZORDER", "BY") else ()
     return OnTable(name, tables.OptimizeSpec(predicate=predicate, z_order_by=z_order, dialect=reader.source.dialect))
 
 
 def _reorg(reader: TokenReader) -> Statement:
     reader.accept("TABLE")
-    name, predicate = reader.name(), None
-    if reader.accept("WHERE"):
-        condition = reader.until("APPLY")
-        condition.parse()
-        predicate = condition.written
+    name, predicate = reader.name(), _predicate(reader, "APPLY")
     reader.expect("APPLY")
     if reader.names_in_brackets() not in (("PURGE",), ("purge",)):
         raise unsupported("REORG TABLE … APPLY of anything but (PURGE)")
     return OnTable(name, tables.PurgeSpec(predicate=predicate, dialect=reader.source.dialect))
+
+
+def _predicate(reader: TokenReader, end: str) -> str | None:
+    """Read a WHERE, if it is next, up to a keyword; return its condition as written."""
+    if not reader.accept("WHERE"):
+        return None
+    condition = reader.until(end)
+    condition.parse()  # raises if it cannot be parsed
+    return condition.written
 
 
 def _vacuum(reader: TokenReader) -> Statement:
@@ -106,12 +106,9 @@ def _convert(reader: TokenReader) -> Statement:
     name = reader.name()
     if len(name) != 2 or name[0].lower() != "parquet":
         raise unsupported("CONVERT TO DELTA of anything but parquet.`/a/folder`")
-    columns: list[tables.ColumnSpec] = []
-    if reader.accept("PARTITIONED BY"):
-        for part in reader.brackets():
-            inside = TokenReader(reader.source.with_(part))
-            columns.append(tables.ColumnSpec(inside.identifier(), inside.until().written))
-    return OnTable(("delta", name[1]), tables.ConvertSpec(partition_by=tuple(columns), dialect=reader.source.dialect))
+    parts = reader.parts() if reader.accept("PARTITIONED BY") else ()
+    columns = tuple(tables.ColumnSpec(inside.identifier(), inside.until().written) for inside in parts)
+    return OnTable(("delta", name[1]), tables.ConvertSpec(partition_by=columns, dialect=reader.source.dialect))
 
 
 def _show(reader: TokenReader) -> Statement:
@@ -194,27 +191,24 @@ def _schema(reader: TokenReader) -> Parts:
     return name
 
 
-def _transact(what: Literal["BEGIN", "COMMIT", "ROLLBACK"]) -> Callable[[TokenReader], Statement]:
-    def read(reader: TokenReader) -> Statement:
-        if not reader.accept("TRANSACTION"):
-            reader.accept("WORK")
-        if reader.left:
-            raise unsupported(f"{what} … {reader.source.words[reader.at]}")
-        return Transact(what)
-
-    return read
+def _transact(what: Literal["BEGIN", "COMMIT", "ROLLBACK"], reader: TokenReader) -> Statement:
+    if not reader.accept("TRANSACTION"):
+        reader.accept("WORK")
+    if reader.left:
+        raise unsupported(f"{what} … {reader.source.words[reader.at]}")
+    return Transact(what)
 
 
 _BY_WORDS: dict[tuple[str, ...], Callable[[TokenReader], Statement]] = {
-    ("BEGIN",): _transact("BEGIN"),
-    ("START", "TRANSACTION"): _transact("BEGIN"),
-    ("COMMIT",): _transact("COMMIT"),
-    ("ROLLBACK",): _transact("ROLLBACK"),
-    ("ABORT",): _transact("ROLLBACK"),
-    ("DESCRIBE", "DETAIL"): _describe("detail"),
-    ("DESC", "DETAIL"): _describe("detail"),
-    ("DESCRIBE", "HISTORY"): _describe("history"),
-    ("DESC", "HISTORY"): _describe("history"),
+    ("BEGIN",): partial(_transact, "BEGIN"),
+    ("START", "TRANSACTION"): partial(_transact, "BEGIN"),
+    ("COMMIT",): partial(_transact, "COMMIT"),
+    ("ROLLBACK",): partial(_transact, "ROLLBACK"),
+    ("ABORT",): partial(_transact, "ROLLBACK"),
+    ("DESCRIBE", "DETAIL"): _detail,
+    ("DESC", "DETAIL"): _detail,
+    ("DESCRIBE", "HISTORY"): _history,
+    ("DESC", "HISTORY"): _history,
     ("RESTORE",): _restore,
     ("OPTIMIZE",): _optimize,
     ("REORG",): _reorg,
@@ -226,10 +220,10 @@ _BY_WORDS: dict[tuple[str, ...], Callable[[TokenReader], Statement]] = {
     ("CREATE", "DATABASE"): _create_schema,
     ("DROP", "SCHEMA"): _drop_schema,
     ("DROP", "DATABASE"): _drop_schema,
-    ("CREATE", "MACRO"): from_macro.create(replace=False),
-    ("CREATE", "OR", "REPLACE", "MACRO"): from_macro.create(replace=True),
-    ("CREATE", "FUNCTION"): from_macro.create(replace=False),
-    ("CREATE", "OR", "REPLACE", "FUNCTION"): from_macro.create(replace=True),
+    ("CREATE", "MACRO"): from_macro.create,
+    ("CREATE", "OR", "REPLACE", "MACRO"): partial(from_macro.create, replace=True),
+    ("CREATE", "FUNCTION"): from_macro.create,
+    ("CREATE", "OR", "REPLACE", "FUNCTION"): partial(from_macro.create, replace=True),
     ("DROP", "MACRO"): from_macro.drop,
     ("DROP", "FUNCTION"): from_macro.drop,
     ("COMMENT", "ON"): _comment,
@@ -248,8 +242,7 @@ def without_sorted_by(source: StatementText) -> tuple[StatementText, tuple[str, 
         if word_of(token) == "AS":
             break
         if source.says(("SORTED", "BY"), at):
-            reader = TokenReader(source)
-            reader.at = at + 2
+            reader = TokenReader(source, at + 2)
             names = sorted_columns(reader)
             return source.with_((*source.tokens[:at], *reader.left)), names
     return source, ()
@@ -281,19 +274,13 @@ def without_brackets(source: StatementText) -> StatementText:
 
     sqlglot would read columns in them.
     """
-    depth, verb = 0, 0
-    for at, token in enumerate(source.tokens):
-        if depth == 0 and word_of(token) == "INSERT":
-            verb = at
-            break
-        depth += step_of(token)
-    else:
+    verb = source.next_outer(0, "INSERT")
+    if verb is None:
         return source
     start = verb + query_start(source.tokens[verb:])
-    reader = TokenReader(source)
-    reader.at = start
     if not source.says(("(", "VALUES"), start) and not source.says(("(", "FROM"), start):
         return source
+    reader = TokenReader(source, start)
     reader.brackets()
     if source.words[reader.at : reader.at + 1] not in ((), ("ON",), ("RETURNING",)):
         return source

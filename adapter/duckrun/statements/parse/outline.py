@@ -12,7 +12,7 @@ from sqlglot import Token
 from sqlglot.tokens import TokenType
 
 from duckrun.statements.parse.parts import query_start
-from duckrun.statements.parse.tokens import StatementText, TokenReader, parted_at, step_of, word_of
+from duckrun.statements.parse.tokens import StatementText, TokenReader, parted_at, word_of
 
 LATER = ("RETURNING", "ORDER BY", "LIMIT")
 """Words that may follow the condition of an UPDATE or DELETE."""
@@ -28,12 +28,10 @@ def outline(source: StatementText) -> StatementText:
 
 
 def _create(source: StatementText) -> StatementText:
-    depth = 0
-    for at, token in enumerate(source.tokens):
-        if depth == 0 and token.token_type == TokenType.ALIAS:
-            return _with_one_row(source, at + 1, ()) if query_start(source.tokens[at - 1 :]) == 2 else source
-        depth += step_of(token)
-    return source
+    at = source.next_outer(0, "AS")
+    if at is None or query_start(source.tokens[at - 1 :]) != 2:
+        return source
+    return _with_one_row(source, at + 1, ())
 
 
 def _insert(source: StatementText) -> StatementText:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -201,9 +201,9 @@ class TokenReader:
     Every method raises InvalidConfig with the expected words.
     """
 
-    def __init__(self, source: StatementText) -> None:
+    def __init__(self, source: StatementText, at: int = 0) -> None:
         self.source = source
-        self.at = 0
+        self.at = at
 
     @property
     def left(self) -> tuple[Token, ...]:
@@ -214,6 +214,10 @@ class TokenReader:
     def next(self) -> Token | None:
         """The next token; None at the end."""
         return self.source.tokens[self.at] if self.at < len(self.source.tokens) else None
+
+    def is_at(self, sign: str) -> bool:
+        """Return True if the next token has this text."""
+        return self.next is not None and self.next.text == sign
 
     def accept(self, *words: str) -> bool:
         """Skip these keywords, if they are next; return True if they were."""
@@ -271,12 +275,15 @@ class TokenReader:
     def names_in_brackets(self) -> tuple[str, ...]:
         """Read ``(a, b)``, with names in quotes of either kind."""
         names: list[str] = []
-        for part in self.brackets():
-            inside = TokenReader(self.source.with_(part))
-            is_text = bool(part) and part[0].token_type == TokenType.STRING
+        for inside in self.parts():
+            is_text = inside.next is not None and inside.next.token_type == TokenType.STRING
             names.append(inside.string() if is_text else ".".join(inside.name()))
             inside.end()
         return tuple(names)
+
+    def parts(self) -> list[TokenReader]:
+        """Read the parts between brackets, separated by commas, as readers."""
+        return [TokenReader(self.source.with_(part)) for part in self.brackets()]
 
     def brackets(self) -> list[tuple[Token, ...]]:
         """Read the tokens between brackets, separated by commas."""
@@ -329,6 +336,19 @@ def parted_at(text: StatementText, *words: str) -> tuple[StatementText, Statemen
     while at is not None and not text.says(words, at):
         at = text.next_outer(at + 1, words[0])
     return (text, None) if at is None else (text.between(0, at), text.between(at))
+
+
+def in_brackets(source: StatementText, *words: str) -> Iterator[str]:
+    """Yield the texts in brackets behind these words, as written: ``a > 0`` of CHECK (a > 0)."""
+    reader = TokenReader(source)
+    while reader.next is not None:
+        if not source.says((*words, "("), reader.at):
+            reader.at += 1
+            continue
+        reader.at += len(words)
+        start = reader.at + 1
+        reader.brackets()
+        yield source.with_(source.tokens[start : reader.at - 1]).written
 
 
 def _is_word(token: Token) -> bool:
