@@ -182,28 +182,50 @@ _CELLS = [
 _KINDS = ["INTEGER", "DECIMAL(18,3)", "DOUBLE", "VARCHAR", "BOOLEAN", "DATE"]
 
 
+def _outcome(text: str) -> list[tuple[object, ...]] | str:
+    try:
+        return [tuple(map(repr, row)) for row in duckdb.connect().sql(text).fetchall()]
+    except duckdb.Error as error:
+        return type(error).__name__
+
+
 @pytest.mark.parametrize("seed", range(3))
-def test_the_text_of_values_says_no_more_than_its_tokens(seed: int) -> None:
-    """Whatever is taken for constants of one kind by the text is so by its tokens; plain rows are seen by both."""
+def test_values_of_one_kind_are_cast_by_columns_as_they_are_by_cells(seed: int) -> None:
     random = Random(seed)
-    for _ in range(50):
+    uniform = 0
+    for _ in range(100):
         types = random.choices(_KINDS, k=random.randint(1, 3))
         cells = [random.choices(_CELLS, k=random.randint(1, 3)) for _ in types]
-        rows = [f"({', '.join(random.choice(each) for each in cells)})" for _ in range(random.randint(1, 100))]
-        text = "VALUES " + random.choice([", ", ",", " ,\n "]).join(rows) + random.choice(["", " ", ",", ", 1", " x"])
-        try:
-            tokens = tuple(tokens_in(text, "duckdb")[1:])
-        except SqlglotError:
+        rows = [[random.choice(each) for each in cells] for _ in range(random.randint(1, 100))]
+        text = "VALUES " + random.choice([", ", ",", " ,\n "]).join(f"({', '.join(row)})" for row in rows)
+        assert not spliced.have_types(text + random.choice([",", ", 1", " x"]), types, "duckdb")
+        if not spliced.have_types(text, types, "duckdb"):
             continue
-        if spliced._read_as_types(text, types):
-            assert spliced._have_types(tokens, types)
+        uniform += 1
+        whole = ", ".join(f"c{at}::{kind}" for at, kind in enumerate(types))
+        each = ", ".join(f"({', '.join(f'({v})::{k}' for v, k in zip(row, types, strict=True))})" for row in rows)
+        names = ", ".join(f"c{at}" for at in range(len(types)))
+        assert _outcome(f"select {whole} from ({text}) v({names})") == _outcome(f"values {each}")
+    assert uniform > 5
+
+
+def test_the_text_of_values_tells_that_its_columns_have_one_kind() -> None:
+    types = ["INTEGER", "DOUBLE", "VARCHAR"]
     plain = f"VALUES {_chain('({i}, {i}.5, null)', ', ')(300)}"
-    assert not spliced._read_as_types(
-        plain, ["INTEGER", "DOUBLE", "VARCHAR"]
-    )  # the first row says nothing of the last column
-    plain = plain.replace("null", "'x'", 1)
-    assert spliced._read_as_types(plain, ["INTEGER", "DOUBLE", "VARCHAR"])
-    assert not spliced._read_as_types(plain, ["INTEGER", "VARCHAR", "VARCHAR"])
+    assert spliced.have_types(plain, types, "duckdb")
+    assert spliced.have_types(plain, types, "spark")
+    assert spliced.have_types(plain.replace("null", "'x'", 1), types, "duckdb")
+    assert spliced.have_types(plain[:-5] + "'x')", types, "duckdb")  # the type of the column tells the kind
+    assert not spliced.have_types(plain[:-5] + "1)", types, "duckdb")
+    assert not spliced.have_types(plain, ["INTEGER", "VARCHAR", "VARCHAR"], "duckdb")
+    for cell, dialects in (
+        (r"'it\'s'", {"spark"}),
+        ('"x"', {"spark"}),
+        (r"'\'", {"duckdb"}),
+        ("'it''s'", {"duckdb", "spark"}),
+    ):
+        text = f"VALUES (1, 0.5, {cell}), (2, 2.5, {cell})"
+        assert {each for each in ("duckdb", "spark") if spliced.have_types(text, types, each)} == dialects
 
 
 _TYPED = "(cast('{i}' as TEXT), cast(NULL as text), cast(True as boolean), {i})"
@@ -211,9 +233,9 @@ _TYPED = "(cast('{i}' as TEXT), cast(NULL as text), cast(True as boolean), {i})"
 
 def test_casts_of_constants_to_their_own_type_are_constants() -> None:
     text, types = f"VALUES {_chain(_TYPED, ', ')(300)}", ["VARCHAR", "DATE", "BOOLEAN", "INTEGER"]
-    assert spliced._read_as_types(text, types)
+    assert spliced.have_types(text, types, "duckdb")
     for other in ("cast('7' as date)", "cast(7 as text)", "cast(True as text)", "cast(a as text)", "upper('7')"):
-        assert not spliced._read_as_types(text.replace("cast('7' as TEXT)", other), types)
+        assert not spliced.have_types(text.replace("cast('7' as TEXT)", other), types, "duckdb")
 
 
 def test_the_words_of_a_statement_are_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
+from functools import cache
 from typing import TypeVar
 
 from sqlglot import Token, exp
-from sqlglot.tokens import TokenType
 
 from duckrun.errors import UnsupportedFeature
 from duckrun.sql.names import transpile
@@ -80,11 +80,9 @@ def with_types(
     if values is None or text is None or (len(values.expressions) < 2 and not defaults and not computed):
         return query, list(columns), False
     dialect, kinds_of_columns = dialect_of(values) or "duckdb", [types[name] for name in columns]
-    if len(text) > _LONG and dialect == "duckdb" and _read_as_types(text, kinds_of_columns):
+    if len(text) > _LONG and have_types(text, kinds_of_columns, dialect):
         return query, list(columns), True
     tokens = tuple(tokens_of(text, dialect)[1:])
-    if len(tokens) > _LONG and _have_types(tokens, kinds_of_columns):
-        return query, list(columns), True
     rows = []
     for row in parted(StatementText(text, dialect, tokens), ","):
         parts = parted(row.with_(row.tokens[1:-1]), ",")
@@ -116,31 +114,35 @@ def with_types(
 
 
 _LONG = 400
-"""Minimum number of tokens at which a check for superfluous casts pays off."""
+"""Minimum number of characters at which a check for superfluous casts pays off."""
 _NUMBERS = re.compile(r"U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?|DECIMAL\b.*|DOUBLE|FLOAT|REAL", re.IGNORECASE)
 
 
-def _read_as_types(text: str, types: Sequence[str]) -> bool:
-    """Return the same as ``_have_types()`` from the text alone, which is faster.
+def have_types(text: str, types: Sequence[str], dialect: str) -> bool:
+    """Return True if casting whole columns of VALUES gives the same values as casting each value.
 
-    False leaves the decision to the tokens.
+    That holds for rows of constants with one kind of constant per column.
     """
     begin = _BEGIN_OF_VALUES.match(text)
     if begin is None:
         return False
+    string = _STRINGS[dialect]
+    first_of_kind = _first_of_kind(string)
     cells: list[str] = []
     at = begin.end()
     for type_ in types:
-        first = _FIRST_OF_KIND.match(text, at)
-        if first is None or first.lastgroup is None:
+        is_number = _NUMBERS.fullmatch(type_) is not None
+        first = first_of_kind.match(text, at)
+        if first is None:
             return False
-        number = _DECIMAL if _NUMBERS.fullmatch(type_) is not None else _WHOLE
-        constant = number if first.lastgroup == "number" else _CONSTANTS[first.lastgroup]
-        cells.append(rf"(?:{constant}|{_NULL})")
+        constants = {"text": string, "boolean": _BOOLEAN, "number": _DECIMAL if is_number else _WHOLE}
+        # A NULL in the first row tells nothing: the type of the column then gives the kind.
+        likely = "number" if is_number else "boolean" if type_ == "BOOLEAN" else "text"
+        cells.append(rf"(?:{constants.get(str(first.lastgroup), constants[likely])}|{_NULL})")
         at = first.end()
     row = rf"\(\s*+{_COMMA.join(cells)}\s*+\)"
     # Bounded pieces of a run: an unbounded repetition would remember each of its rows.
-    rows = re.compile(rf"{row}(?:{_COMMA}{row}){{0,63}}+")
+    rows = re.compile(rf"{row}(?:{_COMMA}{row}){{0,63}}+", re.DOTALL)
     at = begin.end() - 1
     while (match := rows.match(text, at)) is not None:
         behind = _BEHIND_ROWS.match(text, match.end())
@@ -162,80 +164,23 @@ def _or_cast(constant: str, types: str) -> str:
     return rf"(?:{constant}|{cast})"
 
 
-_CONSTANTS = {
-    "text": _or_cast(r"'[^']*+(?:''[^']*+)*+'", "TEXT|VARCHAR|STRING"),
-    "boolean": _or_cast(r"(?i:TRUE|FALSE)(?!\w)", "BOOLEAN|BOOL"),
+_TEXTS = {
+    "duckdb": r"'[^']*+(?:''[^']*+)*+'",
+    "spark": "|".join(rf"{quote}[^{quote}\\]*+(?:(?:{quote}{quote}|\\.)[^{quote}\\]*+)*+{quote}" for quote in "'\""),
 }
+_STRINGS = {dialect: _or_cast(text, "TEXT|VARCHAR|STRING") for dialect, text in _TEXTS.items()}
+_BOOLEAN = _or_cast(r"(?i:TRUE|FALSE)(?!\w)", "BOOLEAN|BOOL")
 _WHOLE = r"(?:-\s*+)?+\d{1,15}+(?![\w.])"
 _DECIMAL = r"(?:-\s*+)?+(?![\d.]{16})\d++(?:\.\d++)?+(?![\w.])"
 _COMMA = r"\s*+,\s*+"
 _BEGIN_OF_VALUES = re.compile(r"VALUES\s*+\(", re.IGNORECASE)
 _BEHIND_ROWS = re.compile(r"\s*+,?+\s*+")
-_FIRST_OF_KIND = re.compile(
-    rf"\s*+(?:(?P<text>{_CONSTANTS['text']})|(?P<number>{_DECIMAL})|(?P<boolean>{_CONSTANTS['boolean']}))\s*+[,)]"
-)
 
 
-def _have_types(tokens: Sequence[Token], types: Sequence[str]) -> bool:
-    """Return True if casting whole columns gives the same values as casting each value.
-
-    That holds for rows of constants with one kind of constant per column.
-    """
-    kinds: list[str] = ["null"] * len(types)
-    at = 0
-    while at < len(tokens):
-        if tokens[at].token_type != TokenType.L_PAREN:
-            return False
-        end = _end_of_constants(tokens, at + 1)
-        values = [token for token in tokens[at + 1 : end] if token.token_type not in (TokenType.COMMA, TokenType.DASH)]
-        if len(values) != len(types) or end == len(tokens) or tokens[end].token_type != TokenType.R_PAREN:
-            return False
-        for column, value in enumerate(values):
-            kind, known = _kind_of(value), kinds[column]
-            if kind in (known, "null"):
-                continue
-            if known == "null":
-                kinds[column] = kind
-            elif {kind, known} == {"whole", "decimal"}:
-                kinds[column] = "decimal"
-            else:
-                return False
-        at = end + 1
-        if at < len(tokens) and tokens[at].token_type != TokenType.COMMA:
-            return False
-        at += 1
-    return all(
-        kind != "other" and (kind != "decimal" or _NUMBERS.fullmatch(type_) is not None)
-        for kind, type_ in zip(kinds, types, strict=True)
-    )
-
-
-def _end_of_constants(tokens: Sequence[Token], at: int) -> int:
-    """Return the first token behind a list of constants; ``at`` if no list starts there."""
-    start = at
-    while at < len(tokens):
-        if tokens[at].token_type == TokenType.DASH and at + 1 < len(tokens):
-            at += tokens[at + 1].token_type == TokenType.NUMBER
-        if tokens[at].token_type != TokenType.NUMBER and tokens[at].token_type not in _KINDS:
-            return start
-        at += 1
-        if at == len(tokens) or tokens[at].token_type != TokenType.COMMA:
-            return at
-        at += 1
-    return start
-
-
-def _kind_of(value: Token) -> str:
-    """Return the kind of a constant; all numbers of a kind have a common type without loss."""
-    if value.token_type == TokenType.NUMBER:
-        whole, point, digits = value.text.partition(".")
-        if len(value.text) > 15 or not (whole.isdecimal() and (digits.isdecimal() or not point)):
-            return "other"
-        return "decimal" if point else "whole"
-    return _KINDS[value.token_type]
-
-
-_KINDS = {TokenType.STRING: "text", TokenType.NULL: "null", TokenType.TRUE: "boolean", TokenType.FALSE: "boolean"}
+@cache
+def _first_of_kind(string: str) -> re.Pattern[str]:
+    kinds = rf"(?P<text>{string})|(?P<number>{_DECIMAL})|(?P<boolean>{_BOOLEAN})|{_NULL}"
+    return re.compile(rf"\s*+(?:{kinds})\s*+[,)]", re.DOTALL)
 
 
 def _left_out(name: str, words_of_rows: Sequence[tuple[str, ...]], computed: Collection[str]) -> bool:
