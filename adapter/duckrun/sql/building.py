@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from sqlglot import exp
+from functools import lru_cache
+
+from sqlglot import exp, parse_one
 
 from duckrun.errors import UnsupportedFeature
 
@@ -10,6 +12,40 @@ from duckrun.errors import UnsupportedFeature
 def call(name: str, *arguments: exp.Expr) -> exp.Anonymous:
     """Return a call of a function by the name it has in the target engine."""
     return exp.Anonymous(this=name, expressions=list(arguments))
+
+
+def spark_sql(sql: str, /, **values: exp.Expr) -> exp.Expr:
+    """Return a Spark expression with values for some of its names.
+
+    >>> spark_sql("if(x < 0, 0, x)", x=exp.column("a") - 1).sql("spark")
+    'IF((a - 1) < 0, 0, a - 1)'
+    """
+    return _with_values(_template(sql, "spark"), values)
+
+
+def duckdb_sql(sql: str, /, **values: exp.Expr) -> exp.Expr:
+    """Return a DuckDB expression with values for some of its names."""
+    return _with_values(_template(sql, "duckdb"), values)
+
+
+def _with_values(template: exp.Expr, values: dict[str, exp.Expr]) -> exp.Expr:
+    root = exp.Paren(this=template.copy())
+    for column in list(root.find_all(exp.Column)):
+        if column.name in values and not column.table:
+            value, around = values[column.name].copy(), column.parent
+            is_operand = isinstance(around, exp.Binary | exp.Unary) and not isinstance(around, exp.Paren)
+            column.replace(exp.paren(value, copy=False) if is_operand and isinstance(value, _LOOSE) else value)
+    tree: exp.Expr = root.this
+    return tree
+
+
+_LOOSE = (exp.Binary, exp.Predicate, exp.Not)
+"""Values that need brackets as an operand."""
+
+
+@lru_cache(maxsize=64)
+def _template(sql: str, dialect: str) -> exp.Expr:
+    return parse_one(sql, dialect=dialect)
 
 
 def number(value: int) -> exp.Expr:

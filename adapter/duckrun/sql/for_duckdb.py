@@ -14,7 +14,7 @@ from typing import Any
 from sqlglot import exp
 
 from duckrun.errors import UnsupportedFeature
-from duckrun.sql.building import call, number
+from duckrun.sql.building import call, duckdb_sql, number
 from duckrun.sql.pieces import dialect_of
 from duckrun.sql.time_formats import duckdb_format, duckdb_format_to_parse
 
@@ -136,8 +136,7 @@ def _extract(node: exp.Extract) -> exp.Expr:
     if part in ("DOW_ISO", "DAYOFWEEK_ISO"):
         return call("isodow", value)
     if part in ("SECOND", "SECONDS", "SEC", "S"):  # with its fraction, as a DECIMAL(8, 6)
-        seconds = exp.Div(this=call("microsecond", value), expression=exp.Literal.number("1000000.0"))
-        return exp.cast(exp.Paren(this=seconds), "decimal(8, 6)")
+        return duckdb_sql("CAST((microsecond(x) / 1000000.0) AS DECIMAL(8, 6))", x=value)
     return node
 
 
@@ -156,7 +155,7 @@ _REFUSED = frozenset(("printf", "url_encode", "url_decode", "levenshtein"))
 
 
 def _plus(value: exp.Expr, count: int) -> exp.Expr:
-    return exp.Paren(this=exp.Add(this=value, expression=number(count)))
+    return duckdb_sql(f"(x + {count})", x=value)
 
 
 def _counted(node: exp.TimestampDiff) -> exp.Expr:
@@ -180,7 +179,7 @@ def _end_of_text(node: exp.Left | exp.Right) -> exp.Expr:
 
     DuckDB drops so many letters instead.
     """
-    node.set("expression", _at_least(0, node.expression))
+    node.set("expression", _not_negative(node.expression))
     return node
 
 
@@ -190,26 +189,17 @@ def _part_of_text(node: exp.Substring) -> exp.Expr:
     if isinstance(start, exp.Literal):
         node.set("start", number(max(int(start.name), 1)))
     elif start is not None and not _is_negative_literal(start):
-        node.set(
-            "start",
-            call(
-                "coalesce",
-                call("nullif", start, number(0)),
-                call("if", start.copy().is_(exp.null()), exp.null(), number(1)),
-            ),
-        )
+        node.set("start", duckdb_sql("CASE WHEN x = 0 THEN 1 ELSE x END", x=start))
     if length is not None:
-        node.set("length", _at_least(0, length))
+        node.set("length", _not_negative(length))
     return node
 
 
-def _at_least(least: int, count: exp.Expr) -> exp.Expr:
+def _not_negative(count: exp.Expr) -> exp.Expr:
     if isinstance(count, exp.Literal):
         return count
-    if _is_negative_literal(count):
-        return number(least)
     # Not greatest(): it ignores NULL.
-    return call("if", exp.LT(this=count.copy(), expression=number(least)), number(least), count.copy())
+    return number(0) if _is_negative_literal(count) else duckdb_sql("CASE WHEN x < 0 THEN 0 ELSE x END", x=count)
 
 
 def _is_negative_literal(count: Any) -> bool:
@@ -247,8 +237,8 @@ def _three_letters(name: str) -> Callable[[Any], exp.Expr]:
 
 def _sign(node: exp.Sign) -> exp.Expr:
     """Return NaN for NaN, where DuckDB returns 0."""
-    value = exp.cast(node.this.copy(), "double")
-    return call("if", call("isnan", value), exp.cast(exp.Literal.string("NaN"), "double"), node.copy())
+    nan = "CAST('NaN' AS DOUBLE)"
+    return duckdb_sql(f"CASE WHEN isnan(CAST(x AS DOUBLE)) THEN {nan} ELSE node END", x=node.this, node=node)
 
 
 _RULES: dict[type[exp.Expr], Callable[[Any], exp.Expr]] = {

@@ -13,7 +13,7 @@ from typing import Any
 from sqlglot import exp
 
 from duckrun.errors import UnsupportedFeature
-from duckrun.sql.building import call, number, untranslated
+from duckrun.sql.building import call, number, spark_sql, untranslated
 from duckrun.sql.dates import mark_days
 from duckrun.sql.generators import generates, lifted, series, series_table, unnest_table
 from duckrun.sql.layers import qualified
@@ -169,16 +169,13 @@ def _within_group(node: Any) -> exp.Expr:
         raise untranslated("percentile_disc over a descending order")
     if not isinstance(node.this, exp.PercentileCont) or len(order) != 1:
         return node
-    part = node.this.this
-    if order[0].args.get("desc"):
-        part = exp.Paren(this=exp.Sub(this=number(1), expression=part))
-    return call("percentile", order[0].this, part)
+    part = "1 - part" if order[0].args.get("desc") else "part"
+    return spark_sql(f"percentile(x, {part})", x=order[0].this, part=node.this.this)
 
 
 def _percentile(node: Any) -> exp.Expr:
-    if node.expression is None:  # WITHIN GROUP has the same form in Spark
-        return node
-    return call("percentile", node.this, node.expression)
+    # WITHIN GROUP has the same form in Spark.
+    return node if node.expression is None else call("percentile", node.this, node.expression)
 
 
 def _identifier(node: Any) -> exp.Expr:
@@ -246,9 +243,9 @@ def _json(node: Any) -> exp.Expr:
         return text
     inner = node.this.unnest()
     if node.to.this == exp.DataType.Type.VARIANT and (inner.meta.get(_IS_JSON) or _makes_json(inner)):
-        parsed = call("try_parse_json" if isinstance(node, exp.TryCast) else "parse_json", exp.cast(inner, "text"))
+        value = call("try_parse_json" if isinstance(node, exp.TryCast) else "parse_json", exp.cast(inner, "text"))
         # JSON's null is NULL to DuckDB.
-        return call("if", call("is_variant_null", parsed), exp.null(), parsed.copy())
+        return spark_sql("if(is_variant_null(value), NULL, value)", value=value)
     return node
 
 
@@ -313,16 +310,14 @@ def _comparison(name: str, key: Any, equal: exp.Expr) -> exp.Expr:
 
     The result is -1 or 1, and ``equal`` for equal keys.
     """
-    left, right = exp.column(name, "l"), exp.column(name, "r")
-    first, last = (1, -1) if key.args.get("desc") else (-1, 1)
-    nulls = -1 if key.args.get("nulls_first") else 1
-    return (
-        exp.case()
-        .when(exp.LT(this=left.copy(), expression=right.copy()), number(first))
-        .when(exp.GT(this=left.copy(), expression=right.copy()), number(last))
-        .when(exp.and_(left.is_(exp.null()), exp.not_(right.is_(exp.null()))), number(nulls))
-        .when(exp.and_(exp.not_(left.is_(exp.null())), right.is_(exp.null())), number(-nulls))
-        .else_(equal)
+    smaller = 1 if key.args.get("desc") else -1
+    null = -1 if key.args.get("nulls_first") else 1
+    left, right = f"l.{name}", f"r.{name}"
+    return spark_sql(
+        f"CASE WHEN {left} < {right} THEN {smaller} WHEN {left} > {right} THEN {-smaller} "
+        f"WHEN {left} IS NULL AND {right} IS NOT NULL THEN {null} "
+        f"WHEN {left} IS NOT NULL AND {right} IS NULL THEN {-null} ELSE equal END",
+        equal=equal,
     )
 
 
@@ -409,16 +404,12 @@ def _rounded(node: Any) -> exp.Expr:
 
     Spark's give a BIGINT, which has no NaN and ends at 2^63. A DOUBLE of that size is whole anyway.
     """
-    value, limit = node.this, exp.Literal.number("9E15")
-    large = exp.or_(
-        exp.GTE(this=value.copy(), expression=limit), exp.LTE(this=value.copy(), expression=exp.Neg(this=limit.copy()))
-    )
-    return call("if", large, value.copy(), node.copy())
+    return spark_sql("if(x >= 9E15 OR x <= -9E15, x, node)", x=node.this, node=node)
 
 
 def _sign(node: Any) -> exp.Expr:
     """Return 0 for NaN."""
-    return call("if", call("isnan", node.this.copy()), number(0), node.copy())
+    return spark_sql("if(isnan(x), 0, node)", x=node.this, node=node)
 
 
 def _log(node: Any) -> exp.Expr:
@@ -428,7 +419,7 @@ def _log(node: Any) -> exp.Expr:
 
 def _is_nan(node: Any) -> exp.Expr:
     """Return NULL for NULL, where Spark returns false."""
-    return call("if", exp.Paren(this=node.this.copy()).is_(exp.null()), exp.null(), node.copy())
+    return spark_sql("if(x IS NULL, NULL, node)", x=node.this, node=node)
 
 
 _RULES: dict[type[exp.Expr], Callable[[Any], exp.Expr]] = {

@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlglot import exp
 
-from duckrun.sql.building import call, number, untranslated
+from duckrun.sql.building import call, number, spark_sql, untranslated
 from duckrun.sql.layers import Layers, named
 from duckrun.sql.times import as_timestamp, is_interval, may_hold_months
 
@@ -136,11 +136,10 @@ def series(node: Any) -> exp.Expr:
     start, end = (_whole(node.args[key]) for key in ("start", "end"))
     down = isinstance(step, exp.Neg)
     if not isinstance(step.this if down else step, exp.Literal):
-        step, up = _whole(step), exp.GT(this=_whole(step), expression=number(0))
-        away = exp.NEQ(this=exp.Paren(this=exp.GTE(this=end, expression=start)), expression=exp.Paren(this=up))
+        step = _whole(step)
+        away = spark_sql("(b >= a) <> (step > 0)", a=start, b=end, step=step)
         if node.args.get("is_end_exclusive"):
-            end = exp.Sub(this=end, expression=call("sign", step).copy())
-            end = exp.cast(end, "bigint")
+            end = spark_sql("CAST(b - sign(step) AS BIGINT)", b=end, step=step)
     else:
         if node.args.get("is_end_exclusive"):
             end = _plus(end, 1 if down else -1)
@@ -150,8 +149,9 @@ def series(node: Any) -> exp.Expr:
         if known and int(start.name) <= int(end.name):
             return call("sequence", *(exp.cast(each, "bigint") for each in (start, end)), *_unless_one(step))
     rows = call("sequence", start.copy(), end.copy(), *_unless_one(step))
-    empty = exp.cast(exp.Array(), "array<bigint>")
-    return exp.case().when(away, empty).when(exp.Not(this=exp.Paren(this=away.copy())), rows)
+    return spark_sql(
+        "CASE WHEN away THEN CAST(array() AS ARRAY<BIGINT>) WHEN NOT away THEN rows END", away=away, rows=rows
+    )
 
 
 def _unless_one(step: exp.Expr) -> list[exp.Expr]:
@@ -175,28 +175,17 @@ def _series_of_times(node: Any, step: exp.Expr) -> exp.Expr:
     short.
     """
     start, end = as_timestamp(node.args["start"]), as_timestamp(node.args["end"])
-    next_one = exp.Paren(this=exp.Add(this=start.copy(), expression=step.copy()))
-    up = exp.And(
-        this=exp.GTE(this=end.copy(), expression=start.copy()),
-        expression=exp.GT(this=next_one, expression=start.copy()),
-    )
-    down = exp.And(
-        this=exp.LTE(this=end.copy(), expression=start.copy()),
-        expression=exp.LT(this=next_one.copy(), expression=start.copy()),
-    )
-    there = exp.Or(this=exp.Paren(this=up), expression=exp.Paren(this=down))
-    rows: exp.Expr = call("sequence", start.copy(), end.copy(), step.copy())
+    there = "((b >= a AND a + step > a) OR (b <= a AND a + step < a))"
+    rows = "sequence(a, b, step)"
     if node.args.get("is_end_exclusive"):
-        other = exp.Lambda(
-            this=exp.NEQ(this=exp.column("t"), expression=end.copy()), expressions=[exp.to_identifier("t")]
-        )
-        rows = call("filter", rows, other)
-    chosen = exp.case()
+        rows = f"filter({rows}, t -> t <> b)"
+    late = ""
     if may_hold_months(step):
-        late = exp.GT(this=call("day", start.copy()), expression=number(28))
         words = "a series by months from a day after the 28th is another one on Spark: run this with engine: duckdb"
-        chosen = chosen.when(late, call("raise_error", exp.Literal.string(words)))
-    return chosen.when(there, rows).when(exp.Not(this=exp.Paren(this=there.copy())), call("array"))
+        late = f"WHEN extract(DAY FROM a) > 28 THEN raise_error('{words}') "
+    return spark_sql(
+        f"CASE {late}WHEN {there} THEN {rows} WHEN NOT {there} THEN array() END", a=start, b=end, step=step
+    )
 
 
 _FIRST_COLUMN = {True: "range", False: "generate_series"}  # by is_end_exclusive: DuckDB's names

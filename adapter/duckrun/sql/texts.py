@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlglot import exp
 
-from duckrun.sql.building import call, number, untranslated
+from duckrun.sql.building import call, spark_sql, untranslated
 
 # %d alone or inside text. C and Java format all other numbers differently.
 _PRINTF = re.compile(r"(?:[^%]|%%|%[-+0,]*\d*d|%s)*", re.DOTALL)
@@ -22,10 +22,10 @@ def printf(arguments: Sequence[exp.Expr]) -> exp.Expr:
     pattern, *values = arguments
     if not (isinstance(pattern, exp.Literal) and pattern.is_string and _PRINTF.fullmatch(pattern.name)):
         raise untranslated("printf with a format other than %d, %s and text")
-    written = call("printf", pattern, *values)
-    if not values:
-        return written
-    return call("if", exp.or_(*(exp.Paren(this=each.copy()).is_(exp.null()) for each in values)), exp.null(), written)
+    written: exp.Expr = call("printf", pattern, *values)
+    for value in values:
+        written = spark_sql("if(x IS NULL, NULL, written)", x=value, written=written)
+    return written
 
 
 def end_of_text(node: Any) -> exp.Expr:
@@ -36,11 +36,7 @@ def end_of_text(node: Any) -> exp.Expr:
     count = node.expression
     if _is_count(count):
         return node
-    remaining = call(
-        "greatest", exp.Add(this=call("char_length", node.this.copy()), expression=exp.Paren(this=count)), number(0)
-    )
-    below = exp.LT(this=exp.Paren(this=count.copy()), expression=number(0))
-    node.set("expression", call("if", below, remaining, count.copy()))
+    node.set("expression", spark_sql("if(n < 0, greatest(length(x) + n, 0), n)", x=node.this, n=count))
     return node
 
 
@@ -54,11 +50,10 @@ def part_of_text(node: Any) -> exp.Expr:
         return node
     if not _is_count(length):
         raise untranslated("substring with a length that is computed or negative")
-    shorter = call("greatest", exp.Sub(this=length.copy(), expression=number(1)), number(0))
-    from_zero = exp.Substring(this=node.this.copy(), start=number(1), length=shorter)
+    from_zero = spark_sql("substring(x, 1, greatest(n - 1, 0))", x=node.this, n=length)
     if isinstance(start, exp.Literal):
         return from_zero
-    return call("if", exp.EQ(this=exp.Paren(this=start.copy()), expression=number(0)), from_zero, node.copy())
+    return spark_sql("if(start = 0, from_zero, node)", start=start, from_zero=from_zero, node=node)
 
 
 def split_text(node: Any) -> exp.Expr:
@@ -74,17 +69,13 @@ def split_text(node: Any) -> exp.Expr:
 
 def levenshtein(node: Any) -> exp.Expr:
     """Turn each byte into one letter: DuckDB counts bytes, Spark letters."""
-    sides = (
-        call("decode", call("encode", side, exp.Literal.string("UTF-8")), exp.Literal.string("ISO-8859-1"))
-        for side in (node.this, node.expression)
-    )
-    return call("levenshtein", *sides)
+    letters = (spark_sql("decode(encode(x, 'UTF-8'), 'ISO-8859-1')", x=side) for side in (node.this, node.expression))
+    return call("levenshtein", *letters)
 
 
 def unicode(node: Any) -> exp.Expr:
     """Return -1 for an empty text; Spark returns 0."""
-    empty = exp.EQ(this=node.this.copy(), expression=exp.Literal.string(""))
-    return call("if", empty, number(-1), node.copy())
+    return spark_sql("if(x = '', -1, node)", x=node.this, node=node)
 
 
 def like(node: Any) -> exp.Expr:

@@ -11,13 +11,13 @@ Source: DuckDB, Date Format Functions; Apache Spark, Datetime Patterns for Forma
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
-from sqlglot import exp, parse_one
+from sqlglot import exp
 
 from duckrun.errors import InvalidConfig, UnsupportedFeature
-from duckrun.sql.building import call, untranslated
+from duckrun.sql.building import call, spark_sql, untranslated
 
 _SHORTHANDS = {"c": "%Y-%m-%d %H:%M:%S", "x": "%Y-%m-%d", "X": "%H:%M:%S"}
 _CODES = frozenset("aAwudbBhmyYGHIpMSfgnzZjUWVcxX%") | {f"-{code}" for code in "dmyHIMSj"}
@@ -109,7 +109,7 @@ def formatted(value: exp.Expr, time_format: exp.Expr) -> exp.Expr:
         if pattern or (part is None and not pieces):
             pieces.append(call("date_format", value.copy(), exp.Literal.string(pattern)))
         if part is not None and not letters:
-            pieces.append(_sql(_COMPUTED[part.code], {"t": value}))
+            pieces.append(spark_sql(_COMPUTED[part.code], t=value))
         pattern = letters
     return pieces[0] if len(pieces) == 1 else call("concat", *pieces)
 
@@ -130,16 +130,16 @@ def parsed(text: exp.Expr, time_format: exp.Expr, *, lenient: bool = False) -> e
     name = "try_strptime" if lenient else "strptime"
     formats = time_format.expressions if isinstance(time_format, exp.Array) else [time_format]
     times = [_parsed_by(name, text, each) for each in formats]
-    nothing = exp.cast(exp.null(), "timestamp_ntz", dialect="spark")
     if lenient:
         return call("coalesce", *times) if len(times) > 1 else times[0]
-    wanted = ", ".join(each.name for each in formats)
-    message = _sql(
-        "concat('Could not parse string \"', text, '\" according to format specifier ', formats)",
-        {"text": text, "formats": exp.Literal.string(wanted)},
+    failure = spark_sql(
+        "CAST(raise_error(concat('Could not parse string \"', x, '\" according to format specifier ', formats)) "
+        "AS TIMESTAMP_NTZ)",
+        x=text,
+        formats=exp.Literal.string(", ".join(each.name for each in formats)),
     )
-    failure = exp.cast(call("raise_error", message), "timestamp_ntz", dialect="spark")
-    return call("if", exp.Paren(this=text.copy()).is_(exp.null()), nothing, call("coalesce", *times, failure))
+    parsed = call("coalesce", *times, failure)
+    return spark_sql("if(x IS NULL, CAST(NULL AS TIMESTAMP_NTZ), parsed)", x=text, parsed=parsed)
 
 
 def _parsed_by(name: str, text: exp.Expr, time_format: exp.Expr) -> exp.Expr:
@@ -163,12 +163,12 @@ def _parsed_by(name: str, text: exp.Expr, time_format: exp.Expr) -> exp.Expr:
     if "p" in groups and "I" not in groups or {"H", "I"} <= groups.keys():
         raise untranslated(f"{name} with %p but without %I, or with %I and %H,")
     whole = exp.Literal.string(rf"{pattern}{_SPACES}*+\z")
-    nothing = exp.cast(exp.null(), "timestamp_ntz", dialect="spark")
     fields = {
         code: call("regexp_extract", text.copy(), whole.copy(), exp.Literal.number(group))
         for code, group in groups.items()
     }
-    return call("if", exp.RegexpLike(this=text.copy(), expression=whole), _sql(_time_of(fields), fields), nothing)
+    time = spark_sql(_time_of(fields), **fields)
+    return spark_sql("if(x RLIKE whole, time, CAST(NULL AS TIMESTAMP_NTZ))", x=text, whole=whole, time=time)
 
 
 def _time_of(fields: Collection[str]) -> str:
@@ -192,14 +192,6 @@ def _time_of(fields: Collection[str]) -> str:
     seconds, fraction = ("S" if "S" in fields else "'0'"), ("f" if "f" in fields else "'0'")
     seconds = f"CAST(concat({seconds}, '.', substr(rpad({fraction}, 6, '0'), 1, 6)) AS DECIMAL(16, 6))"
     return f"try_make_timestamp_ntz({year}, {month}, {day}, {hour}, {numbers.get('M', '0')}, {seconds})"
-
-
-def _sql(text: str, values: Mapping[str, exp.Expr]) -> exp.Expr:
-    """Return a Spark expression with values for its columns."""
-    tree = parse_one(text, dialect="spark")
-    for column in list(tree.find_all(exp.Column)):
-        column.replace(values[column.name].copy())
-    return tree
 
 
 def _quoted(text: str) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlglot import exp
 
-from duckrun.sql.building import call, number, untranslated
+from duckrun.sql.building import call, number, spark_sql, untranslated
 from duckrun.sql.dates import gives_days
 
 MONTHS = {"month": 1, "quarter": 3, "year": 12, "decade": 120, "century": 1200}
@@ -28,12 +28,12 @@ _UNITS = frozenset(
 
 def day_of_week(node: Any) -> exp.Expr:
     """Return the day of the week with Sunday as 0; Spark's Sunday is 1."""
-    return exp.Paren(this=exp.Sub(this=exp.DayOfWeek(this=node), expression=number(1)))
+    return spark_sql("(dayofweek(x) - 1)", x=node)
 
 
 def iso_day_of_week(node: Any) -> exp.Expr:
     """Return the day of the week with Monday as 1; sqlglot's formula starts on Sunday."""
-    return exp.Paren(this=exp.Add(this=call("weekday", node), expression=number(1)))
+    return spark_sql("(weekday(x) + 1)", x=node)
 
 
 def extract(node: Any) -> exp.Expr:
@@ -53,8 +53,7 @@ def date_diff(node: Any) -> exp.Expr:
     unit = node.args.get("unit") or exp.var("DAY")
     _refuse_unit("date_diff", unit)
     if unit.name.lower() == "week":
-        days = call("datediff", node.this, node.expression)
-        return exp.Paren(this=exp.IntDiv(this=days, expression=number(7)))
+        return spark_sql("(datediff(a, b) DIV 7)", a=node.this, b=node.expression)
     part = exp.Literal.string(unit.name)
     cut = [call("date_trunc", part.copy(), side) for side in (node.expression, node.this)]
     return call("timestampdiff", exp.var(unit.name), *cut)
@@ -105,7 +104,7 @@ def truncated(node: Any) -> exp.Expr:
     """
     _refuse_unit("date_trunc", node.unit)
     part = call("date_trunc", exp.Literal.string(node.unit.name), node.this)
-    return call("if", exp.false(), node.this.copy(), exp.cast(part, "timestamp_ntz", dialect="spark"))
+    return spark_sql("if(FALSE, x, CAST(part AS TIMESTAMP_NTZ))", x=node.this, part=part)
 
 
 def plus(node: Any) -> exp.Expr:
@@ -128,8 +127,7 @@ def as_timestamp(value: Any) -> exp.Expr:
     """
     if _is_time(value) or isinstance(value, exp.Literal):
         return value.copy()
-    nothing = exp.cast(exp.null(), "timestamp_ntz", dialect="spark")
-    return call("coalesce", value.copy(), nothing)
+    return spark_sql("coalesce(x, CAST(NULL AS TIMESTAMP_NTZ))", x=value)
 
 
 def is_interval(node: Any) -> bool:
@@ -172,6 +170,6 @@ def _is_time(node: Any) -> bool:
             return True
         case exp.Add() | exp.Sub():
             return is_interval(node.this) != is_interval(node.expression)
-        case exp.Anonymous():
-            return str(node.this).lower() == "coalesce" and _is_time(node.expressions[-1])
+        case exp.Coalesce():
+            return _is_time(node.expressions[-1])
     return False
