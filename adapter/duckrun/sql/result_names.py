@@ -7,16 +7,16 @@ name.
 
 from __future__ import annotations
 
-import json
 import re
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from functools import cache, lru_cache
 from typing import Any
 
-import duckdb
 from sqlglot import Token
 from sqlglot.tokens import TokenType
+
+from duckrun.sql.duckdb_itself import answer, item_in
 
 _OPENING = (TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE)
 _CLOSING = (TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE)
@@ -117,19 +117,13 @@ def generated_name(expression: str) -> str | None:
     >>> generated_name("max(a.t.id) n"), generated_name("columns(*)"), generated_name("a.t.id")
     (None, None, None)
     """
-    sql = f"SELECT {expression}"
-    parsed = _asked("SELECT json_serialize_sql($1)", sql)
-    tree = json.loads(parsed)
-    if tree["error"] or len(tree["statements"]) != 1:
+    parsed = item_in(expression)
+    if parsed is None or parsed[0]["alias"] or parsed[0]["class"] == "COLUMN_REF":
         return None
-    node = tree["statements"][0]["node"]
-    if node["type"] != "SELECT_NODE" or node["from_table"]["type"] != "EMPTY" or node["modifiers"]:
-        return None
-    if len(node["select_list"]) != 1 or (item := node["select_list"][0])["alias"] or item["class"] == "COLUMN_REF":
-        return None
+    item, statement = parsed
     if item["class"] == "FUNCTION" and item["function_name"].lower() == "unnest":
         return None  # unnest() of a struct gives several columns
-    name = _asked("SELECT json_deserialize_sql($1::json)", parsed).removeprefix("SELECT ")
+    name = str(answer("SELECT json_deserialize_sql($1::json)", statement)[0][0]).removeprefix("SELECT ")
     for part in _parts(item):
         if part.get("class") in ("STAR", "LAMBDA"):  # DuckDB's JSON loses the spelling of a lambda
             return None
@@ -144,20 +138,8 @@ def generated_name(expression: str) -> str | None:
 @cache
 def _shown_type(kind: str) -> str:
     """Return a type as generated names show it."""
-    return _names(f"SELECT CAST(NULL AS {kind})").removeprefix("CAST(NULL AS ")[:-1]
-
-
-def _names(sql: str) -> str:
-    return str(_parser().cursor().execute(sql).description[0][0])
-
-
-def _asked(sql: str, value: str) -> str:
-    return str(_parser().cursor().execute(sql, [value]).fetchall()[0][0])
-
-
-@cache
-def _parser() -> duckdb.DuckDBPyConnection:
-    return duckdb.connect(config={"threads": 1})
+    [(name,)] = answer(f"SELECT column_name FROM (DESCRIBE SELECT CAST(NULL AS {kind}))")
+    return str(name).removeprefix("CAST(NULL AS ")[:-1]
 
 
 def _parts(tree: Any) -> Iterator[dict[str, Any]]:

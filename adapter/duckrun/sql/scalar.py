@@ -7,9 +7,7 @@ expression. DuckDB's catalog tells which functions are scalar and deterministic.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterator
-from functools import cache
 from typing import Any
 
 import duckdb
@@ -18,6 +16,7 @@ from sqlglot.errors import SqlglotError
 
 from duckrun.errors import UnsupportedFeature
 from duckrun.sql.dialects import tree_in
+from duckrun.sql.duckdb_itself import functions, item_in
 from duckrun.sql.names import transpile
 from duckrun.sql.pieces import has_any
 
@@ -54,10 +53,10 @@ def why_not_scalar(expression: str, columns: Collection[str]) -> str | None:
     >>> why_not_scalar("i > random()", ["i"])
     'random(), which gives another value each time'
     """
-    tree = _parsed(f"SELECT {expression}")
-    if tree is None:
+    item = item_in(expression)
+    if item is None:
         return "what DuckDB cannot read as one expression"
-    return next(_foreign_parts(tree, frozenset(column.lower() for column in columns)), None)
+    return next(_foreign_parts(item[0], frozenset(column.lower() for column in columns)), None)
 
 
 def why_not_scalar_in_spark(expression: str, *, is_default: bool = False) -> str | None:
@@ -123,7 +122,7 @@ def _over_rows(node: exp.Expr) -> str | None:
         return "unnest()"
     if isinstance(node, exp.AggFunc):
         return f"{node.sql_name().lower()}()"
-    if isinstance(node, exp.Anonymous) and {kind for kind, *_ in _functions().get(node.name.lower(), [])} == {
+    if isinstance(node, exp.Anonymous) and {kind for kind, *_ in functions().get(node.name.lower(), [])} == {
         "aggregate"
     }:
         return f"{node.name.lower()}()"
@@ -151,26 +150,6 @@ def why_not_in_definition(expression: str, columns: Collection[str]) -> str | No
     except UnsupportedFeature:
         return None
     return why_not_scalar(text, columns)
-
-
-def _parsed(query: str) -> Any:
-    """Return DuckDB's tree of a SELECT with one expression; None for any other text."""
-    row = _parser().cursor().execute("SELECT json_serialize_sql($1)", [query]).fetchone()
-    result = json.loads(row[0]) if row is not None else {"error": True}
-    if result["error"] or len(result["statements"]) != 1:
-        return None
-    node = result["statements"][0]["node"]
-    if node["type"] != "SELECT_NODE" or node["from_table"]["type"] != "EMPTY" or node["cte_map"]["map"]:
-        return None
-    rest = ("where_clause", "group_expressions", "having", "sample", "qualify", "modifiers")
-    if any(node[key] for key in rest) or len(node["select_list"]) != 1:
-        return None
-    return node["select_list"][0]
-
-
-@cache
-def _parser() -> duckdb.DuckDBPyConnection:
-    return duckdb.connect(config={"threads": 1})
 
 
 def _foreign_parts(tree: Any, columns: frozenset[str]) -> Iterator[str]:
@@ -212,13 +191,13 @@ def _names_in(tree: Any) -> Iterator[str]:
 
 
 def _why_no_function(name: str, schema: str) -> str | None:
-    if schema not in (".", ".main", ".pg_catalog", "system.main", "system.pg_catalog") or name not in _functions():
+    if schema not in (".", ".main", ".pg_catalog", "system.main", "system.pg_catalog") or name not in functions():
         return "is no function of DuckDB's own"
     if name in _ABOUT_SESSION:
         return "tells of the session"
     if name in _ABOUT_NOW:
         return None
-    for kind, stability, definition, parameters in _functions()[name]:
+    for kind, stability, definition, parameters in functions()[name]:
         if kind == "aggregate":
             return "aggregates rows"
         if kind == "macro":
@@ -232,24 +211,6 @@ def _why_no_function(name: str, schema: str) -> str | None:
         elif stability != "CONSISTENT":
             return "tells of the session"
     return None
-
-
-@cache
-def _functions() -> dict[str, list[tuple[str, str, str, list[str]]]]:
-    """Return the functions of a new DuckDB: kind, stability, and a macro's text and parameters."""
-    rows = (
-        _parser()
-        .cursor()
-        .execute(
-            "SELECT DISTINCT lower(function_name), function_type, stability, macro_definition, parameters "
-            "FROM duckdb_functions()"
-        )
-        .fetchall()
-    )
-    functions: dict[str, list[tuple[str, str, str, list[str]]]] = {}
-    for name, *rest in rows:
-        functions.setdefault(name, []).append((rest[0], rest[1], rest[2], rest[3] or []))
-    return functions
 
 
 def holds_statements(text: str) -> bool:

@@ -6,25 +6,24 @@ executed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 from sqlglot import exp
 
 from duckrun.engines.duckdb import arrow_types_spelled, spelled_by_duckdb
+from duckrun.engines.engine import Engine
 from duckrun.engines.frame import LazyRows
 from duckrun.errors import InvalidConfig, TableNotFound
 from duckrun.lake.lake import INFORMATION, Lake
-from duckrun.lake.lakes import OWN_CATALOGS
+from duckrun.lake.lakes import OWN_CATALOGS, Lakes
 from duckrun.sql.constants import constant_rows
+from duckrun.sql.duckdb_itself import columns_of_view
 from duckrun.values.columns import defaults_in
 from duckrun.values.nearest import did_you_mean
-from duckrun.values.snapshot import Snapshot
-
-if TYPE_CHECKING:
-    from duckrun.statements.reading import Reading
+from duckrun.values.snapshot import Snapshot, TableRef
 
 Row = Mapping[str, Any]
 _Column = tuple[str, str, bool, str | None, str | None]
@@ -44,32 +43,43 @@ def is_information(parts: Sequence[str]) -> bool:
     return len(parts) > 1 and parts[-2].lower() == INFORMATION
 
 
-def view(reading: Reading, parts: Sequence[str]) -> exp.Expr:
-    """Return one of the views with its current rows, of all lakes or of the named one.
+@dataclass(frozen=True)
+class Listing:
+    """The lakes and the temporary names of a session, as one statement lists them."""
 
-    Raises:
-        TableNotFound: for an unknown view, with the nearest names.
-    """
-    name = parts[-1].lower()
-    if name not in _VIEWS:
-        raise TableNotFound(
-            f"There is no {INFORMATION}.{parts[-1]}.{did_you_mean(name, _VIEWS)} It has {', '.join(_VIEWS)}."
-        )
-    lakes = list(reading.lakes) if len(parts) < 3 else [reading.lakes.named(parts[0], ".".join(parts))]
-    columns, rows = _VIEWS[name]
-    lake_name = parts[0] if len(parts) == 3 else None
-    with arrow_types_spelled() as spelled:
-        listed = [row for lake in lakes for row in rows(_Lake(reading, lake, spelled, lake_name))]
-        if len(parts) < 3 and name in _TEMPORARIES:
-            listed += _TEMPORARIES[name](_Lake(reading, reading.lakes.own, spelled))
-    return constant_rows(columns, listed, reading.engine.name)
+    lakes: Lakes
+    engine: Engine
+    temp_views: Collection[str]
+    snapshot: Callable[[TableRef], Snapshot]
+    """Return the snapshot of a table that the statement reads."""
+    frame: Callable[[exp.Expr], LazyRows]
+    """Return the rows of a query."""
+
+    def view(self, parts: Sequence[str]) -> exp.Expr:
+        """Return one of the views with its current rows, of all lakes or of the named one.
+
+        Raises:
+            TableNotFound: for an unknown view, with the nearest names.
+        """
+        name = parts[-1].lower()
+        if name not in _VIEWS:
+            raise TableNotFound(
+                f"There is no {INFORMATION}.{parts[-1]}.{did_you_mean(name, _VIEWS)} It has {', '.join(_VIEWS)}."
+            )
+        lakes = list(self.lakes) if len(parts) < 3 else [self.lakes.named(parts[0], ".".join(parts))]
+        lake_name = parts[0] if len(parts) == 3 else None
+        with arrow_types_spelled() as spelled:
+            listed = [row for lake in lakes for row in _VIEWS[name](_Lake(self, lake, spelled, lake_name))]
+            if len(parts) < 3 and name in _TEMPORARIES:
+                listed += _TEMPORARIES[name](_Lake(self, self.lakes.own, spelled))
+        return constant_rows(columns_of_view(name), listed, self.engine.name)
 
 
 @dataclass(frozen=True)
 class _Lake:
     """A lake, as one statement reads it."""
 
-    reading: Reading
+    listing: Listing
     lake: Lake
     spelled: Callable[[pa.Schema], list[str]]
     """Return the types of a schema as DuckDB writes them."""
@@ -81,6 +91,11 @@ class _Lake:
         """Name that a statement may use for the lake."""
         return self.written_as or self.lake.name or OWN_CATALOGS[0]
 
+    def entries(self) -> Iterator[tuple[Row, str, str, str]]:
+        """Yield the place, the schema, the name and the kind of each table and view."""
+        for schema, name, kind in held(self.lake):
+            yield {"table_catalog": self.catalog, "table_schema": schema, "table_name": name}, schema, name, kind
+
     def of_query(self, *name: str) -> list[tuple[str, str]]:
         """Return the columns of a view whose definition lists none.
 
@@ -89,7 +104,7 @@ class _Lake:
         parts: Any = [exp.to_identifier(part, quoted=True) for part in reversed(name)]
         table = exp.Table(**dict(zip(("this", "db", "catalog"), parts, strict=False)))
         try:
-            return column_types(self.reading.frame(exp.select("*").from_(table)))
+            return column_types(self.listing.frame(exp.select("*").from_(table)))
         except TableNotFound:
             return []
 
@@ -103,7 +118,7 @@ class _Lake:
     def snapshot(self, schema: str, name: str) -> Snapshot | None:
         """Return a table's snapshot; None for a table that was dropped after it was listed."""
         try:
-            return self.reading.snapshot(self.lake.resolve(schema, name))
+            return self.listing.snapshot(self.lake.resolve(schema, name))
         except TableNotFound:
             return None
 
@@ -123,8 +138,7 @@ def _schemata(of: _Lake) -> Iterator[Row]:
 
 
 def _tables(of: _Lake) -> Iterator[Row]:
-    for schema, name, kind in held(of.lake):
-        place = {"table_catalog": of.catalog, "table_schema": schema, "table_name": name}
+    for place, schema, name, kind in of.entries():
         if kind == "view":
             yield _table(place, "VIEW", _view_of(of, schema, name).comment)
         elif (snapshot := of.snapshot(schema, name)) is not None:
@@ -144,19 +158,27 @@ def _view_of(of: _Lake, schema: str, name: str) -> Any:
     return definition
 
 
+_FIXED = dict.fromkeys(
+    (
+        "is_updatable",
+        "is_insertable_into",
+        "is_trigger_updatable",
+        "is_trigger_deletable",
+        "is_trigger_insertable_into",
+    ),
+    "NO",
+)
+
+
 def _views(of: _Lake) -> Iterator[Row]:
-    for schema, name, kind in held(of.lake):
+    for place, schema, name, kind in of.entries():
         if kind == "view":
-            yield {
-                "table_catalog": of.catalog, "table_schema": schema, "table_name": name, "check_option": "NONE",
-                "view_definition": _view_of(of, schema, name).sql, "is_updatable": "NO", "is_insertable_into": "NO",
-                "is_trigger_updatable": "NO", "is_trigger_deletable": "NO", "is_trigger_insertable_into": "NO",
-            }  # fmt: skip
+            text = _view_of(of, schema, name).sql
+            yield {**place, "check_option": "NONE", "view_definition": text, **_FIXED}
 
 
 def _columns(of: _Lake) -> Iterator[Row]:
-    for schema, name, kind in held(of.lake):
-        place = {"table_catalog": of.catalog, "table_schema": schema, "table_name": name}
+    for place, schema, name, kind in of.entries():
         if kind == "view":
             definition = _view_of(of, schema, name)
             comments = dict(definition.column_comments)
@@ -165,7 +187,7 @@ def _columns(of: _Lake) -> Iterator[Row]:
         elif (snapshot := of.snapshot(schema, name)) is not None:
             defaults = defaults_in(snapshot.schema)
             described = [
-                (field.name, str(kind), field.nullable, _comment(field), defaults.get(field.name))
+                (field.name, str(kind), field.nullable, comment_of(field), defaults.get(field.name))
                 for field, kind in zip(snapshot.schema, of.types(snapshot), strict=True)
             ]
         else:
@@ -173,7 +195,7 @@ def _columns(of: _Lake) -> Iterator[Row]:
         yield from _described(place, described)
 
 
-def _comment(field: Any) -> str | None:
+def comment_of(field: pa.Field) -> str | None:
     return (field.metadata or {}).get(b"comment", b"").decode() or None
 
 
@@ -217,8 +239,8 @@ def _number(kind: str) -> tuple[int | None, int | None, int | None]:
 
 def _temporary_names(of: _Lake) -> Iterator[tuple[Row, bool]]:
     """Yield the place of each temporary name, and True if it is a table."""
-    for name in sorted({*of.reading.temp_views, *of.reading.engine.temp_names}):
-        yield {"table_catalog": _TEMPORARY, "table_schema": "main", "table_name": name}, of.reading.engine.is_kept(name)
+    for name in sorted({*of.listing.temp_views, *of.listing.engine.temp_names}):
+        yield {"table_catalog": _TEMPORARY, "table_schema": "main", "table_name": name}, of.listing.engine.is_kept(name)
 
 
 def _temporary_tables(of: _Lake) -> Iterator[Row]:
@@ -232,42 +254,11 @@ def _temporary_columns(of: _Lake) -> Iterator[Row]:
         yield from _described(place, [(column, kind, True, None, None) for column, kind in columns])
 
 
-# -- DuckDB's columns of each view, including those that are always NULL
-
-_TEXT, _INTEGER, _BIGINT, _BOOLEAN = "VARCHAR", "INTEGER", "BIGINT", "BOOLEAN"
-_PLACE = dict.fromkeys(("table_catalog", "table_schema", "table_name"), _TEXT)
-_OF_COLUMNS = {
-    **_PLACE, "column_name": _TEXT, "ordinal_position": _INTEGER, "column_default": _TEXT, "is_nullable": _TEXT,
-    "data_type": _TEXT, "character_maximum_length": _INTEGER, "character_octet_length": _INTEGER,
-    "numeric_precision": _INTEGER, "numeric_precision_radix": _INTEGER, "numeric_scale": _INTEGER,
-    "datetime_precision": _INTEGER, "interval_type": _TEXT, "interval_precision": _INTEGER, **dict.fromkeys((
-    "character_set_catalog", "character_set_schema", "character_set_name", "collation_catalog", "collation_schema",
-    "collation_name", "domain_catalog", "domain_schema", "domain_name", "udt_catalog", "udt_schema", "udt_name",
-    "scope_catalog", "scope_schema", "scope_name", ), _TEXT), "maximum_cardinality": _BIGINT,
-    "dtd_identifier": _TEXT, "is_self_referencing": _BOOLEAN, "is_identity": _BOOLEAN, **dict.fromkeys((
-    "identity_generation", "identity_start", "identity_increment", "identity_maximum", "identity_minimum", ),
-    _TEXT), "identity_cycle": _BOOLEAN, "is_generated": _TEXT, "generation_expression": _TEXT,
-    "is_updatable": _BOOLEAN, "COLUMN_COMMENT": _TEXT,
-}  # fmt: skip
-_OF_TABLES = {
-    **_PLACE, **dict.fromkeys(( "table_type", "self_referencing_column_name", "reference_generation",
-    "user_defined_type_catalog", "user_defined_type_schema", "user_defined_type_name", "is_insertable_into",
-    "is_typed", "commit_action", "TABLE_COMMENT", ), _TEXT),
-}  # fmt: skip
-_OF_VIEWS = {
-    **_PLACE, **dict.fromkeys(( "view_definition", "check_option", "is_updatable", "is_insertable_into",
-    "is_trigger_updatable", "is_trigger_deletable", "is_trigger_insertable_into", ), _TEXT),
-}  # fmt: skip
-_OF_SCHEMATA = dict.fromkeys((
-    "catalog_name", "schema_name", "schema_owner", "default_character_set_catalog", "default_character_set_schema",
-    "default_character_set_name", "sql_path",
-), _TEXT)  # fmt: skip
-
-_VIEWS: dict[str, tuple[Mapping[str, str], Callable[[_Lake], Iterator[Row]]]] = {
-    "tables": (_OF_TABLES, _tables),
-    "columns": (_OF_COLUMNS, _columns),
-    "views": (_OF_VIEWS, _views),
-    "schemata": (_OF_SCHEMATA, _schemata),
+_VIEWS: dict[str, Callable[[_Lake], Iterator[Row]]] = {
+    "tables": _tables,
+    "columns": _columns,
+    "views": _views,
+    "schemata": _schemata,
 }
 _TEMPORARIES: dict[str, Callable[[_Lake], Iterator[Row]]] = {
     "tables": _temporary_tables,

@@ -10,7 +10,7 @@ from duckrun.errors import InvalidConfig, TableNotFound
 from duckrun.lake.lake import Lake
 from duckrun.lake.lakes import Lakes
 from duckrun.sql.dialects import text_in, tree_in
-from duckrun.sql.functions import COMMON
+from duckrun.sql.duckdb_itself import COMMON
 from duckrun.sql.names import parse_query, plain_error
 from duckrun.statements.parse.expanding import FoundMacro, expanded
 from duckrun.statements.parse.tokens import StatementText, split

@@ -5,7 +5,7 @@ from __future__ import annotations
 from duckrun.errors import InvalidConfig, TableNotFound
 from duckrun.lake.lake import Lake
 from duckrun.lake.lakes import Lakes
-from duckrun.sql.functions import is_of_duckdb
+from duckrun.sql.duckdb_itself import is_of_duckdb
 from duckrun.statements.macros import place
 from duckrun.statements.parse.parts import unsupported
 from duckrun.statements.values import CreateMacro, DropMacro

@@ -24,10 +24,9 @@ from duckrun.sql.pieces import all_in
 from duckrun.sql.placing import may_have_scans, with_scans
 from duckrun.sql.quoting import quote_identifier
 from duckrun.sql.scopes import Names
-from duckrun.statements import information
 from duckrun.statements.change_queries import change_query, own_query
 from duckrun.statements.engine_lists import list_in, list_rows
-from duckrun.statements.information import is_information
+from duckrun.statements.information import Listing, is_information
 from duckrun.statements.macros import query_of_view
 from duckrun.statements.qualified import qualified_view
 from duckrun.values.snapshot import Snapshot, TableRef
@@ -120,6 +119,10 @@ class Reading:
         """Lookup of the tables and columns of a query."""
         return Names(self.lakes.schema, self.lakes.catalogs, self._columns)
 
+    @property
+    def _listing(self) -> Listing:
+        return Listing(self.lakes, self.engine, self.temp_views, self.snapshot, self.frame)
+
     def _columns(self, table: exp.Table) -> list[str] | None:
         """Return the columns of a table, view or change query; None for another function."""
         is_call = isinstance(table.this, exp.Func)
@@ -164,7 +167,7 @@ class Reading:
             return None
         if is_information(parts_of(table)):
             _refuse_travel(name, "a list of what is there", version, timestamp)
-            return information.view(self, parts_of(table))
+            return self._listing.view(parts_of(table))
         known = self._pinned.get((parts_of(table), version, timestamp))
         if known is not None:
             return known.copy()
@@ -200,7 +203,7 @@ class Reading:
                     f"{listed}() is a function of DuckDB's: read {INFORMATION}, which {self.engine.name} has too, "
                     "or run this with engine: duckdb."
                 )
-            return list_rows(listed, lambda view: text_in(information.view(self, (INFORMATION, view)), "duckdb"))
+            return list_rows(listed, lambda view: text_in(self._listing.view((INFORMATION, view)), "duckdb"))
         parsed = change_query(table)
         if parsed is None:
             return None
