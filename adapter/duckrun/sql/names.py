@@ -261,16 +261,21 @@ def _unique_aliases(
         for table, replacement in pairs
         if id(table) in aliased and not replaced[id(table)].loses_name
     }
+    kept = {
+        id(column): _kept_name(column, length, whole[id(source.node)])
+        for column, (source, length) in meant
+        if id(source.node) in whole
+    }
     # A changed qualifier could mean a struct column of an inner query: the a of a.b.t.
     for column, (source, length) in meant:
         key = id(source.node)
-        if key in whole and not sight.still_means(column, source, length, _kept_name(column, length, whole[key])):
+        if key in whole and not sight.still_means(column, source, length, kept[id(column)]):
             del whole[key]
     for column, (source, length) in meant:
         key = id(source.node)
         if key not in whole and key in aliased:
             edit.qualify(column, length, [spelled.alias(source.alias, column.parts[:length])])
-        elif key in whole and (named := _kept_name(column, length, whole[key])) is not None:
+        elif key in whole and (named := kept[id(column)]) is not None:
             edit.qualify(column, length, named)
     return {key: "" if key in whole else replaced[key].alias for key in aliased}
 

@@ -14,23 +14,13 @@ from duckrun.changes.own import FUNCTIONS, LAKE_FUNCTIONS, OwnQuery
 from duckrun.errors import InvalidConfig
 from duckrun.values.changes import LakeFunction, OwnFunction
 
-_ARGUMENTS = {
-    "changes": ("kind", "from_version", "to_version"),
-    "table_changes": ("start", "end"),
-    "table_insertions": ("start", "end"),
-    "table_deletions": ("start", "end"),
-}
-_OPTIONS = {
-    "changes": ("from_timestamp", "key", "columns", "predicate", "commit_version", "table_id"),
-    "table_changes": (),
-    "table_insertions": (),
-    "table_deletions": (),
-}
-_EXAMPLE = {
+_BETWEEN = ("table_changes", "table_insertions", "table_deletions")
+"""Functions of the rows between two versions."""
+_ARGUMENTS = {"changes": ("kind", "from_version", "to_version"), **dict.fromkeys(_BETWEEN, ("start", "end"))}
+_OPTIONS = {"changes": ("from_timestamp", "key", "columns", "predicate", "commit_version", "table_id")}
+_EXAMPLES = {
     "changes": "changes('sales.orders', 'upsert', from_version => 3, key => ['id'])",
-    "table_changes": "table_changes('sales.orders', 3, 5)",
-    "table_insertions": "table_insertions('sales.orders', 3, 5)",
-    "table_deletions": "table_deletions('sales.orders', 3, 5)",
+    **{function: f"{function}('sales.orders', 3, 5)" for function in _BETWEEN},
 }
 
 
@@ -77,15 +67,15 @@ def change_query(table: exp.Table) -> tuple[list[str], ChangeSpec | OwnQuery] | 
             name, value = _ARGUMENTS[function][place], argument
         else:
             raise _refused(function, f"takes no argument {place + 2}")
-        if name not in (*_ARGUMENTS[function], *_OPTIONS[function]):
+        if name not in (*_ARGUMENTS[function], *_OPTIONS.get(function, ())):
             raise _refused(function, f"has no argument {name}")
         if name in options:
             raise _refused(function, f"is given {name} twice")
         options[name] = _value(function, name, value)
-    if function.startswith("table_"):
+    if function in _BETWEEN:
         if "start" not in options:
             raise _refused(function, "needs the first version")
-        if function in ("table_insertions", "table_deletions"):
+        if function != "table_changes":
             return parts, OwnQuery(cast(OwnFunction, function), options["start"], options.get("end"))
         first = options["start"]
         if isinstance(first, str):
@@ -134,4 +124,4 @@ def _value(function: str, name: str, value: exp.Expr) -> Any:
 
 
 def _refused(function: str, why: str) -> InvalidConfig:
-    return InvalidConfig(f"{function}() {why}; for example FROM {_EXAMPLE[function]}.")
+    return InvalidConfig(f"{function}() {why}; for example FROM {_EXAMPLES[function]}.")
