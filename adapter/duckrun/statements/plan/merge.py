@@ -102,9 +102,8 @@ class _Merge:
                 for name in self.items[0].columns
                 if name.lower() not in present
             ]
-        rows: Any = exp.select("*").from_(self.statement.source.copy())
-        source = exp.Subquery(this=rows, alias=exp.TableAlias(this=exp.to_identifier(SOURCE)))
-        query: Any = exp.select(*columns).from_(source)
+        rows = exp.select("*").from_(self.statement.source.copy())
+        query = exp.select(*columns).from_(rows.subquery(SOURCE, copy=False))
         return self.reading.frame(with_ctes(query, self.statement.with_))
 
     def _renamed(self, source: Given) -> Any:
@@ -136,15 +135,9 @@ class _Merge:
             if name.lower() not in self.spelled or name.lower() not in self.names:
                 raise InvalidConfig(f"MERGE … USING ({name}): both sides must have that column.")
             self.keys[self.spelled[name.lower()]] = column_of(SOURCE, self.names[name.lower()])
-        rest: list[exp.Expr] = []
-        for condition in conjuncts(self.statement.on):
-            key = self._key(condition)
-            if key is None:
-                rest.append(condition)
-            else:
-                self.keys[key[0]] = key[1]
+        rest = [condition for condition in conjuncts(self.statement.on) if not self._is_key(condition)]
         if not self.keys:
-            rest = [condition for condition in rest if not self._is_key_by_expression(condition)]
+            rest = [condition for condition in rest if not self._is_key(condition, by_expression=True)]
         self.on = [self.sides.rewritten(condition) for condition in rest]
         if not self.keys:
             raise InvalidConfig(
@@ -152,53 +145,33 @@ class _Merge:
                 f"{self.statement.alias} with the source (AND-ed with whatever else), such as target.id = source.id."
             )
 
-    def _is_key_by_expression(self, condition: exp.Expr) -> bool:
-        """Return True, and add the key, for an equality such as lower(t.k) = s.k.
+    def _is_key(self, condition: exp.Expr, *, by_expression: bool = False) -> bool:
+        """Return True, and add the key, for an equality of the table with the source alone.
 
-        One side is an expression of the table alone, the other one of the source alone.
+        Args:
+            condition: a part of ON.
+            by_expression: True if the table's side may be any expression of it, such as lower(t.k),
+                and not only a column or a field.
         """
         operands = equality(condition)
         if operands is None or has_subquery(condition):
             return False
         left, right = (self.sides.rewritten(side) for side in operands)
         for side, value in ((left, right), (right, left)):
-            only = names_side(side, TARGET) and not names_side(side, SOURCE)
-            if only and names_side(value, SOURCE) and not names_side(value, TARGET) and self._is_value(value):
-                self._compare(side.sql(dialect="duckdb"), side, value)
+            is_of_source = names_side(value, SOURCE) and not names_side(value, TARGET)
+            is_available = self.given is None or _path(value) != ()  # in-memory rows have columns and fields only
+            if not is_of_source or not is_available or not names_side(side, TARGET) or names_side(side, SOURCE):
+                continue
+            if isinstance(side, exp.Column) and side.name not in self.keys:
+                self.keys[side.name] = value
+                return True
+            if by_expression or (isinstance(side, exp.Dot) and _path(side)):
+                # A key that is no column of the table has the name that messages use.
+                wanted = ".".join(_path(side)) or side.sql(dialect="duckdb")
+                name = fresh_name(wanted, [*self.spelled, *self.names, *self.keys])
+                self.keys[name], self.compared[name] = value, side
                 return True
         return False
-
-    def _compare(self, name: str, side: exp.Expr, value: exp.Expr) -> None:
-        """Add a key that is no column of the table, under the name that messages use."""
-        name = fresh_name(name, [*self.spelled, *self.names, *self.keys])
-        self.keys[name], self.compared[name] = value, side
-
-    def _is_value(self, value: exp.Expr) -> bool:
-        """Return True for a value that the source can provide.
-
-        In-memory rows have columns and fields only.
-        """
-        return self.given is None or _path(value) != ()
-
-    def _key(self, condition: exp.Expr) -> tuple[str, exp.Expr] | None:
-        """Return the table's column and the source's value of an equality.
-
-        None for another condition.
-        """
-        operands = equality(condition)
-        if operands is None or has_subquery(condition):
-            return None
-        left, right = (self.sides.rewritten(side) for side in operands)
-        for column, value in ((left, right), (right, left)):
-            of_target = isinstance(column, exp.Column) and column.table == TARGET and column.name not in self.keys
-            if not self._is_value(value) or not names_side(value, SOURCE) or names_side(value, TARGET):
-                continue
-            if of_target:
-                return column.name, value
-            if isinstance(column, exp.Dot) and len(path := _path(column)) > 1 and names_side(column, TARGET):
-                self._compare(".".join(path), column, value)
-                return next(reversed(self.keys.items()))
-        return None
 
     # -- clauses
 
@@ -219,14 +192,14 @@ class _Merge:
             elif _takes_all(when) and when.by == "position":
                 when = replace(when, assigned=self._all_by_position())
             elif _takes_all(when) and when.by == "name" and self.asked.schema_mode == "fail":
-                when = replace(when, assigned=self._those_by_name())
+                when = replace(when, assigned=self._by_name(when))
             elif _takes_all(when) and changed and self.given is None:
                 if self.asked.schema_mode != "fail":
                     raise UnsupportedFeature(
                         f"{self.what}: with schema_mode {self.asked.schema_mode} the source calls its "
                         f"keys what the table does; rename {', '.join(changed)} in a subquery."
                     )
-                when = replace(when, assigned=self._all_by_name())
+                when = replace(when, assigned=self._by_name(when))
             if when.assigned is not None and any(is_default(value) for _, value in when.assigned):
                 inserts = when.kind.endswith("insert")
                 values = with_defaults(when.assigned, self.snapshot, inserts=inserts)
@@ -234,13 +207,18 @@ class _Merge:
             completed.append(when)
         return completed
 
-    def _all_by_name(self) -> tuple[tuple[str, exp.Expr], ...]:
+    def _by_name(self, when: When) -> tuple[tuple[str, exp.Expr], ...]:
         new = [name for lower, name in self.names.items() if lower not in self.spelled]
         missing = [name for lower, name in self.spelled.items() if lower not in self.names]
-        if new or missing:
+        if when.by == "all" and (new or missing):
             raise SchemaMismatch(
                 f"{self.what}: * takes every column by its name; missing in the source: "
                 f"{', '.join(missing) or 'none'}; not in the table: {', '.join(new) or 'none'}."
+            )
+        if new:
+            raise SchemaMismatch(
+                f"{self.what}: BY NAME takes every column of the source, and the table has no {', '.join(new)}. "
+                "MERGE WITH SCHEMA EVOLUTION would add what is new."
             )
         return tuple((self.spelled[lower], self._of_source(name)) for lower, name in self.names.items())
 
@@ -253,15 +231,6 @@ class _Merge:
                 "it has."
             )
         return tuple((name, self._of_source(column)) for name, column in zip(names, columns, strict=True))
-
-    def _those_by_name(self) -> tuple[tuple[str, exp.Expr], ...]:
-        new = [name for lower, name in self.names.items() if lower not in self.spelled]
-        if new:
-            raise SchemaMismatch(
-                f"{self.what}: BY NAME takes every column of the source, and the table has no {', '.join(new)}. "
-                "MERGE WITH SCHEMA EVOLUTION would add what is new."
-            )
-        return tuple((self.spelled[lower], self._of_source(name)) for lower, name in self.names.items())
 
     def _of_source(self, name: str) -> exp.Expr:
         return exp.column(name, table=self.items[0].alias, quoted=True)

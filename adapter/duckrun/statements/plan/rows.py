@@ -116,8 +116,7 @@ class _Fit:
 
     @property
     def query(self) -> exp.Query:
-        rows = exp.Subquery(this=renamed(self.rows, self.names), alias=_alias("given"))
-        return exp.select(*self.columns).from_(rows)
+        return exp.select(*self.columns).from_(renamed(self.rows, self.names).subquery("given", copy=False))
 
 
 def _bound(fit: _Fit, reading: Reading) -> LazyRows:
@@ -397,7 +396,7 @@ class _Change:
         """
         reading, snapshot, sides = self.reading, self.snapshot, self._sides(statement)
         table = reading.engine.pinned(snapshot)
-        table.set("alias", _alias(TARGET))
+        table.set("alias", exp.TableAlias(this=exp.to_identifier(TARGET)))
         names = snapshot.schema.names
         new = [fresh_name(f"__duckrun_new_{number}", names) for number in range(len(values))]
         columns = [exp.alias_(column_of(TARGET, name), name, quoted=True) for name in names]
@@ -491,7 +490,3 @@ def _closed(condition: exp.Expr, snapshot: Snapshot) -> bool:
     """Return True if no bare name in a condition's subqueries may be a column of the table."""
     names = {name.lower() for name in snapshot.schema.names}
     return not any(not column.table and column.name.lower() in names for column in condition.find_all(exp.Column))
-
-
-def _alias(name: str) -> exp.TableAlias:
-    return exp.TableAlias(this=exp.to_identifier(name))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from sqlglot import Token, exp
+from sqlglot import exp
 
 from duckrun.errors import InvalidConfig
 from duckrun.sql.dialects import text_in
@@ -18,7 +18,7 @@ from duckrun.sql.placing import InText, InTree
 from duckrun.sql.scalar import aggregates_in, part_over_rows
 from duckrun.sql.scopes import Sight, Source, parts_of_column
 from duckrun.sql.written import written
-from duckrun.statements.parse.tokens import StatementText, parted, step_of
+from duckrun.statements.parse.tokens import StatementText, parted
 
 TARGET, SOURCE = "target", "source"
 
@@ -219,7 +219,7 @@ def conjuncts(tree: exp.Expr | None) -> list[exp.Expr]:
     if source is None:
         return [part for side in (bare.left, bare.right) for part in conjuncts(side)]
     parts = _and_parts(source)
-    if len(parts) < 2 or any(word in _LOOSER for part in parts for word in _outer_words(part)):
+    if len(parts) < 2 or _have_outer(parts, *_LOOSER):
         return [tree]
     return [condition for part in parts for condition in conjuncts(part.parse())]
 
@@ -236,7 +236,7 @@ def equality(tree: exp.Expr) -> tuple[exp.Expr, exp.Expr] | None:
     if source is None:
         return bare.left, bare.right
     parts = parted(source, "=", "==")
-    if len(parts) != 2 or any(word in (*_LOOSER, *_BESIDE_EQUAL) for part in parts for word in _outer_words(part)):
+    if len(parts) != 2 or _have_outer(parts, *_LOOSER, *_BESIDE_EQUAL):
         return None
     left, right = (part.parse() for part in parts)
     return left, right
@@ -261,26 +261,22 @@ def _source_of(tree: exp.Expr) -> StatementText | None:
 
 def _and_parts(source: StatementText) -> list[StatementText]:
     """Return the parts between ANDs; the AND of BETWEEN is no separator."""
-    parts: list[list[Token]] = [[]]
-    for part in parted(source, "AND"):
-        if "BETWEEN" in _outer_words(source.with_(parts[-1])):
-            between = [word for word in _outer_words(source.with_(parts[-1])) if word in ("BETWEEN", "AND")]
-            if between.count("BETWEEN") > between.count("AND"):
-                first = source.tokens.index(part.tokens[0]) if part.tokens else 0
-                parts[-1] += [source.tokens[first - 1], *part.tokens]
-                continue
-        parts.append(list(part.tokens))
-    return [source.with_(part) for part in parts[1:]]
+    parts: list[StatementText] = []
+    start, is_between = 0, False
+    at = source.next_outer(0, "AND", "BETWEEN")
+    while at is not None:
+        is_and = source.says(("AND",), at)
+        if is_and and not is_between:
+            parts.append(source.between(start, at))
+            start = at + 1
+        is_between = not is_and
+        at = source.next_outer(at + 1, "AND", "BETWEEN")
+    return [*parts, source.between(start)]
 
 
-def _outer_words(source: StatementText) -> list[str]:
-    """Return the keywords outside of all brackets."""
-    depth, outer = 0, []
-    for token, word in zip(source.tokens, source.words, strict=True):
-        if depth == 0:
-            outer.append(word)
-        depth += step_of(token)
-    return outer
+def _have_outer(parts: Sequence[StatementText], *words: str) -> bool:
+    """Return True if some part has one of these words outside of all brackets."""
+    return any(part.next_outer(0, *words) is not None for part in parts)
 
 
 def all_of(conditions: Sequence[exp.Expr]) -> exp.Expr:

@@ -32,7 +32,7 @@ def insert(statement: Insert, ref: TableRef, reading: Reading, options: Asked) -
     else:
         where, assigned = statement.conflict.where, statement.conflict.assigned
         whens.insert(0, When("matched_update", where, assigned, bare="target"))
-    source = exp.Subquery(this=whole, alias=exp.TableAlias(this=exp.to_identifier(_EXCLUDED)))
+    source = whole.subquery(_EXCLUDED, copy=False)
     by_keys = Merge(statement.target, statement.conflict.alias, source, None, keys, tuple(whens))
     return merge.merge(by_keys, ref, reading, options)
 
@@ -84,21 +84,14 @@ def _first_of_each(query: exp.Query, keys: tuple[str, ...], reading: Reading) ->
     if reading.engine.name == "duckdb":
         order = exp.Window(this=exp.RowNumber())
     columns = [exp.column(name, quoted=True) for name in names]
-    placed = exp.select(*columns, exp.alias_(order, place, quoted=True)).from_(_named(query, "given"))
+    placed = exp.select(*columns, exp.alias_(order, place, quoted=True)).from_(query.subquery("given", copy=False))
     by_key = exp.Window(
         this=exp.RowNumber(),
         partition_by=[exp.column(key, quoted=True) for key in keys],
         order=exp.Order(expressions=[exp.column(place, quoted=True)]),
     )
-    counted = exp.select(*columns, exp.alias_(by_key, number, quoted=True)).from_(_named(placed, "placed"))
+    counted = exp.select(*columns, exp.alias_(by_key, number, quoted=True)).from_(placed.subquery("placed", copy=False))
     alone = [exp.Is(this=exp.column(key, quoted=True), expression=exp.null()) for key in keys]
     first = exp.EQ(this=exp.column(number, quoted=True), expression=exp.Literal.number(1))
-    return (
-        exp.select(*(column.copy() for column in columns))
-        .from_(_named(counted, "counted"))
-        .where(exp.or_(first, *alone))
-    )
-
-
-def _named(query: exp.Query, name: str) -> exp.Subquery:
-    return exp.Subquery(this=query, alias=exp.TableAlias(this=exp.to_identifier(name)))
+    counted_rows = counted.subquery("counted", copy=False)
+    return exp.select(*(column.copy() for column in columns)).from_(counted_rows).where(exp.or_(first, *alone))
