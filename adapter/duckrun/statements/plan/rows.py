@@ -208,15 +208,10 @@ def _fit(
         if kind is not None and not grows and kind != UNTYPED and name.lower() not in uncast:
             value = _cast(value, kind, frame, at, reading, snapshot)
         columns.append(exp.alias_(value, name, quoted=True))
-    for name, constant in fixed.items():
-        assert constant is not None
-        columns.append(
-            exp.alias_(exp.cast(constant.copy(), types[name], dialect=reading.engine.name), name, quoted=True)
-        )
-    for name in defaults:
-        if name not in filled_columns and name not in fixed:
-            filled = exp.cast(default_of(name, defaults), types[name], dialect=reading.engine.name)
-            columns.append(exp.alias_(filled, name, quoted=True))
+    others = {name: default_of(name, defaults) for name in defaults if name not in (*filled_columns, *fixed)}
+    for name, constant in (fixed | others).items():
+        value = exp.cast(constant.copy(), types[name], dialect=reading.engine.name)
+        columns.append(exp.alias_(value, name, quoted=True))
     return _Fit(given_rows, filled_columns, columns, frame, len(columns) - len(new) < len(types))
 
 
@@ -435,7 +430,7 @@ def sides_of(snapshot: Snapshot, alias: str, reading: Reading, items: Sequence[I
         lambda: names,
         loses_name=True,
     )
-    return Sides(str(ref), target, names, reading.names.sight, items)
+    return Sides(str(ref), reading.names.sight, Item(target, {name: name for name in names}, TARGET), items)
 
 
 def source_items(sources: Sequence[exp.Expr], with_: exp.With | None, reading: Reading) -> list[Item]:

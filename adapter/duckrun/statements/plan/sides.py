@@ -7,7 +7,8 @@ rewritten.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 
 from sqlglot import exp
 
@@ -25,12 +26,13 @@ TARGET, SOURCE = "target", "source"
 
 @dataclass(frozen=True)
 class Item:
-    """One table or subquery of a source."""
+    """The table that a statement changes, or one table or subquery of its source."""
 
     source: Source
     """Names that find the item."""
     columns: dict[str, str]
-    """Names in the source, by the item's column names."""
+    """Names in the target or the source, by the item's column names."""
+    side: str = SOURCE
 
     @property
     def alias(self) -> str:
@@ -43,31 +45,32 @@ class Item:
             this=this, **{key: exp.to_identifier(name, quoted=True) for key, name in parts.items() if name}
         )
 
-    def given(self, name: str) -> str | None:
-        """Return the source's name of a column, given in any case; None for an unknown column."""
-        return {column.lower(): unique for column, unique in self.columns.items()}.get(name.lower())
+    @cached_property
+    def _by_lower(self) -> dict[str, str]:
+        return {column.lower(): unique for column, unique in self.columns.items()}
+
+    def given(self, name: str) -> exp.Column | None:
+        """Return a column of the side by its name in any case; None for an unknown one."""
+        unique = self._by_lower.get(name.lower())
+        return None if unique is None else column_of(self.side, unique)
 
 
-@dataclass
+@dataclass(frozen=True)
 class Sides:
     """The columns that an expression may use."""
 
     table: str
     """Qualified name of the table, for messages."""
-    target: Source
-    """Names that find the table's own columns."""
-    columns: Sequence[str]
     inner: Callable[[exp.Expr], Sight]
     """Return the tables of the subqueries in an expression."""
+    target: Item
+    """The table."""
     items: Sequence[Item] = ()
-    _of_target: dict[str, str] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._of_target = {name.lower(): name for name in self.columns}
+    """The tables and subqueries of the source."""
 
     @property
-    def alias(self) -> str:
-        return self.target.name
+    def _all(self) -> list[Item]:
+        return [self.target, *self.items]
 
     def rewritten(self, tree: exp.Expr, visible: str | None = None, dialect: str = "") -> exp.Expr:
         """Return the expression over ``target`` and ``source``.
@@ -129,19 +132,21 @@ class Sides:
         Raises:
             InvalidConfig: for an unknown column.
         """
-        lower = name.lower()
-        column = self._of_target.get(lower) or self._of_target.get(lower.removeprefix(f"{self.alias.lower()}."))
+        column = self.target.given(name) or self.target.given(
+            name.lower().removeprefix(f"{self.target.alias.lower()}.")
+        )
         if column is None:
-            raise InvalidConfig(f"Table {self.table} has no column {name!r} to set; it has {', '.join(self.columns)}.")
-        return column
+            known = ", ".join(self.target.columns)
+            raise InvalidConfig(f"Table {self.table} has no column {name!r} to set; it has {known}.")
+        return column.name
 
     def _resolved(self, column: exp.Column, sight: Sight, visible: str | None) -> exp.Expr | None:
         parts = parts_of_column(column)
-        meant = sight.meant(column, [self.target, *(item.source for item in self.items)])
+        meant = sight.meant(column, [item.source for item in self._all])
         if meant is not None:
             source, length = meant
-            item = next((each for each in self.items if each.source is source), None)
-            if item is None and source is not self.target:
+            item = next((each for each in self._all if each.source is source), None)
+            if item is None:
                 return None  # a table of the subquery
             if length == len(parts):
                 return self._whole_row(item, visible)
@@ -153,50 +158,37 @@ class Sides:
             raise InvalidConfig(f"{'.'.join(parts)} is no column here. {self._known()}")
         return _with_fields(bare_column, parts[1:])
 
-    def _column(self, item: Item | None, name: str) -> exp.Column:
+    def _column(self, item: Item, name: str) -> exp.Column:
         """Return a column of the target, or of an item of the source."""
-        if item is None:
-            if name.lower() not in self._of_target:
-                raise InvalidConfig(f"Table {self.table} has no column {name}. {self._known()}")
-            return column_of(TARGET, self._of_target[name.lower()])
-        name_in_source = item.given(name)
-        if name_in_source is None:
-            raise InvalidConfig(f"{item.alias} has no column {name}. {self._known()}")
-        return column_of(SOURCE, name_in_source)
+        column = item.given(name)
+        if column is None:
+            where = f"Table {self.table}" if item is self.target else item.alias
+            raise InvalidConfig(f"{where} has no column {name}. {self._known()}")
+        return column
 
-    def _whole_row(self, item: Item | None, visible: str | None) -> exp.Expr:
+    def _whole_row(self, item: Item, visible: str | None) -> exp.Expr:
         """Return all columns of a table as a struct.
 
         The meaning of its name if no column has it.
         """
-        alias = self.alias if item is None else item.alias
-        if visible == (SOURCE if item is None else TARGET):
-            raise InvalidConfig(f"{alias} has no row here. {self._known()}")
-        fields = (
-            [(name, column_of(TARGET, name)) for name in self.columns]
-            if item is None
-            else [(name, column_of(SOURCE, name_in_source)) for name, name_in_source in item.columns.items()]
-        )
-        pairs = [exp.PropertyEQ(this=exp.to_identifier(name, quoted=True), expression=value) for name, value in fields]
+        if visible not in (None, item.side):
+            raise InvalidConfig(f"{item.alias} has no row here. {self._known()}")
+        pairs = [
+            exp.PropertyEQ(this=exp.to_identifier(name, quoted=True), expression=column_of(item.side, unique))
+            for name, unique in item.columns.items()
+        ]
         return exp.Struct(expressions=pairs)
 
     def _bare(self, name: str, visible: str | None) -> exp.Column | None:
-        matches: list[tuple[str, exp.Column]] = []
-        if visible != SOURCE and name.lower() in self._of_target:
-            matches.append((self.alias, column_of(TARGET, self._of_target[name.lower()])))
-        for item in self.items if visible != TARGET else ():
-            name_in_source = item.given(name)
-            if name_in_source is not None:
-                matches.append((item.alias, column_of(SOURCE, name_in_source)))
+        seen = [item for item in self._all if visible in (None, item.side)]
+        matches = [(item.alias, column) for item in seen if (column := item.given(name)) is not None]
         if len(matches) > 1:
             places = " and ".join(f"{alias}.{name}" for alias, _ in matches)
             raise InvalidConfig(f"The column {name} is ambiguous: it may be {places}. Write one of them.")
         return matches[0][1] if matches else None
 
     def _known(self) -> str:
-        known = [f"{self.alias} has {', '.join(self.columns)}"]
-        known += [f"{item.alias} has {', '.join(item.columns)}" for item in self.items]
-        return "; ".join(known) + "."
+        return "; ".join(f"{item.alias} has {', '.join(item.columns)}" for item in self._all) + "."
 
 
 def names_side(tree: exp.Expr, side: str) -> bool:
