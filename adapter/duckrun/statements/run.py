@@ -32,7 +32,6 @@ from duckrun.statements.parse.parameters import Params
 from duckrun.statements.parse.parsing import LONG, numbered, parse
 from duckrun.statements.parse.parts import unsupported
 from duckrun.statements.plan import merge, rows, upsert
-from duckrun.statements.plan.returning import returning
 from duckrun.statements.plan.rows import Asked, Work
 from duckrun.statements.reading import Reading, dotted, locate, parts_of
 from duckrun.statements.temporary import Changes, change as change_temporary, is_change, is_temporary
@@ -319,12 +318,12 @@ class _Run:
         """Write a statement's rows; return the commit, or the rows of its RETURNING."""
         work = _PLANS[type(statement)](statement, ref, self.reading, self.asked)
         returned = getattr(statement, "returning", None)
-        if returned is None:
-            return self.session.execute(ref, work.spec, work.source, reads=work.reads)
-        returning_spec = returning(returned, ref, self.reading, self.asked)
-        self.session.execute(ref, work.spec, work.source, reads=work.reads, returning=returning_spec)
-        assert returning_spec.rows is not None, "the engine gives them back"
-        return self._given_back(returning_spec.rows)
+        spec = None if returned is None else rows.returning(returned, ref, self.reading, self.asked)
+        commit = self.session.execute(ref, work.spec, work.source, reads=work.reads, returning=spec)
+        if spec is None:
+            return commit
+        assert spec.rows is not None, "the engine gives them back"
+        return self._given_back(spec.rows)
 
     def _given_back(self, rows: pa.Table) -> LazyRows:
         """Return the rows of a RETURNING, which may name a column twice."""
@@ -500,17 +499,34 @@ class _Run:
             self.session.temp_views.pop(statement.target[0].lower(), None)
             self.engine.forget(statement.target[0])
             return self._done(what, statement.target[0], "it was temporary")
+        located = self._existing(statement, what, "drop", "DROP {} {}.")
+        if isinstance(located, Done):
+            return located
+        self._drop_name(located.ref)
+        return self._done(what, located.ref)
+
+    def _existing(self, statement: Drop | Rename, what: str, verb: str, instead: str) -> Located | Done:
+        """Return the table or view that a statement drops or renames.
+
+        Args:
+            statement: the statement.
+            what: its name.
+            verb: what it does, for messages.
+            instead: the statement for the other kind and a name, if the name has that kind.
+
+        Returns:
+            A Done if there is none, and the statement says IF EXISTS.
+        """
         located = locate(self.session.lakes, statement.target)
-        lake, ref, is_view = located.lake, located.ref, located.view is not None
-        if not is_view and not lake.exists(ref):
+        lake, ref = located.lake, located.ref
+        if located.view is None and not lake.exists(ref):
             if statement.if_exists:
                 return self._done(what, ref, f"there is no such {statement.kind}")
-            raise TableNotFound(f"There is no {statement.kind} {ref} to drop.{lake.nearest(ref)}")
-        if is_view != (statement.kind == "view"):
-            other = "view" if is_view else "table"
-            raise InvalidConfig(f"{ref} is a {other}: DROP {other.upper()} {ref}.")
-        self._drop_name(ref)
-        return self._done(what, ref)
+            raise TableNotFound(f"There is no {statement.kind} {ref} to {verb}.{lake.nearest(ref)}")
+        kind = "table" if located.view is None else "view"
+        if kind != statement.kind:
+            raise InvalidConfig(f"{ref} is a {kind}: {instead.format(kind.upper(), ref)}")
+        return located
 
     def _drop_name(self, ref: TableRef) -> None:
         self.session.lakes.of(ref).drop(ref)
@@ -520,15 +536,10 @@ class _Run:
         what = f"ALTER {statement.kind.upper()} … RENAME TO"
         if self._is_temporary(statement.target):
             raise unsupported(f"{what} of a temporary name")
-        located = locate(self.session.lakes, statement.target)
+        located = self._existing(statement, what, "rename", "ALTER {} {} RENAME TO ….")
+        if isinstance(located, Done):
+            return located
         lake, ref = located.lake, located.ref
-        if located.view is None and not lake.exists(ref):
-            if statement.if_exists:
-                return self._done(what, ref, f"there is no such {statement.kind}")
-            raise TableNotFound(f"There is no {statement.kind} {ref} to rename.{lake.nearest(ref)}")
-        if (located.view is not None) != (statement.kind == "view"):
-            other = "table" if located.view is None else "view"
-            raise InvalidConfig(f"{ref} is a {other}: ALTER {other.upper()} {ref} RENAME TO ….")
         to = statement.to if len(statement.to) != 1 else (ref.schema, *statement.to)
         if len(to) > 2 and self.session.lakes.locate(to).lake is not lake:
             raise UnsupportedFeature(

@@ -17,7 +17,7 @@ from duckrun.engines.frame import LazyRows, projected
 from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature
 from duckrun.lake.lakes import OWN_CATALOGS
 from duckrun.run.pins import NOTHING, Reads
-from duckrun.sql.dialects import text_in
+from duckrun.sql.dialects import text_in, tree_in
 from duckrun.sql.quoting import fresh_name
 from duckrun.sql.scopes import Source, other_source
 from duckrun.sql.written import written
@@ -37,9 +37,9 @@ from duckrun.statements.plan.sides import (
 )
 from duckrun.statements.plan.spliced import UNTYPED, under, with_types
 from duckrun.statements.reading import Reading
-from duckrun.statements.values import CreateTableAs, Delete, Insert, Update
+from duckrun.statements.values import CreateTableAs, Delete, Insert, Returned, Update
 from duckrun.values.choices import SchemaMode
-from duckrun.values.rows import AppTransaction, DeleteSpec, RowSpec, UpdateSpec, WriteSpec
+from duckrun.values.rows import AppTransaction, DeleteSpec, Returning, RowSpec, UpdateSpec, WriteSpec
 from duckrun.values.snapshot import Snapshot, TableRef
 from duckrun.values.tables import SORT_BY
 
@@ -485,3 +485,23 @@ def _closed(condition: exp.Expr, snapshot: Snapshot) -> bool:
     """Return True if no bare name in a condition's subqueries may be a column of the table."""
     names = {name.lower() for name in snapshot.schema.names}
     return not any(not column.table and column.name.lower() in names for column in condition.find_all(exp.Column))
+
+
+# -- RETURNING
+
+
+def returning(returned: Returned, ref: TableRef, reading: Reading, options: Asked) -> Returning:
+    """Return the RETURNING list in the engine's SQL.
+
+    Raises:
+        UnsupportedFeature: with ``app``: if the write was already made, it has no rows to return.
+    """
+    if options.app is not None:
+        raise UnsupportedFeature(
+            f"RETURNING of table {ref}: what app has written once has no rows to give back a second time; read them "
+            "by a SELECT."
+        )
+    columns, engine = returned.columns, reading.engine.name
+    if returned.dialect != engine:
+        columns = text_in(tree_in(f"SELECT {columns}", returned.dialect), engine).removeprefix("SELECT ")
+    return Returning(columns, returned.alias)
