@@ -22,6 +22,7 @@ from sqlglot.tokens import TokenType
 
 from duckrun.errors import InvalidConfig
 from duckrun.libraries import collector_paused
+from duckrun.sql.edits import edited
 from duckrun.sql.for_duckdb import for_duckdb, keep_patterns
 from duckrun.sql.for_spark import for_spark
 from duckrun.sql.lost import generated, refuse_lost
@@ -197,11 +198,7 @@ def _without(text: str, marks: Sequence[tuple[int, int]]) -> str:
 
     sqlglot reads ``$1,$`` as a quote, and ``?::`` as an operator.
     """
-    pieces, at = [], 0
-    for start, end in marks:
-        pieces += [text[at:start], " " * (end + 1 - start)]
-        at = end + 1
-    return "".join([*pieces, text[at:]])
+    return edited(text, ((start, end, " " * (end + 1 - start)) for start, end in marks))
 
 
 def _with_marks(tokens: Sequence[Token], text: str, marks: Sequence[tuple[int, int]]) -> list[Token]:

@@ -12,6 +12,7 @@ from sqlglot.errors import SqlglotError
 from sqlglot.tokens import TokenType
 
 from duckrun.sql.dialects import tokens_in, tree_in
+from duckrun.sql.edits import Edit, edited
 from duckrun.sql.for_spark import FILE_READERS
 from duckrun.sql.quoting import quote_identifier, quote_literal
 
@@ -36,15 +37,12 @@ def with_absolute_paths(sql: str, dialect: str = "duckdb") -> str:
     if dialect != "duckdb" or _HINT.search(sql) is None:  # most views need no parser
         return sql
     try:
-        edits = sorted({**dict(_named(sql)), **dict(_arguments(tokens_in(sql, "duckdb")))}.items(), reverse=True)
+        return edited(sql, sorted([*_named(sql), *_arguments(tokens_in(sql, "duckdb"))]))
     except SqlglotError:  # DuckDB reads more than sqlglot does
         return sql
-    for (start, end), text in edits:
-        sql = f"{sql[:start]}{text}{sql[end + 1 :]}"
-    return sql
 
 
-def _named(sql: str) -> Iterator[tuple[tuple[int, int], str]]:
+def _named(sql: str) -> Iterator[Edit]:
     """Yield the edits for files that FROM names directly."""
     for table in tree_in(sql, "duckdb").find_all(exp.Table):
         name = table.this
@@ -53,13 +51,11 @@ def _named(sql: str) -> Iterator[tuple[tuple[int, int], str]]:
             continue
         reader = f"read_{_ENDINGS[ending[1].lower()]}({quote_literal(_absolute(table.name))})"
         called = PurePosixPath(table.name).name.split(".")[0]
-        yield (
-            (name.meta["start"], name.meta["end"]),
-            reader if table.alias else f"{reader} AS {quote_identifier(called)}",
-        )
+        new = reader if table.alias else f"{reader} AS {quote_identifier(called)}"
+        yield name.meta["start"], name.meta["end"], new
 
 
-def _arguments(tokens: Sequence[Token]) -> Iterator[tuple[tuple[int, int], str]]:
+def _arguments(tokens: Sequence[Token]) -> Iterator[Edit]:
     """Yield the edits for path literals among the arguments of file functions."""
     for i, token in enumerate(tokens[:-2]):
         if FILE_READERS.fullmatch(token.text) is None or tokens[i + 1].token_type != TokenType.L_PAREN:
@@ -69,7 +65,7 @@ def _arguments(tokens: Sequence[Token]) -> Iterator[tuple[tuple[int, int], str]]
         several = tokens[i + 2].token_type == TokenType.L_BRACKET
         for part in tokens[i + 3 if several else i + 2 :]:
             if part.token_type == TokenType.STRING:
-                yield (part.start, part.end), quote_literal(_absolute(part.text))
+                yield part.start, part.end, quote_literal(_absolute(part.text))
             elif part.token_type != TokenType.COMMA:
                 break
             if not several:

@@ -20,6 +20,8 @@ from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import SqlglotError
 from sqlglot.tokens import TokenType
 
+from duckrun.sql.edits import closing
+
 # Keys of a node's metadata. Offsets are inclusive.
 # Keys of a node's metadata. Offsets are inclusive.
 READ = "read"  # source dialect of a root; of every node once the tree is translated
@@ -140,7 +142,7 @@ def read_from(tree: exp.Expr, dialect: str, text: str, tokens: Sequence[Token]) 
     for node in all_in(tree, exp.Table):
         if (span := span_of(node)) is not None and (last := _token_ending(tokens, span[1])) is not None:
             if isinstance(node.this, exp.Func):
-                node.meta[END] = _end_of_call(tokens, last)
+                node.meta[END] = tokens[closing(tokens, last + 1)].end
             else:
                 node.meta[END] = _end_of_travel(node, dialect, tokens, last)
             if node.meta[END] > tokens[last].end:
@@ -228,16 +230,6 @@ def span_of(node: Any) -> tuple[int, int] | None:
     return span
 
 
-def _end_of_call(tokens: Sequence[Token], last: int) -> int:
-    """Return the offset of the closing bracket of a function call."""
-    depth = 0
-    for token in tokens[last + 1 :]:
-        depth += (token.token_type == TokenType.L_PAREN) - (token.token_type == TokenType.R_PAREN)
-        if depth == 0:
-            return token.end
-    return tokens[last].end
-
-
 def _end_of_travel(table: exp.Expr, dialect: str, tokens: Sequence[Token], last: int) -> int:
     """Return the offset of the end of a table's time travel clause, or of its name without one.
 
@@ -248,11 +240,7 @@ def _end_of_travel(table: exp.Expr, dialect: str, tokens: Sequence[Token], last:
         return tokens[last].end
     start = last + 1
     if tokens[start].text.upper() == "AT":
-        depth = 0
-        for token in tokens[start + 1 :]:
-            depth += (token.token_type == TokenType.L_PAREN) - (token.token_type == TokenType.R_PAREN)
-            if depth == 0:
-                return token.end
+        return tokens[closing(tokens, start + 1)].end
     while tokens[start].text.upper() != "OF" and not tokens[start].text.upper().endswith(" OF"):
         start += 1
     for end in range(start + 2, len(tokens) + 1):  # the shortest text that parses to the expression

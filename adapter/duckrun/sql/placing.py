@@ -8,6 +8,7 @@ from typing import Any
 
 from sqlglot import exp
 
+from duckrun.sql.edits import Edit, edited
 from duckrun.sql.pieces import (
     AFTER,
     ALIASES,
@@ -194,7 +195,7 @@ class InText:
         self._generate = generate
         self._texts: dict[Any, str] = {}
         self._columns: dict[int, tuple[exp.Expr, str]] = {}
-        self._edits: dict[int, tuple[int, int, str]] = {}
+        self._edits: dict[int, Edit] = {}
         self._names: dict[str, str] = {}
         self._aliases: dict[str, str] = {}
 
@@ -206,13 +207,9 @@ class InText:
     @property
     def result(self) -> exp.Expr:
         """Piece with the new text and without a tree, of the same class."""
-        text, at, end = self.root.meta[PIECE]
-        pieces: list[str] = []
-        for first, last, new in sorted(self._edits.values(), key=lambda edit: (edit[0], -edit[1])):
-            if first >= at:  # else it is inside an already replaced range
-                pieces += [text[at:first], new]
-                at = last + 1
-        text = "".join([*pieces, text[at : end + 1]])
+        text, start, end = self.root.meta[PIECE]
+        edits = sorted(self._edits.values(), key=lambda edit: (edit[0], -edit[1]))
+        text = edited(text, edits, start, end + 1)
         piece: exp.Expr = type(self.root)()
         piece.meta.update(
             {PIECE: (text, 0, len(text) - 1), READ: self._dialect, NAMES: self._names, ALIASES: self._aliases}

@@ -17,9 +17,8 @@ from sqlglot import Token
 from sqlglot.tokens import TokenType
 
 from duckrun.sql.duckdb_itself import answer, item_in
+from duckrun.sql.edits import CLOSING, OPENING, closing, step
 
-_OPENING = (TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE)
-_CLOSING = (TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE)
 _ENDS = (
     TokenType.FROM, TokenType.WHERE, TokenType.GROUP_BY, TokenType.HAVING, TokenType.WINDOW, TokenType.QUALIFY,
     TokenType.USING, TokenType.ORDER_BY, TokenType.LIMIT, TokenType.OFFSET, TokenType.FETCH, TokenType.UNION,
@@ -52,7 +51,7 @@ def names_behind(
     kinds = [token.token_type for token in tokens]
     if kinds.count(TokenType.SELECT) == 1 == kinds.count(TokenType.FROM):
         before = kinds[: kinds.index(TokenType.FROM)]
-        is_outside = all(before.count(a) == before.count(b) for a, b in zip(_OPENING, _CLOSING, strict=True))
+        is_outside = all(before.count(a) == before.count(b) for a, b in zip(OPENING, CLOSING, strict=True))
         if is_outside and TokenType.SELECT in before and tokens[len(before)].start < changes[0]:
             return  # all changes are behind the only SELECT list
     for start, end in _items(tokens, 0 if outermost else 1):
@@ -65,7 +64,7 @@ def _items(tokens: Sequence[Token], least: int) -> Iterator[tuple[int, int]]:
     """Yield first and last character of each SELECT item inside at least ``least`` brackets."""
     depth = 0
     for at, token in enumerate(tokens):
-        depth += (token.token_type in _OPENING) - (token.token_type in _CLOSING)
+        depth += step(token)
         if token.token_type == TokenType.SELECT and depth >= least:
             yield from _listed(tokens, _first(tokens, at + 1))
 
@@ -76,25 +75,20 @@ def _first(tokens: Sequence[Token], at: int) -> int:
         at += 1
     if at == len(tokens) or tokens[at].token_type != TokenType.ON:
         return at
-    depth = 0
-    for behind, token in enumerate(tokens[at + 1 :], at + 2):
-        depth += (token.token_type in _OPENING) - (token.token_type in _CLOSING)
-        if depth == 0:
-            return behind
-    return len(tokens)
+    return closing(tokens, at + 1) + 1
 
 
 def _listed(tokens: Sequence[Token], at: int) -> Iterator[tuple[int, int]]:
     depth, first = 0, at
     while at < len(tokens):
         kind = tokens[at].token_type
-        if depth == 0 and (kind in _CLOSING or kind == TokenType.COMMA or _ends(tokens, at)):
+        if depth == 0 and (kind in CLOSING or kind == TokenType.COMMA or _ends(tokens, at)):
             if at > first:
                 yield tokens[first].start, tokens[at - 1].end
             if kind != TokenType.COMMA:
                 return
             first = at + 1
-        depth += (kind in _OPENING) - (kind in _CLOSING)
+        depth += step(tokens[at])
         at += 1
     if at > first:
         yield tokens[first].start, tokens[at - 1].end

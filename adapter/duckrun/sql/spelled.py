@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from sqlglot import Token
 from sqlglot.tokens import TokenType
 
 from duckrun.sql.dialects import tokens_in
+from duckrun.sql.edits import closing, edited
 
 
 def with_plain_lambdas(sql: str) -> str:
@@ -16,13 +18,8 @@ def with_plain_lambdas(sql: str) -> str:
     'list_transform(l, lambda x: (x + 1))'
     """
     tokens = tokens_in(sql, "duckdb")
-    gone: set[int] = set()
-    open_: list[tuple[int, bool]] = []
-    for at, token in enumerate(tokens):
-        if token.token_type == TokenType.L_PAREN:
-            is_lambda = at + 1 < len(tokens) and tokens[at + 1].text.lower() == "lambda"
-            open_.append((token.start, is_lambda and at > 0 and tokens[at - 1].text in ("(", ",")))
-        elif token.token_type == TokenType.R_PAREN and open_:
-            start, is_lambda = open_.pop()
-            gone |= {start, token.start} if is_lambda else set()
-    return "".join(letter for at, letter in enumerate(sql) if at not in gone)
+    brackets: list[Token] = []
+    for at, (before, token, after) in enumerate(zip(tokens, tokens[1:], tokens[2:], strict=False), 1):
+        if token.token_type == TokenType.L_PAREN and after.text.lower() == "lambda" and before.text in ("(", ","):
+            brackets += [token, tokens[closing(tokens, at)]]
+    return edited(sql, sorted((bracket.start, bracket.end, "") for bracket in brackets))

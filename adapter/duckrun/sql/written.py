@@ -10,6 +10,7 @@ from typing import Any
 
 from sqlglot import exp
 
+from duckrun.sql.edits import Edit, edited
 from duckrun.sql.pieces import (
     AFTER,
     ALIASES,
@@ -34,12 +35,9 @@ def written(tree: exp.Expr) -> str | None:
 
 def written_of_names(piece: exp.Expr) -> str:
     """Return the text of a piece without the arguments and versions of replaced tables."""
-    text, at, end = piece.meta[PIECE]
-    pieces = []
-    for start, last in sorted(node.meta[BEHIND] for node in piece.walk() if known(node, PLACE) and known(node, BEHIND)):
-        pieces.append(text[at:start])
-        at = last + 1
-    return "".join([*pieces, text[at : end + 1]])
+    text, start, end = piece.meta[PIECE]
+    behind = (node.meta[BEHIND] for node in piece.walk() if known(node, PLACE) and known(node, BEHIND))
+    return edited(text, sorted((first, last, "") for first, last in behind), start, end + 1)
 
 
 def give_back(root: exp.Expr, dialect: str, generate: Generate) -> None:
@@ -59,12 +57,7 @@ def text_of(piece: exp.Expr, generate: Generate) -> str:
     assert _is_as_read(piece, piece.meta[ORIGINAL].tree), (
         f"a tree was changed behind the back of its text: {text[start : end + 1]}"
     )
-    parts: list[str] = []
-    at = start
-    for first, last, new in sorted(_edits(piece, generate)):
-        parts += [text[at:first], new]
-        at = last + 1
-    return "".join([*parts, text[at : end + 1]])
+    return edited(text, sorted(_edits(piece, generate)), start, end + 1)
 
 
 def put_names(tree: exp.Expr, generate: Generate) -> Iterator[tuple[str, str]]:
@@ -154,7 +147,7 @@ def _bracketed(piece: exp.Expr, text: str) -> str:
     return text if alone else f"({text})"
 
 
-def _edits(tree: exp.Expr, generate: Generate) -> Iterator[tuple[int, int, str]]:
+def _edits(tree: exp.Expr, generate: Generate) -> Iterator[Edit]:
     waiting, dialect, texts = [tree], tree.meta[READ], dict[Any, str]()
     while waiting:
         node = waiting.pop()

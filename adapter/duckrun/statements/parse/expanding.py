@@ -14,6 +14,7 @@ from sqlglot.errors import SqlglotError
 from sqlglot.tokens import Token, TokenType
 
 from duckrun.errors import InvalidConfig
+from duckrun.sql.edits import Edit, edited
 from duckrun.sql.names import plain_error
 from duckrun.sql.quoting import quote_identifier
 from duckrun.statements.parse.by_tokens import may_be_alias
@@ -64,17 +65,15 @@ def expanded(source: StatementText, find: Find, within: tuple[str, ...] = ()) ->
     if source.is_unpacked:  # the text lacks its first word
         rest = expanded(replace(source, tokens=source.tokens[1:], is_unpacked=False), find, within)
         return replace(rest, tokens=(source.tokens[0], *rest.tokens), is_unpacked=True)
-    pieces: list[str] = []
-    at = source.tokens[0].start if source.tokens else 0
+    edits: list[Edit] = []
     for call in _calls(source, find):
         if str(call.definition.macro) in within:
             circle = " -> ".join((*within, str(call.definition.macro)))
             raise InvalidConfig(f"Macro {call.definition.macro} calls itself: {circle} is a circle.")
-        pieces += [source.text[at : source.tokens[call.start].start], _text(call, find, within)]
-        at = source.tokens[call.end].end + 1
-    if not pieces:
+        edits.append((source.tokens[call.start].start, source.tokens[call.end].end, _text(call, find, within)))
+    if not edits:
         return source
-    text = "".join([*pieces, source.text[at : source.tokens[-1].end + 1]])
+    text = edited(source.text, edits, source.tokens[0].start, source.tokens[-1].end + 1)
     return StatementText.of(text, source.dialect, abridge=source.abridge)
 
 
@@ -219,17 +218,13 @@ def _filled(body: StatementText, values: dict[str, str], macro: Macro) -> str:
         tree = body.parse()
     except SqlglotError as error:
         raise InvalidConfig(f"Macro {macro} cannot be read: {plain_error(error)}") from error
-    replacements: list[tuple[int, int, str]] = []
+    replacements: list[Edit] = []
     for column in tree.find_all(exp.Column):
         first = column.parts[0]
         value = values.get(first.name.lower())
         if value is not None and "start" in first.meta and not _is_bound(column, first.name):
             replacements.append((first.meta["start"], first.meta["end"], value))
-    pieces, at = [], body.tokens[0].start
-    for start, end, value in sorted(replacements):
-        pieces += [body.text[at:start], value]
-        at = end + 1
-    return "".join([*pieces, body.text[at : body.tokens[-1].end + 1]])
+    return edited(body.text, sorted(replacements), body.tokens[0].start, body.tokens[-1].end + 1)
 
 
 def _is_bound(column: exp.Column, name: str) -> bool:

@@ -17,6 +17,7 @@ from uuid import UUID
 from sqlglot.tokens import TokenType
 
 from duckrun.errors import InvalidConfig, UnsupportedFeature
+from duckrun.sql.edits import Edit, edited
 from duckrun.sql.quoting import quote_literal
 from duckrun.statements.parse.tokens import StatementText
 from duckrun.values.nearest import did_you_mean
@@ -137,14 +138,12 @@ def with_texts(source: StatementText, marks: Sequence[Mark], text_for: Callable[
     head = source.tokens[:1] if source.is_unpacked else ()
     begin = 0 if head else source.tokens[0].start
     end = len(source.text) if head else source.tokens[-1].end + 1
-    pieces: list[str] = []
+    edits: list[Edit] = []
     for mark in marks:
-        start = source.tokens[mark.first].start
-        beside = start > begin and source.text[start - 1].isalnum()  # "in?": the value needs a blank before it
-        pieces += [source.text[begin:start], " " * beside, text_for(mark)]
-        begin = source.tokens[mark.last].end + 1
-        pieces.append(" " * source.text[begin : begin + 1].isalnum())
-    text = "".join([*pieces, source.text[begin:end]])
+        first, last = source.tokens[mark.first].start, source.tokens[mark.last].end
+        before, after = (source.text[at : at + 1].isalnum() for at in (max(first - 1, begin), last + 1))
+        edits.append((first, last, " " * before + text_for(mark) + " " * after))  # blanks: as in "in?"
+    text = edited(source.text, edits, begin, end)
     filled = StatementText.of(text, source.dialect, abridge=source.abridge)
     return replace(filled, tokens=(*head, *filled.tokens), is_unpacked=source.is_unpacked)
 

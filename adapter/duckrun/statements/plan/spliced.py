@@ -10,20 +10,19 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from typing import TypeVar
 
-from sqlglot import Token, exp
+from sqlglot import exp
 
 from duckrun.errors import UnsupportedFeature
+from duckrun.sql.edits import Edit, closing, edited
 from duckrun.sql.names import transpile
 from duckrun.sql.pieces import dialect_of
 from duckrun.sql.written import written
-from duckrun.statements.parse.tokens import StatementText, parted, step_of, tokens_of, word_of
+from duckrun.statements.parse.tokens import StatementText, parted, tokens_of, word_of
 from duckrun.statements.plan.defaults import DEFAULT
 
 _BEGIN = ("SELECT", "WITH", "FROM", "VALUES", "TABLE")
 UNTYPED = '"NULL"'
 """DuckDB's type of a VOID column, which sqlglot cannot parse."""
-_Edit = tuple[int, int, str]
-"""Start, end and new words of an edit, in the order of the text."""
 Tree = TypeVar("Tree", exp.Expr, exp.Expr | None)
 
 
@@ -35,20 +34,20 @@ def under(with_: exp.With | None, tree: Tree) -> Tree:
     if head is None or text is None or dialect is None:
         raise UnsupportedFeature("WITH before a change whose subqueries were not written; put it into the subquery.")
     names = {cte.alias.lower() for cte in with_.expressions}
-    tokens, added = tokens_of(text, dialect), list[_Edit]()
+    tokens, added = tokens_of(text, dialect), list[Edit]()
     at = 0
     while at + 1 < len(tokens):
         if tokens[at].text != "(" or word_of(tokens[at + 1]) not in _BEGIN:
             at += 1
             continue
-        end = _closing(tokens, at)
+        end = closing(tokens, at)
         if any(token.text.lower() in names for token in tokens[at:end]):
             nested = word_of(tokens[at + 1]) == "WITH"
             after, before = tokens[at].end + 1, tokens[end].start
-            added.append((after, after, f"{head} SELECT * FROM (" if nested else f"{head} "))
-            added.append((before, before, ")" if nested else ""))
+            added.append((after, after - 1, f"{head} SELECT * FROM (" if nested else f"{head} "))
+            added.append((before, before - 1, ")" if nested else ""))
         at = end
-    return _read(_spliced(text, added), dialect)
+    return _read(edited(text, added), dialect)
 
 
 def with_types(
@@ -90,7 +89,7 @@ def with_types(
             return query, list(columns), False
         rows.append(parts)
     left = [_left_out(name, [row[at].words for row in rows], computed) for at, name in enumerate(columns)]
-    added = list[_Edit]()
+    added = list[Edit]()
     kinds = [
         None if types[name] == UNTYPED else exp.DataType.build(types[name], dialect=engine).sql(dialect=dialect)
         for name in columns
@@ -105,11 +104,11 @@ def with_types(
                 continue
             # An untyped column accepts only NULL, without a cast.
             cast.append(cell if kind is None else f"CAST({cell} AS {kind})")
-        added.append((parts[0].tokens[0].start, parts[-1].tokens[-1].end + 1, ", ".join(cast)))
+        added.append((parts[0].tokens[0].start, parts[-1].tokens[-1].end, ", ".join(cast)))
     new = query.copy()
     old_values = new.find(exp.Values)
     assert old_values is not None
-    old_values.replace(_read(_spliced(text, added), dialect))
+    old_values.replace(_read(edited(text, added), dialect))
     return new, [name for name, is_left in zip(columns, left, strict=True) if not is_left or all(left)], True
 
 
@@ -198,23 +197,6 @@ def _left_out(name: str, words_of_rows: Sequence[tuple[str, ...]], computed: Col
             "statements."
         )
     return True
-
-
-def _closing(tokens: Sequence[Token], opening: int) -> int:
-    depth = 0
-    for at in range(opening, len(tokens)):
-        depth += step_of(tokens[at])
-        if depth == 0:
-            return at
-    return len(tokens) - 1
-
-
-def _spliced(text: str, edits: Sequence[_Edit]) -> str:
-    parts, at = [], 0
-    for start, end, words in edits:
-        parts += [text[at:start], words]
-        at = end
-    return "".join([*parts, text[at:]])
 
 
 def _read(text: str, dialect: str) -> exp.Expr:
