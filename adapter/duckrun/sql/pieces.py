@@ -22,21 +22,25 @@ from sqlglot.tokens import TokenType
 
 from duckrun.sql.edits import closing
 
-# Keys of a node's metadata. Offsets are inclusive.
-# Keys of a node's metadata. Offsets are inclusive.
-READ = "read"  # source dialect of a root; of every node once the tree is translated
-PIECE = "piece"  # text, start and end of a root
-PLACE = "place"  # offsets of a replaced name in its piece's text, and whether an alias follows
-CHANGES = "changes"  # edits of a piece or column: start, end, new text
-END = "end_of_name"  # last character of a table's name, including its time travel clause
-ROWS = "rows_of"  # of a table behind TABLE, DESCRIBE or SUMMARIZE: start of the query that replaces it
-BEHIND = "behind"  # offsets of the arguments or the version behind a table's name
-NAMES = "names"  # of a piece without a tree: original names by their replacements
-ALIASES = "aliases"  # of a piece without a tree: original names by aliases with a schema
-UNREAD = "unread"  # why a tree has only the names of its tables
-# Arguments of a table node that follow its name, and stay unchanged in the text.
+
+class Key:
+    """Keys of a node's metadata. Offsets are inclusive."""
+
+    READ = "read"  # source dialect of a root; of every node once the tree is translated
+    PIECE = "piece"  # text, start and end of a root
+    PLACE = "place"  # offsets of a replaced name in its piece's text, and whether an alias follows
+    CHANGES = "changes"  # edits of a piece or column: start, end, new text
+    END = "end_of_name"  # last character of a table's name, including its time travel clause
+    ROWS = "rows_of"  # of a table behind TABLE, DESCRIBE or SUMMARIZE: start of the query that replaces it
+    BEHIND = "behind"  # offsets of the arguments or the version behind a table's name
+    NAMES = "names"  # of a piece without a tree: original names by their replacements
+    ALIASES = "aliases"  # of a piece without a tree: original names by aliases with a schema
+    UNREAD = "unread"  # why a tree has only the names of its tables
+    ORIGINAL = "original"  # the unchanged tree of a piece
+
+
 AFTER = ("joins", "laterals", "pivots", "sample")
-ORIGINAL = "original"  # the unchanged tree of a piece
+"""Arguments of a table node that follow its name, and stay unchanged in the text."""
 
 
 class Original:
@@ -94,7 +98,7 @@ def known(node: exp.Expr, key: str) -> Any:
 
 def all_in(tree: exp.Expr, *kinds: type[Node]) -> list[Node]:
     """Return the nodes of some classes, in the order of ``find_all()``."""
-    original = known(tree, ORIGINAL)
+    original = known(tree, Key.ORIGINAL)
     if original is None or original.tree is not tree:
         return list(tree.find_all(*kinds))
     return list(original.of(kinds))
@@ -102,7 +106,7 @@ def all_in(tree: exp.Expr, *kinds: type[Node]) -> list[Node]:
 
 def has_any(tree: exp.Expr, *kinds: type[exp.Expr]) -> bool:
     """Return True if a tree has a node of one of these classes."""
-    original = known(tree, ORIGINAL)
+    original = known(tree, Key.ORIGINAL)
     if original is None or original.tree is not tree:
         return tree.find(*kinds) is not None
     return bool(original.of(kinds))
@@ -117,10 +121,10 @@ def mark(root: exp.Expr) -> None:
     waiting: list[tuple[exp.Expr, str | None]] = [(root, None)]
     while waiting:
         node, around = waiting.pop()
-        dialect = known(node, READ) or around
+        dialect = known(node, Key.READ) or around
         if dialect is not None:
-            node.meta[READ] = dialect
-        was_put = known(node, PLACE) is not None  # only what follows a replaced name was read from text
+            node.meta[Key.READ] = dialect
+        was_put = known(node, Key.PLACE) is not None  # only what follows a replaced name was read from text
         for key, value in node.args.items():
             inherited = dialect if not was_put or key in AFTER else None
             for child in value if isinstance(value, list) else (value,):
@@ -137,22 +141,22 @@ def read_from(tree: exp.Expr, dialect: str, text: str, tokens: Sequence[Token]) 
         text: the whole text.
         tokens: the tokens of the tree.
     """
-    tree.meta.update({PIECE: (text, tokens[0].start, tokens[-1].end), READ: dialect})
-    tree.meta[ORIGINAL] = Original(tree, tokens)
+    tree.meta.update({Key.PIECE: (text, tokens[0].start, tokens[-1].end), Key.READ: dialect})
+    tree.meta[Key.ORIGINAL] = Original(tree, tokens)
     for node in all_in(tree, exp.Table):
         if (span := span_of(node)) is not None and (last := _token_ending(tokens, span[1])) is not None:
             if isinstance(node.this, exp.Func):
-                node.meta[END] = tokens[closing(tokens, last + 1)].end
+                node.meta[Key.END] = tokens[closing(tokens, last + 1)].end
             else:
-                node.meta[END] = _end_of_travel(node, dialect, tokens, last)
-            if node.meta[END] > tokens[last].end:
-                node.meta[BEHIND] = (tokens[last].end + 1, node.meta[END])
+                node.meta[Key.END] = _end_of_travel(node, dialect, tokens, last)
+            if node.meta[Key.END] > tokens[last].end:
+                node.meta[Key.BEHIND] = (tokens[last].end + 1, node.meta[Key.END])
             first = next((i for i in range(last, -1, -1) if tokens[i].start == span[0]), 0)
             before = tokens[first - 1] if first else None
             if before is not None and before.token_type == TokenType.TABLE:
-                node.meta[ROWS] = before.start
+                node.meta[Key.ROWS] = before.start
             elif before is not None and before.text.upper() in ("DESCRIBE", "SUMMARIZE"):
-                node.meta[ROWS] = span[0]
+                node.meta[Key.ROWS] = span[0]
     return tree
 
 
@@ -170,50 +174,50 @@ def dialect_of(node: exp.Expr) -> str | None:
 
     None if it was built.
     """
-    return known(node, READ)
+    return known(node, Key.READ)
 
 
 def tokens_of_piece(piece: exp.Expr) -> Sequence[Token]:
     """Return the tokens of a piece; their offsets count in the whole text around it."""
-    tokens: Sequence[Token] = piece.meta[ORIGINAL].tokens
+    tokens: Sequence[Token] = piece.meta[Key.ORIGINAL].tokens
     return tokens
 
 
 def text_of_piece(piece: exp.Expr) -> str:
     """Return the whole text that the tokens of a piece point into."""
-    text: str = piece.meta[PIECE][0]
+    text: str = piece.meta[Key.PIECE][0]
     return text
 
 
 def loose(tree: exp.Expr) -> exp.Expr:
     """Return a copy that is no piece: it may be changed, and sqlglot generates its text."""
     copy = tree.copy()
-    copy.meta.pop(PIECE, None)
-    copy.meta.pop(ORIGINAL, None)
+    copy.meta.pop(Key.PIECE, None)
+    copy.meta.pop(Key.ORIGINAL, None)
     return copy
 
 
 def unread(tree: exp.Expr, why: str) -> exp.Expr:
     """Mark a tree that has only the tables of its text, because the parser failed on it."""
-    tree.meta[UNREAD] = why
+    tree.meta[Key.UNREAD] = why
     return tree
 
 
 def why_unread(tree: exp.Expr) -> str | None:
-    return known(tree, UNREAD)
+    return known(tree, Key.UNREAD)
 
 
 def dialect_around(node: exp.Expr) -> str | None:
     """Return the dialect of the text around a node."""
     around: exp.Expr | None = node
-    while around is not None and known(around, READ) is None:
+    while around is not None and known(around, Key.READ) is None:
         around = around.parent
     return None if around is None else dialect_of(around)
 
 
 def is_piece(node: exp.Expr, dialect: str) -> bool:
     """Return True for a tree that was read from a text in this dialect."""
-    return known(node, PIECE) is not None and known(node, READ) == dialect
+    return known(node, Key.PIECE) is not None and known(node, Key.READ) == dialect
 
 
 def span_of(node: Any) -> tuple[int, int] | None:

@@ -11,17 +11,8 @@ from sqlglot import exp
 from duckrun.sql.edits import Edit, edited
 from duckrun.sql.pieces import (
     AFTER,
-    ALIASES,
-    BEHIND,
-    CHANGES,
-    END,
-    NAMES,
-    ORIGINAL,
-    PIECE,
-    PLACE,
-    READ,
-    ROWS,
     Generate,
+    Key,
     Original,
     dialect_around,
     dialect_of,
@@ -42,11 +33,11 @@ def put_in_place(new: exp.Expr, old: exp.Expr, *, aliased: bool = False) -> None
         aliased: True if the text already has an alias there; the alias of ``new`` is then not
             written.
     """
-    for key in (PLACE, PIECE, ORIGINAL, READ, CHANGES, BEHIND):
+    for key in (Key.PLACE, Key.PIECE, Key.ORIGINAL, Key.READ, Key.CHANGES, Key.BEHIND):
         if key in old.meta:
             new.meta[key] = old.meta[key]
-    if PLACE not in new.meta and (place := _place_of(old, aliased)) is not None:
-        new.meta[PLACE] = place
+    if Key.PLACE not in new.meta and (place := _place_of(old, aliased)) is not None:
+        new.meta[Key.PLACE] = place
     for key in AFTER:
         if old.args.get(key):  # moved, not copied: tables in them are replaced later
             new.set(key, old.args[key])
@@ -58,15 +49,15 @@ def _place_of(name: exp.Expr, aliased: bool) -> tuple[int, int, bool, bool] | No
     span = span_of(name)
     if span is None:
         return None
-    rows = known(name, ROWS)
-    return (span[0] if rows is None else rows), known(name, END) or span[1], aliased, rows is not None
+    rows = known(name, Key.ROWS)
+    return (span[0] if rows is None else rows), known(name, Key.END) or span[1], aliased, rows is not None
 
 
 def keep_place(column: exp.Column) -> None:
     """Store the place of a column, so that changes of its parts are written there."""
     _part_from_original(column)
-    if PLACE not in column.meta and (span := span_of(column)) is not None:
-        column.meta[PLACE] = (*span, False, False)
+    if Key.PLACE not in column.meta and (span := span_of(column)) is not None:
+        column.meta[Key.PLACE] = (*span, False, False)
 
 
 def stand_in(new: exp.Expr, old: exp.Expr, start: int, end: int) -> None:
@@ -79,16 +70,16 @@ def stand_in(new: exp.Expr, old: exp.Expr, start: int, end: int) -> None:
         end: last character.
     """
     _part_from_original(old)
-    new.meta[PLACE] = (start, end, False, False)
+    new.meta[Key.PLACE] = (start, end, False, False)
     old.replace(new)
 
 
 def _part_from_original(node: exp.Expr) -> None:
     """Copy the original tree of a node's piece before the piece itself is changed."""
     piece = node.root()
-    original = known(piece, ORIGINAL)
+    original = known(piece, Key.ORIGINAL)
     if original is not None and original.tree is piece:
-        piece.meta[ORIGINAL] = Original(piece.copy(), original.tokens)
+        piece.meta[Key.ORIGINAL] = Original(piece.copy(), original.tokens)
 
 
 def change(node: exp.Expr, start: int, end: int, new: str) -> None:
@@ -100,7 +91,7 @@ def change(node: exp.Expr, start: int, end: int, new: str) -> None:
         end: last character.
         new: the text to put there.
     """
-    node.meta[CHANGES] = [*node.meta.get(CHANGES, ()), (start, end, new)]
+    node.meta[Key.CHANGES] = [*node.meta.get(Key.CHANGES, ()), (start, end, new)]
 
 
 _WITH = re.compile(r"\s*WITH\s+(?:RECURSIVE\s+)?", re.IGNORECASE)
@@ -132,7 +123,7 @@ def with_scans(query: exp.Expr, scans: Mapping[str, str]) -> exp.Expr:
         ]
         query.set("with_", exp.With(expressions=added))
         return query
-    start = query.meta[PIECE][1]
+    start = query.meta[Key.PIECE][1]
     head = _WITH.match(text)
     at = start + (head.end() if head is not None else 0)
     listed = ", ".join(f"{name.sql(dialect_of(query))} AS MATERIALIZED {sql}" for name, sql in names.items())
@@ -154,12 +145,12 @@ class InTree:
     def changed(self) -> Iterator[tuple[exp.Expr, list[int]]]:
         """Yield each piece with the offsets of its changes."""
         for piece in self.root.walk():
-            if known(piece, ORIGINAL) is not None and known(piece, PIECE) is not None:
+            if known(piece, Key.ORIGINAL) is not None and known(piece, Key.PIECE) is not None:
                 yield piece, sorted(start for node in nodes_of_piece(piece) for start in _starts(node))
 
     def append(self, piece: exp.Expr, end: int, text: str) -> None:
         """Insert a text behind a character of a piece's text."""
-        if (end + 1, end, text) not in piece.meta.get(CHANGES, ()):  # not twice if the tree is changed again
+        if (end + 1, end, text) not in piece.meta.get(Key.CHANGES, ()):  # not twice if the tree is changed again
             change(piece, end + 1, end, text)
 
     def put(self, new: exp.Expr, old: exp.Expr, *, aliased: bool) -> None:
@@ -178,7 +169,7 @@ class InTree:
         if "start" in parts[0].meta and last is not None:
             start, end = parts[0].meta["start"], parts[last].meta["end"]
             written = chain[: len(names) + last + 1 - length]
-            column.meta[CHANGES] = [(start, end, _qualified(column, length, written, dialect_around(column)))]
+            column.meta[Key.CHANGES] = [(start, end, _qualified(column, length, written, dialect_around(column)))]
             written[0].meta["start"], written[-1].meta["end"] = start, end
         for key in ("catalog", "db", "table"):
             column.set(key, None)
@@ -191,7 +182,7 @@ class InText:
 
     def __init__(self, piece: exp.Expr, generate: Generate) -> None:
         self.root = piece
-        self._dialect: str = piece.meta[READ]
+        self._dialect: str = piece.meta[Key.READ]
         self._generate = generate
         self._texts: dict[Any, str] = {}
         self._columns: dict[int, tuple[exp.Expr, str]] = {}
@@ -202,19 +193,24 @@ class InText:
     @staticmethod
     def fits(tree: exp.Expr, dialect: str) -> bool:
         """Return True for an unchanged piece of this dialect."""
-        return is_piece(tree, dialect) and tree.meta[ORIGINAL].tree is tree
+        return is_piece(tree, dialect) and tree.meta[Key.ORIGINAL].tree is tree
 
     @property
     def result(self) -> exp.Expr:
         """Piece with the new text and without a tree, of the same class."""
-        text, start, end = self.root.meta[PIECE]
+        text, start, end = self.root.meta[Key.PIECE]
         edits = sorted(self._edits.values(), key=lambda edit: (edit[0], -edit[1]))
         text = edited(text, edits, start, end + 1)
         piece: exp.Expr = type(self.root)()
         piece.meta.update(
-            {PIECE: (text, 0, len(text) - 1), READ: self._dialect, NAMES: self._names, ALIASES: self._aliases}
+            {
+                Key.PIECE: (text, 0, len(text) - 1),
+                Key.READ: self._dialect,
+                Key.NAMES: self._names,
+                Key.ALIASES: self._aliases,
+            }
         )
-        piece.meta[ORIGINAL] = Original(piece, ())
+        piece.meta[Key.ORIGINAL] = Original(piece, ())
         return unread(piece, "the names of its tables are replaced already.")
 
     def changed(self) -> Iterator[tuple[exp.Expr, list[int]]]:
@@ -240,14 +236,14 @@ class InText:
         text = name_text(new, aliased, self._dialect, self._generate, self._texts)
         self._edits[id(old)] = start, end, ("SELECT * FROM " if rows else "") + text
         if not aliased and "." in new.alias:
-            self._aliases[new.alias] = self.root.meta[PIECE][0][start : end + 1]
+            self._aliases[new.alias] = self.root.meta[Key.PIECE][0][start : end + 1]
         for node in new.walk():
-            self._aliases.update(known(node, ALIASES) or {})
+            self._aliases.update(known(node, Key.ALIASES) or {})
         if isinstance(new, exp.Subquery):
             alias = f" AS {new.args['alias'].sql(self._dialect)}" if aliased else ""
-            self._names[text + alias] = self.root.meta[PIECE][0][start : end + 1] + alias
+            self._names[text + alias] = self.root.meta[Key.PIECE][0][start : end + 1] + alias
             for node in new.walk():
-                self._names.update(known(node, NAMES) or {})
+                self._names.update(known(node, Key.NAMES) or {})
 
     def qualify(self, column: exp.Column, length: int, names: Sequence[str]) -> None:
         quoted = [exp.to_identifier(name, quoted=True) for name in names]
@@ -255,15 +251,15 @@ class InText:
         assert span is not None, "names of a text have a place in it"
         self._edits[id(column)] = (*span, new)
         if new:
-            self._names[new] = self.root.meta[PIECE][0][span[0] : span[1] + 1]
+            self._names[new] = self.root.meta[Key.PIECE][0][span[0] : span[1] + 1]
 
 
 def _starts(node: exp.Expr) -> Iterator[int]:
     """Yield the offsets of the changes of one node of a piece."""
-    place = known(node, PLACE)
+    place = known(node, Key.PLACE)
     if place is not None:
         yield place[0]
-    yield from (start for start, _, _ in known(node, CHANGES) or ())
+    yield from (start for start, _, _ in known(node, Key.CHANGES) or ())
 
 
 def _parts(column: exp.Column, length: int) -> tuple[int, int] | None:

@@ -11,32 +11,19 @@ from typing import Any
 from sqlglot import exp
 
 from duckrun.sql.edits import Edit, edited
-from duckrun.sql.pieces import (
-    AFTER,
-    ALIASES,
-    BEHIND,
-    CHANGES,
-    NAMES,
-    ORIGINAL,
-    PIECE,
-    PLACE,
-    READ,
-    Generate,
-    is_piece,
-    known,
-)
+from duckrun.sql.pieces import AFTER, Generate, Key, is_piece, known
 
 
 def written(tree: exp.Expr) -> str | None:
     """Return the text that a piece was read from; None for a tree that is no piece."""
-    piece = known(tree, PIECE)
+    piece = known(tree, Key.PIECE)
     return None if piece is None else piece[0][piece[1] : piece[2] + 1]
 
 
 def written_of_names(piece: exp.Expr) -> str:
     """Return the text of a piece without the arguments and versions of replaced tables."""
-    text, start, end = piece.meta[PIECE]
-    behind = (node.meta[BEHIND] for node in piece.walk() if known(node, PLACE) and known(node, BEHIND))
+    text, start, end = piece.meta[Key.PIECE]
+    behind = (node.meta[Key.BEHIND] for node in piece.walk() if known(node, Key.PLACE) and known(node, Key.BEHIND))
     return edited(text, sorted((first, last, "") for first, last in behind), start, end + 1)
 
 
@@ -53,8 +40,8 @@ def give_back(root: exp.Expr, dialect: str, generate: Generate) -> None:
 
 def text_of(piece: exp.Expr, generate: Generate) -> str:
     """Return the text of a piece, with its replacements."""
-    text, start, end = piece.meta[PIECE]
-    assert _is_as_read(piece, piece.meta[ORIGINAL].tree), (
+    text, start, end = piece.meta[Key.PIECE]
+    assert _is_as_read(piece, piece.meta[Key.ORIGINAL].tree), (
         f"a tree was changed behind the back of its text: {text[start : end + 1]}"
     )
     return edited(text, sorted(_edits(piece, generate)), start, end + 1)
@@ -67,19 +54,21 @@ def put_names(tree: exp.Expr, generate: Generate) -> Iterator[tuple[str, str]]:
     """
     originals: dict[str, str] = {}
     for node in tree.walk():
-        originals.update(known(node, NAMES) or {})
-        original = known(node, ORIGINAL)
+        originals.update(known(node, Key.NAMES) or {})
+        original = known(node, Key.ORIGINAL)
         if original is None:
             continue
-        text = node.meta[PIECE][0]
-        originals.update({new: "" for start, end, new in known(node, CHANGES) or () if start > end})
+        text = node.meta[Key.PIECE][0]
+        originals.update({new: "" for start, end, new in known(node, Key.CHANGES) or () if start > end})
         for put in nodes_of_piece(node):
             if isinstance(put, exp.Column):
-                originals.update({new: text[start : end + 1] for start, end, new in known(put, CHANGES) or () if new})
-            if isinstance(put, exp.Subquery) and known(put, PLACE):
-                start, end, aliased, _ = put.meta[PLACE]
-                alias = f" AS {put.args['alias'].sql(node.meta[READ])}" if aliased else ""
-                originals[name_text(put, aliased, node.meta[READ], generate, {}) + alias] = (
+                originals.update(
+                    {new: text[start : end + 1] for start, end, new in known(put, Key.CHANGES) or () if new}
+                )
+            if isinstance(put, exp.Subquery) and known(put, Key.PLACE):
+                start, end, aliased, _ = put.meta[Key.PLACE]
+                alias = f" AS {put.args['alias'].sql(node.meta[Key.READ])}" if aliased else ""
+                originals[name_text(put, aliased, node.meta[Key.READ], generate, {}) + alias] = (
                     text[start : end + 1] + alias
                 )
     yield from sorted(originals.items(), key=lambda pair: -len(pair[0]))
@@ -91,20 +80,20 @@ def nodes_of_piece(piece: exp.Expr) -> Iterator[exp.Expr]:
     while waiting:
         node = waiting.pop()
         yield node
-        waiting.extend(child for child in node.iter_expressions() if known(child, ORIGINAL) is None)
+        waiting.extend(child for child in node.iter_expressions() if known(child, Key.ORIGINAL) is None)
 
 
 def with_names_as_written(tree: exp.Expr, message: str) -> str:
     """Return an engine's message with original table names for their aliases."""
     for piece in tree.walk():
-        for alias, name in (known(piece, ALIASES) or {}).items():
+        for alias, name in (known(piece, Key.ALIASES) or {}).items():
             message = message.replace(alias, name)
-        if known(piece, ORIGINAL) is None:
+        if known(piece, Key.ORIGINAL) is None:
             continue
-        text = piece.meta[PIECE][0]
+        text = piece.meta[Key.PIECE][0]
         for table in nodes_of_piece(piece):
-            if isinstance(table, exp.Subquery | exp.Table) and "." in table.alias and known(table, PLACE):
-                start, end, aliased, _ = table.meta[PLACE]
+            if isinstance(table, exp.Subquery | exp.Table) and "." in table.alias and known(table, Key.PLACE):
+                start, end, aliased, _ = table.meta[Key.PLACE]
                 if not aliased:
                     message = message.replace(table.alias, text[start : end + 1])
     return message
@@ -126,9 +115,9 @@ def _is_as_read(now: Any, then: Any) -> bool:
         elif not isinstance(now, exp.Expr):
             if now != then and (now or then):
                 return False
-        elif isinstance(now, exp.Column) and known(now, CHANGES):
+        elif isinstance(now, exp.Column) and known(now, Key.CHANGES):
             continue
-        elif known(now, PLACE):
+        elif known(now, Key.PLACE):
             if not isinstance(then, exp.Expr):
                 return False
             waiting.extend((now.args.get(key), then.args.get(key)) for key in AFTER)
@@ -148,11 +137,11 @@ def _bracketed(piece: exp.Expr, text: str) -> str:
 
 
 def _edits(tree: exp.Expr, generate: Generate) -> Iterator[Edit]:
-    waiting, dialect, texts = [tree], tree.meta[READ], dict[Any, str]()
+    waiting, dialect, texts = [tree], tree.meta[Key.READ], dict[Any, str]()
     while waiting:
         node = waiting.pop()
-        yield from known(node, CHANGES) or ()
-        place = known(node, PLACE)
+        yield from known(node, Key.CHANGES) or ()
+        place = known(node, Key.PLACE)
         if place is None:
             waiting.extend(node.iter_expressions())
             continue
@@ -169,11 +158,11 @@ def name_text(node: exp.Expr, aliased: bool, dialect: str, generate: Generate, t
     """Return the text that replaces a name, without what follows the name in the text."""
     # Equal trees may hold different original texts, so only trees without them are cached in
     # ``texts``.
-    holds_text = any(part is not node and known(part, PIECE) for part in node.walk())
+    holds_text = any(part is not node and known(part, Key.PIECE) for part in node.walk())
     if not holds_text and (node, aliased) in texts:
         return texts[node, aliased]
     bare = node.copy()
-    bare.meta.pop(PIECE, None)
+    bare.meta.pop(Key.PIECE, None)
     if isinstance(node, exp.Table | exp.Subquery):
         for key in (*AFTER, *(("alias",) if aliased else ())):
             bare.set(key, None)
