@@ -387,7 +387,7 @@ class Table:
         names_in(list(given(set, Mapping, "set", "update()")), "set", "update()")
         assigned = tuple((column, self._tree(value)) for column, value in set.items())
         where = None if condition is None else self._tree(condition)
-        return change(self.session, self.ref, Update((), self.alias_name or self.ref.name, assigned, where))
+        return change(self.session, self.ref, Update((), self.alias_name or self.ref.name, where, assigned=assigned))
 
     def delete(self, condition: str | None = None) -> Commit:
         """Delete the rows that satisfy a condition; without one, all rows."""

@@ -10,7 +10,7 @@ from duckrun.errors import InvalidConfig, TableNotFound, UnsupportedFeature
 from duckrun.lake.lake import INFORMATION
 from duckrun.lake.lakes import Lakes, Located
 from duckrun.run.transactions import transactions_on
-from duckrun.statements import making_macros, upkeep
+from duckrun.statements import macros, upkeep
 from duckrun.statements.information import is_information
 from duckrun.statements.parse.parts import unsupported
 from duckrun.statements.reading import locate
@@ -77,7 +77,7 @@ class Checks:
             upkeep.check(self.lakes, statement)
             return None
         if isinstance(statement, CreateMacro | DropMacro):
-            making_macros.check(self.lakes, statement)
+            macros.check(self.lakes, statement)
             return None
         if isinstance(statement, CreateSchema | DropSchema):
             lake, schema = self.lakes.schema_of(statement.target)

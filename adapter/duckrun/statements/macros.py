@@ -1,22 +1,25 @@
-"""Lookup and expansion of the lakes' macros."""
+"""The lakes' macros: lookup, expansion, CREATE and DROP; and the names in stored SQL."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from duckrun.errors import InvalidConfig, TableNotFound
 from duckrun.lake.lake import Lake
-from duckrun.lake.lakes import Lakes
+from duckrun.lake.lakes import OWN_CATALOGS, Lakes
 from duckrun.sql.dialects import text_in, tree_in
-from duckrun.sql.duckdb_itself import COMMON
-from duckrun.sql.names import parse_query, plain_error
+from duckrun.sql.duckdb_itself import COMMON, is_of_duckdb
+from duckrun.sql.names import parse_query, plain_error, replace_tables
+from duckrun.sql.scopes import Names
 from duckrun.statements.parse.expanding import FoundMacro, expanded
+from duckrun.statements.parse.parts import unsupported
 from duckrun.statements.parse.tokens import StatementText, split
-from duckrun.statements.qualified import qualified_view
 from duckrun.statements.values import CreateMacro, DropMacro, Parts, Statement, Use
 from duckrun.values.macros import Macro, MacroForm
+from duckrun.values.nearest import did_you_mean
 from duckrun.values.snapshot import TableRef
 
 
@@ -111,3 +114,103 @@ def place(lakes: Lakes, parts: Parts) -> tuple[Lake, str, str]:
 def _lake_of(lakes: Lakes, parts: Parts) -> tuple[Lake, str]:
     """Return the lake and the schema of a macro's name."""
     return (lakes.lake, lakes.schema) if len(parts) == 1 else lakes.schema_of(parts[:-1])
+
+
+# -- CREATE MACRO and DROP MACRO
+
+
+def check(lakes: Lakes, statement: CreateMacro | DropMacro) -> None:
+    """Check a statement before anything runs.
+
+    Raises:
+        UnsupportedFeature: for a lake whose format has no macros.
+        ReadOnlyLake: for a read-only lake.
+        InvalidConfig: for the name of a DuckDB function.
+    """
+    what = "CREATE MACRO" if isinstance(statement, CreateMacro) else "DROP MACRO"
+    lake, schema, name = place(lakes, statement.target)
+    if not lake.has_catalog:
+        raise unsupported(f"{what} on a lake of format {lake.format.name}")
+    lake.check_name(schema)
+    lake.check_name(name)
+    lake.ensure_writable(lake.schema_ref(schema))
+    if isinstance(statement, CreateMacro) and is_of_duckdb(name):
+        raise InvalidConfig(f"{name}() is a function of DuckDB's own; choose another name for the macro.")
+
+
+def create(lakes: Lakes, statement: CreateMacro, sql: str) -> tuple[str, str]:
+    """Store a macro.
+
+    Args:
+        lakes: the lakes of the session.
+        statement: the CREATE MACRO.
+        sql: the macro's text with qualified names.
+
+    Returns:
+        The macro's name, and the reason if nothing was stored, else "".
+
+    Raises:
+        InvalidConfig: if the macro exists, and the statement replaces none.
+    """
+    lake, schema, name = place(lakes, statement.target)
+    before = _like(lake, schema, name)
+    if before is not None and statement.if_exists == "ignore":
+        return str(before), "the macro exists already"
+    if before is not None and statement.if_exists == "error":
+        raise InvalidConfig(f"Macro {before} exists already; CREATE OR REPLACE MACRO puts this one in its place.")
+    macro = Macro(
+        schema, name if before is None else before.name, (MacroForm(statement.parameters, sql, statement.is_table),)
+    )
+    if before is not None and before == macro:
+        return str(macro), "the macro is so already"
+    lake.put_macro(macro)
+    return str(macro), ""
+
+
+def drop(lakes: Lakes, statement: DropMacro) -> tuple[str, str]:
+    """Drop a macro.
+
+    Returns:
+        The macro's name, and the reason if nothing was dropped, else "".
+
+    Raises:
+        TableNotFound: for an unknown macro, with the nearest names.
+    """
+    lake, schema, name = place(lakes, statement.target)
+    existing = _like(lake, schema, name)
+    if existing is None:
+        if statement.if_exists:
+            return f"{schema}.{name}", "there is no such macro"
+        known = [str(macro) for macro in lake.macros().values()]
+        raise TableNotFound(f"There is no macro {schema}.{name} to drop.{did_you_mean(f'{schema}.{name}', known)}")
+    lake.drop_macro(lake.schema_ref(existing.schema), existing.name)
+    return str(existing), ""
+
+
+def _like(lake: Lake, schema: str, name: str) -> Macro | None:
+    return next(
+        (m for (s, n), m in lake.macros().items() if (s.lower(), n.lower()) == (schema.lower(), name.lower())), None
+    )
+
+
+# -- stored SQL
+
+
+def qualified_view(tree: exp.Expr, view: TableRef, lake_name: str | None) -> exp.Expr:
+    """Qualify the table names of a view's query by its own lake and schema.
+
+    Args:
+        tree: the query.
+        view: the view.
+        lake_name: the catalog name that the query itself uses for its lake.
+    """
+
+    def qualify(table: exp.Table) -> exp.Expr | None:
+        if table.catalog and table.catalog not in (lake_name, *OWN_CATALOGS):
+            return None
+        named = exp.table_(table.name, db=table.db or view.schema, catalog=view.catalog or OWN_CATALOGS[0], quoted=True)
+        for clause in ("when", "version"):
+            named.set(clause, table.args.get(clause))
+        return named
+
+    return replace_tables(tree, qualify, Names.of_lake(lake_name, view.catalog, *OWN_CATALOGS))

@@ -27,8 +27,8 @@ from duckrun.sql.scopes import Names
 from duckrun.statements.change_queries import change_query, own_query
 from duckrun.statements.engine_lists import list_in, list_rows
 from duckrun.statements.information import Listing, is_information
-from duckrun.statements.macros import query_of_view
-from duckrun.statements.qualified import qualified_view
+from duckrun.statements.macros import qualified_view, query_of_view
+from duckrun.statements.values import dotted, parts_of
 from duckrun.values.snapshot import Snapshot, TableRef
 
 if TYPE_CHECKING:
@@ -319,16 +319,6 @@ class Reading:
         if not isinstance(result, datetime):
             raise InvalidConfig(no_time)
         return (result if result.tzinfo else result.replace(tzinfo=UTC)).isoformat()
-
-
-def parts_of(table: exp.Table) -> Parts:
-    """Return the parts of a table's name, as written."""
-    return tuple(part for part in (table.catalog, table.db, table.name) if part)
-
-
-def dotted(table: exp.Table) -> str:
-    """Return a table's qualified name for messages."""
-    return ".".join(parts_of(table))
 
 
 def locate(lakes: Lakes, parts: tuple[str, ...]) -> Located:

@@ -23,7 +23,7 @@ from duckrun.sql.collector import trees_collected
 from duckrun.sql.dialects import text_in
 from duckrun.sql.files import with_absolute_paths
 from duckrun.sql.names import replace_tables
-from duckrun.statements import describe, macros, making_macros, schemas, upkeep
+from duckrun.statements import describe, macros, schemas, upkeep
 from duckrun.statements.change_queries import change_query
 from duckrun.statements.checks import Checks
 from duckrun.statements.engine_lists import refuse_list
@@ -33,7 +33,7 @@ from duckrun.statements.parse.parsing import LONG, numbered, parse
 from duckrun.statements.parse.parts import unsupported
 from duckrun.statements.plan import merge, rows, upsert
 from duckrun.statements.plan.rows import Asked, Work
-from duckrun.statements.reading import Reading, dotted, locate, parts_of
+from duckrun.statements.reading import Reading, locate
 from duckrun.statements.temporary import Changes, change as change_temporary, is_change, is_temporary
 from duckrun.statements.values import (
     CommentOnView,
@@ -65,6 +65,8 @@ from duckrun.statements.values import (
     Transact,
     Update,
     Use,
+    dotted,
+    parts_of,
 )
 from duckrun.values.choices import SchemaMode
 from duckrun.values.columns import told_apart
@@ -297,7 +299,7 @@ class _Run:
             case CreateMacro():
                 return self._create_macro(statement)
             case DropMacro():
-                return self._done("DROP MACRO", *making_macros.drop(self.session.lakes, statement))
+                return self._done("DROP MACRO", *macros.drop(self.session.lakes, statement))
             case Drop():
                 return self._drop(statement)
             case Rename():
@@ -449,7 +451,7 @@ class _Run:
             dialect=self.dialect,
         )
         text = with_absolute_paths(text_in(body, self.dialect), self.dialect)
-        return self._done("CREATE MACRO", *making_macros.create(self.session.lakes, statement, text))
+        return self._done("CREATE MACRO", *macros.create(self.session.lakes, statement, text))
 
     def _stored_name(self, table: exp.Table, what: str, lake: Lake, reads: list[str]) -> exp.Expr:
         """Return a table's name as every process resolves it.

@@ -21,6 +21,16 @@ Parts = tuple[str, ...]
 """Parts of a name, as written: ``schema.name`` has two."""
 
 
+def parts_of(table: exp.Table) -> Parts:
+    """Return the parts of a table's name, as written."""
+    return tuple(part for part in (table.catalog, table.db, table.name) if part)
+
+
+def dotted(table: exp.Table) -> str:
+    """Return a table's qualified name for messages."""
+    return ".".join(parts_of(table))
+
+
 @dataclass(frozen=True)
 class Query:
     """A SELECT, or another statement that returns rows."""
@@ -212,12 +222,11 @@ class Insert:
 
 
 @dataclass(frozen=True)
-class Update:
-    """UPDATE. ``sources`` is the FROM clause (its first item holds the joins)."""
+class _OfRows:
+    """A change of existing rows. The first item of ``sources`` holds the joins."""
 
     target: Parts
     alias: str
-    assigned: tuple[tuple[str, exp.Expr], ...]
     where: exp.Expr | None = None
     sources: tuple[exp.Expr, ...] = ()
     with_: exp.With | None = None
@@ -226,16 +235,15 @@ class Update:
 
 
 @dataclass(frozen=True)
-class Delete:
+class Delete(_OfRows):
     """DELETE. ``sources`` is the USING clause."""
 
-    target: Parts
-    alias: str
-    where: exp.Expr | None = None
-    sources: tuple[exp.Expr, ...] = ()
-    with_: exp.With | None = None
-    returning: Returned | None = None
-    whole: StatementText | None = None
+
+@dataclass(frozen=True)
+class Update(_OfRows):
+    """UPDATE. ``sources`` is the FROM clause."""
+
+    assigned: tuple[tuple[str, exp.Expr], ...] = ()
 
 
 @dataclass(frozen=True)

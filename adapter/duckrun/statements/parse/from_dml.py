@@ -175,7 +175,7 @@ def update(tree: exp.Expr, source: StatementText) -> list[Statement]:
     reader.expect("SET")
     assigned = assignments(reader.until("FROM", "WHERE", *LATER), alias, defaults=True)
     where, sources, returning = _rest(reader, "FROM", alias)
-    return [Update(target, alias, assigned, where, sources, with_, returning)]
+    return [Update(target, alias, where, sources, with_, returning, assigned=assigned)]
 
 
 def _rest(reader: TokenReader, word: str, alias: str) -> tuple[exp.Expr | None, tuple[exp.Expr, ...], Returned | None]:

@@ -20,7 +20,6 @@ from duckrun.statements.parse.outline import outline
 from duckrun.statements.parse.parameters import Params, filled
 from duckrun.statements.parse.parts import named, unsupported
 from duckrun.statements.parse.tokens import StatementText, TokenReader, split
-from duckrun.statements.reading import parts_of
 from duckrun.statements.values import (
     Delete,
     Describe,
@@ -29,6 +28,7 @@ from duckrun.statements.values import (
     Query,
     Statement,
     Update,
+    parts_of,
 )
 
 

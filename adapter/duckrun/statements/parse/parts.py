@@ -12,7 +12,7 @@ from sqlglot.tokens import TokenType
 from duckrun.errors import InvalidConfig, UnsupportedFeature
 from duckrun.sql.pieces import loose, read_from
 from duckrun.statements.parse.tokens import StatementText, step_of, tokens_of, word_of
-from duckrun.statements.reading import parts_of
+from duckrun.statements.values import parts_of
 
 
 def unsupported(what: str) -> UnsupportedFeature:
