@@ -216,20 +216,17 @@ class Reading:
         if located.view is not None:
             raise InvalidConfig(f"{located.ref} is a view, which has no changes of its own; ask the tables under it.")
         self._names[str(located.ref)] = None
-        lake_of_table = self.lakes.of(located.ref)
-        if isinstance(spec, ChangeSpec) and spec.kind == "feed" and lake_of_table.format.transactions is not None:
+        lake = self.lakes.of(located.ref)
+        if isinstance(spec, ChangeSpec) and spec.kind == "feed" and lake.format.transactions is not None:
             spec = own_query(spec)
-        if isinstance(spec, OwnQuery):
-            self.note(self.snapshot(located.ref, located.newest))
-            self.engine.reach(lake_of_table)
-            return self.engine.inlined(own_rows(lake_of_table.format, located.ref, spec, self.engine))
         newest = None
-        if spec.to_version is None:
+        if isinstance(spec, OwnQuery) or spec.to_version is None:
             newest = self.snapshot(located.ref, located.newest)
             self.note(newest)
-        self.engine.reach(self.lakes.of(located.ref))
-        changes = Changes(self.lakes.of(located.ref).format, located.ref, spec, newest)
-        return self.engine.inlined(changes.rows(self.engine))
+        self.engine.reach(lake)
+        if isinstance(spec, OwnQuery):
+            return self.engine.inlined(own_rows(lake.format, located.ref, spec, self.engine))
+        return self.engine.inlined(Changes(lake.format, located.ref, spec, newest).rows(self.engine))
 
     def note(self, snapshot: Snapshot) -> None:
         """Record that a table is read at the version that is the newest for this run."""

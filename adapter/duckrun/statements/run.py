@@ -386,15 +386,8 @@ class _Run:
             return self._done("CREATE VIEW", ref, "the view exists already")
         if located.view is not None and statement.if_exists == "error":
             raise InvalidConfig(f"View {ref} exists already; CREATE OR REPLACE VIEW puts this one in its place.")
-        reads: list[str] = []
-        query: Any = replace_tables(
-            statement.query,
-            lambda table: self._stored_name(table, f"View {ref}", lake, reads),
-            self.reading.names,
-            call=lambda table: _refuse_change_query(table, f"View {ref}"),
-            dialect=self.dialect,
-            inner=True,
-        )
+        query: Any
+        query, tables_read = self._with_stored_names(statement.query, f"View {ref}", lake, is_view=True)
         with self.reading.inside(str(ref)):
             frame = self.reading.frame(statement.query)
         columns = column_types(frame)
@@ -415,7 +408,6 @@ class _Run:
                 )
             columns = [(name, kind) for name, (_, kind) in zip(statement.columns, columns, strict=True)]
         text = with_absolute_paths(text_in(query, self.dialect), self.dialect)
-        tables_read = tuple(sorted(set(reads)))
         lake.put_definition(
             ref, ViewDefinition(text, self.dialect, tuple(columns), tables_read, None, statement.comment)
         )
@@ -436,27 +428,38 @@ class _Run:
         lake, schema, name = macros.place(self.session.lakes, statement.target)
         what = f"Macro {schema}.{name}"
 
-        def stored(table: exp.Table) -> exp.Expr:
-            stored_table = self._stored_name(table, what, lake, [])
-            located = locate(self.session.lakes, parts_of(table))
-            if located.view is None and not located.lake.exists(located.ref):
-                raise TableNotFound(f"{what} reads {located.ref}, which is not there.{lake.nearest(located.ref)}")
-            return stored_table
-
-        body = replace_tables(
-            statement.body,
-            stored,
-            self.reading.names,
-            call=lambda table: _refuse_change_query(table, what),
-            dialect=self.dialect,
-        )
+        body, _ = self._with_stored_names(statement.body, what, lake, is_view=False)
         text = with_absolute_paths(text_in(body, self.dialect), self.dialect)
         return self._done("CREATE MACRO", *macros.create(self.session.lakes, statement, text))
 
-    def _stored_name(self, table: exp.Table, what: str, lake: Lake, reads: list[str]) -> exp.Expr:
+    def _with_stored_names(
+        self, tree: exp.Expr, what: str, lake: Lake, *, is_view: bool
+    ) -> tuple[exp.Expr, tuple[str, ...]]:
+        """Return the query of a view or the body of a macro as stored, and the tables it reads."""
+        tables_read: set[str] = set()
+
+        def resolve(table: exp.Table) -> exp.Expr:
+            name = self._stored_name(table, what, lake, is_view=is_view)
+            tables_read.add(f"{name.db}.{name.name}")
+            return name
+
+        tree = replace_tables(
+            tree,
+            resolve,
+            self.reading.names,
+            call=lambda table: _refuse_change_query(table, what),
+            dialect=self.dialect,
+            inner=is_view,
+        )
+        return tree, tuple(sorted(tables_read))
+
+    def _stored_name(self, table: exp.Table, what: str, lake: Lake, *, is_view: bool) -> exp.Table:
         """Return a table's name as every process resolves it.
 
         It has a schema, and means the view's own lake and the newest version.
+
+        Raises:
+            TableNotFound: for an unknown table, with the nearest names.
         """
         name = dotted(table)
         if self._is_temporary((name,)):
@@ -475,7 +478,9 @@ class _Run:
             raise UnsupportedFeature(
                 f"{what} reads {name}, of another lake, which other sessions may not have attached."
             )
-        reads.append(f"{ref.schema}.{ref.name}")
+        # The query of a view is read as well, which finds out if a table is missing.
+        if not is_view and located.view is None and not lake_of_table.exists(ref):
+            raise TableNotFound(f"{what} reads {ref}, which is not there.{lake.nearest(ref)}")
         return exp.table_(ref.name, db=ref.schema, quoted=True)
 
     def _create_temporary(self, statement: CreateTemporary) -> Result:

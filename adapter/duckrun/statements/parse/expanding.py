@@ -143,19 +143,19 @@ def _calls(source: StatementText, find: Find) -> Iterator[_Call]:
 def _end_of_name(tokens: Sequence[Token], at: int) -> int | None:
     """Return the last token of a function's name; None if no function call starts here."""
     last = at
-    while True:
-        token = tokens[last]
-        if token.token_type != TokenType.IDENTIFIER and not token.text.isidentifier():
-            return None
-        if token.token_type in (TokenType.STRING, TokenType.NUMBER):
-            return None
-        if last + 1 == len(tokens):
-            return None
+    while _may_be_name(tokens[last]) and last + 1 < len(tokens):
         if tokens[last + 1].token_type == TokenType.L_PAREN:
             return last
-        if tokens[last + 1].token_type != TokenType.DOT or last + 2 >= len(tokens):
+        if tokens[last + 1].token_type != TokenType.DOT or last + 2 == len(tokens):
             return None
         last += 2
+    return None
+
+
+def _may_be_name(token: Token) -> bool:
+    if token.token_type in (TokenType.STRING, TokenType.NUMBER):
+        return False
+    return token.token_type == TokenType.IDENTIFIER or token.text.isidentifier()
 
 
 def _text(call: _Call, find: Find, within: tuple[str, ...]) -> str:

@@ -135,8 +135,8 @@ def fitted(
     schema_mode: SchemaMode,
     uncast: Collection[str] = (),
 ) -> exp.Query:
-    """Return the query of an INSERT with the table's column names and types. See _fit()."""
-    return _fit(statement, snapshot, reading, schema_mode, uncast).query
+    """Return the query of an INSERT with all columns of the table. See _fit()."""
+    return _fit(statement, snapshot, reading, schema_mode, uncast, whole=True).query
 
 
 def _fit(
@@ -145,6 +145,8 @@ def _fit(
     reading: Reading,
     schema_mode: SchemaMode,
     uncast: Collection[str] = (),
+    *,
+    whole: bool = False,
 ) -> _Fit:
     """Cast the rows of an INSERT to the table's column names and types.
 
@@ -154,6 +156,7 @@ def _fit(
         reading: the reads of the statement.
         schema_mode: treatment of columns that the table lacks.
         uncast: columns, in lower case, that keep the types of the rows.
+        whole: True for rows with all columns of the table. Columns without a default are NULL.
     """
     types = reading.engine.column_types(snapshot)
     spelled = {name.lower(): name for name in types}
@@ -208,7 +211,8 @@ def _fit(
         if kind is not None and not grows and kind != UNTYPED and name.lower() not in uncast:
             value = _cast(value, kind, frame, at, reading, snapshot)
         columns.append(exp.alias_(value, name, quoted=True))
-    others = {name: default_of(name, defaults) for name in defaults if name not in (*filled_columns, *fixed)}
+    left = [name for name in (types if whole else defaults) if name not in (*filled_columns, *fixed)]
+    others = {name: default_of(name, defaults) for name in left}
     for name, constant in (fixed | others).items():
         value = exp.cast(constant.copy(), types[name], dialect=reading.engine.name)
         columns.append(exp.alias_(value, name, quoted=True))

@@ -24,8 +24,7 @@ def insert(statement: Insert, ref: TableRef, reading: Reading, options: Asked) -
         return rows.insert(statement, ref, reading, options)
     snapshot = reading.snapshot(ref)
     keys = _keys(statement.conflict, snapshot)
-    query = rows.fitted(statement, snapshot, reading, options.schema_mode, _seen(statement))
-    whole = _whole(query, snapshot, reading)
+    whole = rows.fitted(statement, snapshot, reading, options.schema_mode, _seen(statement))
     whens = [When("not_matched_insert")]
     if statement.conflict.assigned is None:
         whole = _first_of_each(whole, keys, reading)
@@ -62,18 +61,6 @@ def _keys(conflict: OnConflict, snapshot: Snapshot) -> tuple[str, ...]:
     if conflict.alias.lower() == _EXCLUDED:
         raise InvalidConfig(f"INSERT … ON CONFLICT: give table {snapshot.ref} an alias; excluded is the row to insert.")
     return tuple(dict.fromkeys(spelled[key.lower()] for key in conflict.keys))
-
-
-def _whole(query: exp.Query, snapshot: Snapshot, reading: Reading) -> exp.Query:
-    """Return the rows with all columns of the table; missing columns are NULL."""
-    types = reading.engine.column_types(snapshot)
-    present = {name.lower() for name in query.named_selects}
-    missing = [
-        exp.alias_(exp.cast(exp.null(), kind, dialect=reading.engine.name), name, quoted=True)
-        for name, kind in types.items()
-        if name.lower() not in present
-    ]
-    return query if not missing else query.select(*missing)
 
 
 def _first_of_each(query: exp.Query, keys: tuple[str, ...], reading: Reading) -> exp.Query:
