@@ -295,17 +295,16 @@ def _array_agg(node: Any) -> exp.Expr:
         outer = rows
     else:
         wrapped.replace(rows)
+    sorted_rows = "rows"
     if order:
-        compared: exp.Expr = number(0)
+        compared = "0"
         for i, key in reversed(list(enumerate(order))):
             compared = _comparison(f"k{i}", key, compared)
-        by = exp.Lambda(this=compared, expressions=[exp.to_identifier("l"), exp.to_identifier("r")])
-        outer = call("array_sort", outer, by)
-    taken = exp.Lambda(this=exp.column("v", "item"), expressions=[exp.to_identifier("item")])
-    return call("transform", outer, taken)
+        sorted_rows = f"array_sort(rows, (l, r) -> {compared})"
+    return spark_sql(f"transform({sorted_rows}, item -> item.v)", rows=outer)
 
 
-def _comparison(name: str, key: Any, equal: exp.Expr) -> exp.Expr:
+def _comparison(name: str, key: Any, equal: str) -> str:
     """Compare one sort key of the rows ``l`` and ``r``, as ORDER BY does.
 
     The result is -1 or 1, and ``equal`` for equal keys.
@@ -313,11 +312,10 @@ def _comparison(name: str, key: Any, equal: exp.Expr) -> exp.Expr:
     smaller = 1 if key.args.get("desc") else -1
     null = -1 if key.args.get("nulls_first") else 1
     left, right = f"l.{name}", f"r.{name}"
-    return spark_sql(
+    return (
         f"CASE WHEN {left} < {right} THEN {smaller} WHEN {left} > {right} THEN {-smaller} "
         f"WHEN {left} IS NULL AND {right} IS NOT NULL THEN {null} "
-        f"WHEN {left} IS NOT NULL AND {right} IS NULL THEN {-null} ELSE equal END",
-        equal=equal,
+        f"WHEN {left} IS NOT NULL AND {right} IS NULL THEN {-null} ELSE {equal} END"
     )
 
 

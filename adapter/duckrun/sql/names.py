@@ -73,18 +73,14 @@ def columns_of(expression: str, dialect: str = "duckdb", sides: Collection[str] 
     return {_of_side(path, sides) for path in paths_of(expression, dialect)}
 
 
-def paths_of(expression: str, dialect: str = "duckdb") -> set[tuple[str, ...]]:
+# Cached: a merge needs the columns of its expressions several times.
+@lru_cache(maxsize=16)
+def paths_of(expression: str, dialect: str = "duckdb") -> frozenset[tuple[str, ...]]:
     """Return the names of each column or struct field of an expression; at most four per path.
 
     Raises:
         InvalidConfig: if sqlglot cannot parse the expression.
     """
-    return set(_paths_of(expression, dialect))
-
-
-# Cached: a merge needs the columns of its expressions several times.
-@lru_cache(maxsize=16)
-def _paths_of(expression: str, dialect: str) -> frozenset[tuple[str, ...]]:
     try:
         short, _ = abridged(expression, dialect, is_statement=False)
         tree = tree_of(tokens_in(short, dialect), expression, dialect)
@@ -100,19 +96,19 @@ def _of_side(path: Sequence[str], sides: Collection[str]) -> tuple[str, str]:
 
 # Cached: a dbt node needs the names of its text several times.
 @lru_cache(maxsize=16)
-def dotted_names(sql: str, dialect: str = "duckdb") -> tuple[tuple[str, ...], ...]:
+def dotted_names(sql: str) -> tuple[tuple[str, ...], ...]:
     """Return the dotted names in a statement: a superset of the tables that it uses.
 
     Each spelling appears once, in the order of the text. The names come from the tokens. So this
     works for every statement that the engine understands, also if sqlglot cannot parse it.
     """
-    return tuple(dict.fromkeys(_chains(sql, dialect)))
+    return tuple(dict.fromkeys(_chains(sql)))
 
 
-def _chains(sql: str, dialect: str) -> Iterator[tuple[str, ...]]:
+def _chains(sql: str) -> Iterator[tuple[str, ...]]:
     chain: list[str] = []
     expect_name = True
-    for token in sqlglot.tokenize(sql, read=dialect):
+    for token in sqlglot.tokenize(sql, read="duckdb"):
         if token.token_type == TokenType.DOT and chain:
             expect_name = True
             continue

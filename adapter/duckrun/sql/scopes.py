@@ -13,8 +13,8 @@ innermost query first. In each query it tries these readings in turn:
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 
 from sqlglot import exp
 
@@ -42,8 +42,6 @@ class Source:
     """Return the column names; None if they are unknown."""
     loses_name: bool = False
     """True if the table's replacement lacks its schema and name."""
-    _names: frozenset[str] | None = field(default=None, init=False)
-    _is_read: bool = field(default=False, init=False)
 
     @property
     def label(self) -> str:
@@ -66,16 +64,14 @@ class Source:
             return not before or before[0] in (schema, *self.catalogs)
         return before[1] == schema and (not self.catalogs or before[0] in self.catalogs)
 
+    @cached_property
     def names(self) -> frozenset[str] | None:
-        if not self._is_read:
-            columns = self.columns()
-            self._names = None if columns is None else frozenset(name.lower() for name in columns)
-            self._is_read = True
-        return self._names
+        """The column names in lower case; None if they are unknown."""
+        columns = self.columns()
+        return None if columns is None else frozenset(name.lower() for name in columns)
 
     def may_have(self, column: str) -> bool:
-        names = self.names()
-        return names is None or column == "*" or column.lower() in names
+        return column == "*" or self.names is None or column.lower() in self.names
 
 
 def parts_of_column(column: exp.Column) -> list[str]:
@@ -391,7 +387,7 @@ class Sight:
                 matches = [s for s in sources if s.is_named(parts[:length]) and s.may_have(parts[length])]
                 if matches:
                     return self._single(matches, parts, length)
-            if any((names := s.names()) is not None and parts[0].lower() in names for s in sources):
+            if any(s.names is not None and parts[0].lower() in s.names for s in sources):
                 return None
             if len(parts) < 4 and (rows := [s for s in sources if s.is_named(parts)]):
                 return self._single(rows, parts, len(parts))

@@ -76,7 +76,7 @@ def _fields(reader: TokenReader) -> Iterator[tables.Change]:
     for clause in (("IF", "NOT", "EXISTS"), ("IF", "EXISTS")):
         if reader.accept(*clause) and _has_path(reader):
             raise unsupported(f"ALTER TABLE … {verb} {' '.join(clause)} of a field of a struct")
-    if verb in ("ADD", "DROP") and reader.is_at("("):
+    if verb in ("ADD", "DROP") and reader.is_at_brackets:
         parts = reader.parts()
         if any(map(_has_path, parts)):
             for part in parts:

@@ -27,6 +27,8 @@ from duckrun.statements.values import (
 from duckrun.values import tables
 from duckrun.values.nearest import did_you_mean
 
+_KINDS: dict[str, Literal["table", "view"]] = {"TABLE": "table", "VIEW": "view"}
+
 # -- CREATE
 
 
@@ -53,7 +55,7 @@ def create(tree: exp.Expr, source: StatementText, sorted_by: Parts) -> Statement
         sorted_by: the columns of SORTED BY, which sqlglot cannot parse.
     """
     kind, dialect = str(tree.args["kind"]).upper(), source.dialect
-    if kind not in ("TABLE", "VIEW"):
+    if kind not in _KINDS:
         raise unsupported(f"CREATE {kind}")
     refuse(tree, f"CREATE {kind}", "clone", "unique", "indexes", "refresh", "concurrently", "clustered")
     if tree.args.get("replace") and tree.args.get("exists"):
@@ -69,7 +71,11 @@ def create(tree: exp.Expr, source: StatementText, sorted_by: Parts) -> Statement
         query_of(tree.expression, f"CREATE {kind}")  # raises if it is no query
         query = query_of(_after_as(source).parse(), f"CREATE {kind}")
     if properties.temporary:
-        return _temporary(kind, target, query, listed, if_exists, properties, dialect)
+        if len(target) != 1:
+            raise InvalidConfig(f"A temporary {kind.lower()} has a name of one part, not {'.'.join(target)}.")
+        if properties or properties.description:
+            raise unsupported(f"CREATE TEMP {kind} with properties")
+        return CreateTemporary(_KINDS[kind], target[0], _temporary_rows(kind, query, listed, dialect), if_exists)
     if kind == "VIEW":
         if query is None or properties or sorted_by:
             raise unsupported("CREATE VIEW with anything but names of columns, a comment and a query")
@@ -77,7 +83,7 @@ def create(tree: exp.Expr, source: StatementText, sorted_by: Parts) -> Statement
     layout = {**properties.layout, "sort_by": sorted_by}
     if query is None:
         generated = in_brackets(source, "GENERATED", "ALWAYS", "AS")
-        columns, named = _columns(listed, dialect, list(in_brackets(source, "CHECK")), generated)
+        columns, named = _columns(listed, dialect, in_brackets(source, "CHECK"), generated)
         spec = tables.CreateSpec(
             columns=tuple(columns),
             if_exists=if_exists,
@@ -91,30 +97,17 @@ def create(tree: exp.Expr, source: StatementText, sorted_by: Parts) -> Statement
     return CreateTableAs(target, rows, if_exists, properties.description, **layout)
 
 
-def _temporary(
-    kind: str,
-    target: Parts,
-    query: exp.Query | None,
-    listed: Sequence[exp.Expr],
-    if_exists: Literal["error", "ignore", "replace"],
-    properties: _Properties,
-    dialect: str,
-) -> Statement:
-    if len(target) != 1:
-        raise InvalidConfig(f"A temporary {kind.lower()} has a name of one part, not {'.'.join(target)}.")
-    if properties or properties.description:
-        raise unsupported(f"CREATE TEMP {kind} with properties")
+def _temporary_rows(kind: str, query: exp.Query | None, listed: Sequence[exp.Expr], dialect: str) -> exp.Query:
+    """Return the query of a temporary view or table; no rows for a table without one."""
     if query is not None:
-        query = renamed(query, _names_only(listed, f"CREATE TEMP {kind}"))
-    elif kind == "TABLE":
-        columns, checks = _columns(listed, dialect, ())
-        if checks or any(not c.nullable or c.computed or c.default is not None for c in columns):
-            raise unsupported("CREATE TEMP TABLE with constraints")
-        nulls = [exp.alias_(exp.cast(exp.null(), c.type, dialect=dialect), c.name, quoted=True) for c in columns]
-        query = exp.select(*nulls).where(exp.false())
-    else:
+        return renamed(query, _names_only(listed, f"CREATE TEMP {kind}"))
+    if kind == "VIEW":
         raise unsupported("CREATE TEMP VIEW without a query")
-    return CreateTemporary("view" if kind == "VIEW" else "table", target[0], query, if_exists)
+    columns, checks = _columns(listed, dialect)
+    if checks or any(not c.nullable or c.computed or c.default is not None for c in columns):
+        raise unsupported("CREATE TEMP TABLE with constraints")
+    nulls = [exp.alias_(exp.cast(exp.null(), c.type, dialect=dialect), c.name, quoted=True) for c in columns]
+    return exp.select(*nulls).where(exp.false())
 
 
 def _properties(tree: exp.Expr, kind: str, source: StatementText) -> _Properties:
@@ -201,28 +194,33 @@ def _after_as(source: StatementText) -> StatementText:
 
 
 def _columns(
-    listed: Sequence[exp.Expr], dialect: str, conditions: Sequence[str], generated: Iterator[str] = iter(())
+    listed: Sequence[exp.Expr],
+    dialect: str,
+    conditions: Iterator[str] = iter(()),
+    generated: Iterator[str] = iter(()),
 ) -> tuple[list[tables.ColumnSpec], dict[str, str]]:
+    """Return the columns and the CHECKs of a CREATE TABLE.
+
+    Args:
+        listed: the trees of columns and constraints.
+        dialect: the dialect of the statement.
+        conditions: the texts of the CHECKs, in order.
+        generated: the texts of the generated columns, in order.
+    """
     columns: list[tables.ColumnSpec] = []
-    checks: dict[str, str] = {}
-
-    def add(name: str | None, check: exp.Expr) -> None:
-        condition = conditions[len(checks)] if len(conditions) > len(checks) else check.this.sql(dialect=dialect)
-        checks[name or f"check_{len(checks) + 1}"] = condition
-
+    names: list[str] = []
     for node in listed:
         if isinstance(node, exp.ColumnDef):
             columns.append(_column(node, dialect, generated))
-            for constraint in _constraints(node):
-                if isinstance(constraint.kind, exp.CheckColumnConstraint):
-                    add(constraint.name or None, constraint.kind)
+            checks = [each for each in _constraints(node) if isinstance(each.kind, exp.CheckColumnConstraint)]
+            names += [each.name for each in checks]
         elif isinstance(node, exp.CheckColumnConstraint):
-            add(None, node)
+            names.append("")
         elif isinstance(node, exp.Constraint) and _is_check(node):
-            add(node.name, node.expressions[0])
+            names.append(node.name)
         else:
             raise unsupported(f"CREATE TABLE … {words_of(node)}")
-    return columns, checks
+    return columns, {name or f"check_{at}": next(conditions, "") for at, name in enumerate(names, 1)}
 
 
 def _column(node: exp.ColumnDef, dialect: str, generated: Iterator[str] = iter(())) -> tables.ColumnSpec:
@@ -267,12 +265,11 @@ def _is_check(node: exp.Expr) -> bool:
 def drop(tree: exp.Expr, source: StatementText) -> list[Statement]:
     """Read DROP TABLE and DROP VIEW, of one name or several."""
     kind = str(tree.args["kind"]).upper()
-    if kind not in ("TABLE", "VIEW"):
+    if kind not in _KINDS:
         raise unsupported(f"DROP {kind}")
     refuse(tree, f"DROP {kind}", "materialized", "cascade", "constraints", "purge", "concurrently", "sync", "force")
     if_exists = bool(tree.args.get("exists"))
-    what: Literal["table", "view"] = "table" if kind == "TABLE" else "view"
-    return [Drop(what, target_of(table, f"DROP {kind}"), if_exists) for table in tree.args["tables"]]
+    return [Drop(_KINDS[kind], target_of(table, f"DROP {kind}"), if_exists) for table in tree.args["tables"]]
 
 
 # -- ALTER TABLE
@@ -285,10 +282,9 @@ def alter(tree: exp.Expr, source: StatementText) -> list[Statement]:
     if tree.args.get("options"):
         raise unsupported("ALTER TABLE … RENAME a TO b (write RENAME COLUMN a TO b); it")
     actions = tree.args["actions"]
-    if kind in ("TABLE", "VIEW") and len(actions) == 1 and isinstance(actions[0], exp.AlterRename):
-        what: Literal["table", "view"] = "table" if kind == "TABLE" else "view"
+    if kind in _KINDS and len(actions) == 1 and isinstance(actions[0], exp.AlterRename):
         named, to = target_of(tree.this, f"ALTER {kind}"), target_of(actions[0].this, "RENAME TO")
-        return [Rename(what, named, to, bool(tree.args.get("exists")))]
+        return [Rename(_KINDS[kind], named, to, bool(tree.args.get("exists")))]
     if kind != "TABLE":
         raise unsupported(f"ALTER {kind} of anything but its name")
     refuse(tree, "ALTER TABLE", "only", "cluster", "not_valid", "cascade", "check")

@@ -117,7 +117,7 @@ def _on_conflict(text: StatementText, alias: str, with_: exp.With | None) -> OnC
     """Read ``ON CONFLICT (keys) DO NOTHING | DO UPDATE SET … [WHERE …]``."""
     reader = TokenReader(text)
     reader.expect("ON", "CONFLICT")
-    if not reader.is_at("("):
+    if not reader.is_at_brackets:
         raise _without_keys("ON CONFLICT")
     keys = reader.names_in_brackets()
     if reader.accept("WHERE"):

@@ -22,13 +22,13 @@ def partitioned_by(source: StatementText) -> tuple[str, ...]:
 
 def partition_keys(reader: TokenReader) -> tuple[str, ...]:
     """Read ``(day, month(at), bucket(16, id))``, or one name without brackets."""
-    return tuple(map(_key, reader.parts())) if reader.is_at("(") else (reader.identifier(),)
+    return tuple(map(_key, reader.parts())) if reader.is_at_brackets else (reader.identifier(),)
 
 
 def _key(reader: TokenReader) -> str:
     name = reader.identifier()
     readers = [reader]
-    if reader.is_at("("):
+    if reader.is_at_brackets:
         arguments = reader.parts()
         words = [
             each.number() if each.left and each.left[0].text.isdigit() else each.identifier() for each in arguments

@@ -215,9 +215,10 @@ class TokenReader:
         """The next token; None at the end."""
         return self.source.tokens[self.at] if self.at < len(self.source.tokens) else None
 
-    def is_at(self, sign: str) -> bool:
-        """Return True if the next token has this text."""
-        return self.next is not None and self.next.text == sign
+    @property
+    def is_at_brackets(self) -> bool:
+        """True if brackets are next."""
+        return self.next is not None and self.next.token_type == TokenType.L_PAREN
 
     def accept(self, *words: str) -> bool:
         """Skip these keywords, if they are next; return True if they were."""
@@ -287,7 +288,7 @@ class TokenReader:
 
     def brackets(self) -> list[tuple[Token, ...]]:
         """Read the tokens between brackets, separated by commas."""
-        if self.next is None or self.next.token_type != TokenType.L_PAREN:
+        if not self.is_at_brackets:
             raise self.error("(")
         depth, start, parts = 0, self.at + 1, []
         while (token := self.next) is not None:
