@@ -144,7 +144,7 @@ def test_one_expression_is_accepted(text: str) -> None:
     refuse_no_expression(text, "duckdb", "where")
 
 
-def test_the_columns_of_an_expression_are_a_new_set_for_each_caller() -> None:
+def test_the_columns_of_an_expression_cannot_be_changed_by_a_caller() -> None:
     with pytest.raises(AttributeError):
         paths_of("a + b").clear()
     assert paths_of("a + b") == {("a",), ("b",)}
