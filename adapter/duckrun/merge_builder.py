@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from typing import Any, Self
 
 from sqlglot import exp
-from sqlglot.errors import SqlglotError
 
 from duckrun.errors import InvalidConfig
 from duckrun.frame import Frame
 from duckrun.sessions.tables import TableSession
 from duckrun.sql.dialects import tree_in
-from duckrun.sql.names import plain_error
+from duckrun.sql.names import readable
 from duckrun.statements.plan.rows import Asked
 from duckrun.statements.plan.sides import SOURCE, TARGET, has_subquery
 from duckrun.statements.run import change
@@ -108,10 +107,8 @@ def expression_tree(expression: str, what: str) -> exp.Expr:
     """Parse one expression of DuckDB's SQL. Raises InvalidConfig."""
     if not isinstance(expression, str):
         raise InvalidConfig(f"{what}: {expression!r} is a {type(expression).__name__}; give SQL as text.")
-    try:
+    with readable(f"{what}: cannot read {expression!r}"):
         tree = tree_in(expression, "duckdb")
-    except SqlglotError as error:
-        raise InvalidConfig(f"{what}: cannot read {expression!r}: {plain_error(error)}") from error
     if has_subquery(tree):
         raise InvalidConfig(f"{what}: {expression!r} holds a query; put it into the source, or say the whole in sql().")
     return tree

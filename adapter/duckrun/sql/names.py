@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from itertools import count
 
@@ -32,17 +33,20 @@ def transpile(expression: str, read: str, write: str) -> str:
     """
     if read == write:
         return expression
-    try:
+    with readable(f"Cannot read {expression!r} as {read} SQL"):
         return text_in(tree_in(expression, read), write)
+
+
+@contextmanager
+def readable(what: str) -> Iterator[None]:
+    """Turn the parser's error about a text into an InvalidConfig that begins with ``what``."""
+    try:
+        yield
     except SqlglotError as error:
-        raise _unreadable(expression, read, error) from error
+        raise InvalidConfig(f"{what}: {_plain_error(error)}") from error
 
 
-def _unreadable(expression: str, dialect: str, error: SqlglotError) -> InvalidConfig:
-    return InvalidConfig(f"Cannot read {expression!r} as {dialect} SQL: {plain_error(error)}")
-
-
-def plain_error(error: SqlglotError) -> str:
+def _plain_error(error: SqlglotError) -> str:
     """Return the parser's first error with its place, without terminal colours."""
     errors = getattr(error, "errors", None)
     if not errors:
@@ -81,11 +85,9 @@ def paths_of(expression: str, dialect: str = "duckdb") -> frozenset[tuple[str, .
     Raises:
         InvalidConfig: if sqlglot cannot parse the expression.
     """
-    try:
+    with readable(f"Cannot read {expression!r} as {dialect} SQL"):
         short, _ = abridged(expression, dialect, is_statement=False)
         tree = tree_of(tokens_in(short, dialect), expression, dialect)
-    except SqlglotError as error:
-        raise _unreadable(expression, dialect, error) from error
     return frozenset(tuple(part.name for part in column.parts) for column in tree.find_all(exp.Column))
 
 
@@ -140,10 +142,8 @@ def parse_query(sql: str, dialect: str) -> exp.Expr:
     """
     if dialect not in DIALECTS:
         raise InvalidConfig(f"Unknown SQL dialect {dialect!r}; the dialects are {', '.join(DIALECTS)}.")
-    try:
+    with readable(f"Cannot read this statement as {dialect} SQL"):
         trees = trees_in(sql, dialect)
-    except SqlglotError as error:
-        raise InvalidConfig(f"Cannot read this statement as {dialect} SQL: {plain_error(error)}") from error
     if len(trees) != 1:
         raise InvalidConfig(f"One statement at a time: this text holds {len(trees)}.")
     tree = trees[0]

@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from sqlglot import exp
-from sqlglot.errors import SqlglotError
 
 from duckrun.errors import InvalidConfig, TableNotFound
 from duckrun.lake.lake import Lake
 from duckrun.lake.lakes import OWN_CATALOGS, Lakes
 from duckrun.sql.dialects import text_in, tree_in
 from duckrun.sql.duckdb_itself import COMMON, is_of_duckdb
-from duckrun.sql.names import parse_query, plain_error, replace_tables
+from duckrun.sql.names import parse_query, readable, replace_tables
 from duckrun.sql.scopes import Names
 from duckrun.statements.parse.expanding import FoundMacro, expanded
 from duckrun.statements.parse.parts import unsupported
@@ -74,10 +73,8 @@ class Macros:
         ref = TableRef(macro.schema, macro.name, "", catalog=lake.name)
 
         def qualified(form: MacroForm) -> str:
-            try:
+            with readable(f"Macro {macro} cannot be read"):
                 tree = parse_query(form.sql, "duckdb") if form.is_table else tree_in(form.sql, "duckdb")
-            except SqlglotError as error:
-                raise InvalidConfig(f"Macro {macro} cannot be read: {plain_error(error)}") from error
             return text_in(qualified_view(tree, ref, None), "duckdb")
 
         return FoundMacro(macro, Macros(self.lakes.using(lake, macro.schema), self._listed).find, qualified)

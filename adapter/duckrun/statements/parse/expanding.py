@@ -10,12 +10,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from sqlglot import exp
-from sqlglot.errors import SqlglotError
 from sqlglot.tokens import Token, TokenType
 
 from duckrun.errors import InvalidConfig
 from duckrun.sql.edits import Edit, edited
-from duckrun.sql.names import plain_error
 from duckrun.sql.quoting import quote_identifier
 from duckrun.statements.parse.by_tokens import may_be_alias
 from duckrun.statements.parse.tokens import StatementText, TokenReader, word_of
@@ -172,7 +170,7 @@ def _text(call: _Call, find: Find, within: tuple[str, ...]) -> str:
         )
     body = call.definition.qualified(form)
     inner = StatementText.of(body, "duckdb")
-    text = f"({_filled(expanded(inner, call.definition.find, (*within, str(macro))), values, macro)})"
+    text = f"({_filled(expanded(inner, call.definition.find, (*within, str(macro))), values)})"
     if form.is_table and not may_be_alias(call.next):
         return f"{text} AS {quote_identifier(macro.name)}"
     if call.is_item and not form.is_table:  # keeps the column name that DuckDB generates
@@ -212,14 +210,10 @@ def _form(call: _Call, find: Find, within: tuple[str, ...]) -> tuple[MacroForm, 
     )
 
 
-def _filled(body: StatementText, values: dict[str, str], macro: Macro) -> str:
+def _filled(body: StatementText, values: dict[str, str]) -> str:
     """Replace the parameters in a macro's text by its arguments."""
-    try:
-        tree = body.parse()
-    except SqlglotError as error:
-        raise InvalidConfig(f"Macro {macro} cannot be read: {plain_error(error)}") from error
     replacements: list[Edit] = []
-    for column in tree.find_all(exp.Column):
+    for column in body.parse().find_all(exp.Column):
         first = column.parts[0]
         value = values.get(first.name.lower())
         if value is not None and "start" in first.meta and not _is_bound(column, first.name):

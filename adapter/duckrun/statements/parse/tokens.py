@@ -12,13 +12,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from sqlglot import Token, exp
-from sqlglot.errors import SqlglotError
 from sqlglot.tokens import TokenType
 
 from duckrun.errors import InvalidConfig
 from duckrun.sql.abridged import abridged
 from duckrun.sql.dialects import statements_in, tokens_in, tree_of
-from duckrun.sql.names import plain_error
+from duckrun.sql.names import readable
 from duckrun.sql.pieces import unread
 
 _HEAD = 8
@@ -120,10 +119,8 @@ class StatementText:
         """
         if not self.tokens:
             raise InvalidConfig(f"Cannot read this as {self.dialect} SQL: an expression is missing.")
-        try:
+        with readable(f"Cannot read this as {self.dialect} SQL"):
             tree = tree_of(self.tokens, self.text, self.dialect)
-        except SqlglotError as error:
-            raise InvalidConfig(f"Cannot read this as {self.dialect} SQL: {plain_error(error)}") from error
         if any(self.tokens[0].start < place <= self.tokens[-1].end for place in self.left_out):
             unread(tree, "its tree leaves out constants; give the text in the dialect of the engine that runs it.")
         return tree
@@ -172,10 +169,8 @@ def tokens_of(text: str, dialect: str) -> list[Token]:
     Raises:
         InvalidConfig: for an open quote or comment.
     """
-    try:
+    with readable(f"Cannot read this as {dialect} SQL"):
         return tokens_in(text, dialect)
-    except SqlglotError as error:
-        raise InvalidConfig(f"Cannot read this as {dialect} SQL: {plain_error(error)}") from error
 
 
 def _whole(source: StatementText) -> StatementText:
