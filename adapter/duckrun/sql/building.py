@@ -1,4 +1,4 @@
-"""Builders of small syntax trees, shared by the translation rules of ``for_spark`` and others."""
+"""Builders of small syntax trees, and the errors, of the translation rules."""
 
 from __future__ import annotations
 
@@ -54,3 +54,9 @@ def number(value: int) -> exp.Expr:
 
 def untranslated(what: str, otherwise: str = "") -> UnsupportedFeature:
     return UnsupportedFeature(f"{what} is not translated to Spark's SQL; {otherwise}run this with engine: duckdb.")
+
+
+def untranslated_to_duckdb(what: str) -> UnsupportedFeature:
+    return UnsupportedFeature(
+        f"{what} is not translated to DuckDB's SQL; write it in DuckDB's dialect, or run this with engine: spark."
+    )

@@ -13,8 +13,7 @@ from typing import Any
 
 from sqlglot import exp
 
-from duckrun.errors import UnsupportedFeature
-from duckrun.sql.building import call, duckdb_sql, number
+from duckrun.sql.building import call, duckdb_sql, number, untranslated_to_duckdb
 from duckrun.sql.pieces import dialect_of
 from duckrun.sql.time_formats import duckdb_format, duckdb_format_to_parse
 
@@ -38,15 +37,9 @@ def for_duckdb(root: exp.Expr) -> None:
                 node.replace(rewritten)
 
 
-def _untranslated(what: str) -> UnsupportedFeature:
-    return UnsupportedFeature(
-        f"{what} is not translated to DuckDB's SQL; write it in DuckDB's dialect, or run this with engine: spark."
-    )
-
-
 def _refused(what: str) -> Callable[[Any], exp.Expr]:
     def refuse(node: Any) -> exp.Expr:
-        raise _untranslated(what)
+        raise untranslated_to_duckdb(what)
 
     return refuse
 
@@ -66,11 +59,11 @@ def _to_date(node: exp.TsOrDsToDate) -> exp.Expr:
 
 
 def _format(node: exp.Expr) -> exp.Expr:
-    return exp.Literal.string(duckdb_format(_pattern_of(node), _untranslated))
+    return exp.Literal.string(duckdb_format(_pattern_of(node)))
 
 
 def _format_to_parse(node: exp.Expr) -> exp.Expr:
-    return exp.Literal.string(duckdb_format_to_parse(_pattern_of(node), _untranslated))
+    return exp.Literal.string(duckdb_format_to_parse(_pattern_of(node)))
 
 
 def _pattern_of(node: exp.Expr) -> str:
@@ -81,7 +74,7 @@ def _pattern_of(node: exp.Expr) -> str:
     pattern = node.args.get("format")
     original = None if pattern is None else pattern.meta.get(WRITTEN_PATTERN)
     if original is None:
-        raise _untranslated("A pattern of a date or time that is not a literal")
+        raise untranslated_to_duckdb("A pattern of a date or time that is not a literal")
     return str(original)
 
 
@@ -114,14 +107,14 @@ def _truncated(node: exp.DateTrunc) -> exp.Expr:
     """Return ``trunc``, which gives a date, and NULL for a unit below the week."""
     unit = node.args["unit"].name.upper()
     if unit not in _DATE_UNITS:
-        raise _untranslated(f"trunc() with the unit {unit}")
+        raise untranslated_to_duckdb(f"trunc() with the unit {unit}")
     return exp.cast(call("date_trunc", exp.Literal.string(_spelled(unit)), node.this), "date")
 
 
 def _truncated_time(node: exp.TimestampTrunc) -> exp.Expr:
     unit = node.args["unit"].name.upper()
     if unit not in _UNITS:
-        raise _untranslated(f"date_trunc() with the unit {unit}")
+        raise untranslated_to_duckdb(f"date_trunc() with the unit {unit}")
     return call("date_trunc", exp.Literal.string(_spelled(unit)), node.this)
 
 
@@ -147,7 +140,7 @@ def _function(node: exp.Anonymous) -> exp.Expr:
     if name == "weekday" and len(arguments) == 1:
         return _plus(call("isodow", arguments[0]), -1)
     if name in _REFUSED:
-        raise _untranslated(f"{name}()")
+        raise untranslated_to_duckdb(f"{name}()")
     return node
 
 
@@ -163,14 +156,14 @@ def _counted(node: exp.TimestampDiff) -> exp.Expr:
     unit = node.args["unit"].name.upper()
     # Months are left out: DuckDB's date_sub takes ends of months for equal.
     if unit not in _COUNTED_UNITS:
-        raise _untranslated(f"timestampdiff() with the unit {unit}")
+        raise untranslated_to_duckdb(f"timestampdiff() with the unit {unit}")
     return call("date_sub", exp.Literal.string(unit), node.expression, node.this)
 
 
 def _days(node: exp.DateDiff) -> exp.Expr:
     unit = node.args.get("unit")
     if unit is not None and unit.name.upper() != "DAY":
-        raise _untranslated(f"datediff() with the unit {unit.name.upper()}")
+        raise untranslated_to_duckdb(f"datediff() with the unit {unit.name.upper()}")
     return node
 
 
@@ -210,7 +203,7 @@ def _regexp_replace(node: exp.RegexpReplace) -> exp.Expr:
     r"""Translate the group reference ``$1`` to DuckDB's ``\\1``."""
     replacement = node.args.get("replacement")
     if not (isinstance(replacement, exp.Literal) and replacement.is_string) or "${" in replacement.name:
-        raise _untranslated("regexp_replace() with a replacement that is not a literal, or names a group")
+        raise untranslated_to_duckdb("regexp_replace() with a replacement that is not a literal, or names a group")
     parts = re.findall(r"\\(.)|\$(\d)|([^\\$])", replacement.name, re.DOTALL)
     text = "".join(
         f"\\{group}" if group else (escaped or plain).replace("\\", "\\\\") for escaped, group, plain in parts
@@ -226,7 +219,7 @@ def _like(node: exp.Like | exp.ILike) -> exp.Expr:
         return node
     if isinstance(pattern, exp.Any | exp.All):
         if "\\" in pattern.sql():
-            raise _untranslated("LIKE ANY or ALL with a backslash in a pattern")
+            raise untranslated_to_duckdb("LIKE ANY or ALL with a backslash in a pattern")
         return node
     return exp.Escape(this=node.copy(), expression=exp.Literal.string("\\"))
 

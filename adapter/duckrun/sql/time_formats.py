@@ -11,13 +11,13 @@ Source: DuckDB, Date Format Functions; Apache Spark, Datetime Patterns for Forma
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from sqlglot import exp
 
-from duckrun.errors import InvalidConfig, UnsupportedFeature
-from duckrun.sql.building import call, spark_sql, untranslated
+from duckrun.errors import InvalidConfig
+from duckrun.sql.building import call, spark_sql, untranslated, untranslated_to_duckdb
 
 _SHORTHANDS = {"c": "%Y-%m-%d %H:%M:%S", "x": "%Y-%m-%d", "X": "%H:%M:%S"}
 _CODES = frozenset("aAwudbBhmyYGHIpMSfgnzZjUWVcxX%") | {f"-{code}" for code in "dmyHIMSj"}
@@ -236,43 +236,41 @@ _OF_PATTERNS = {
 _PATTERN_PARTS = re.compile(r"'((?:[^']|'')*)'|([A-Za-z])\2*|[\[\]#{}']|[^A-Za-z'\[\]#{}]+", re.DOTALL)
 
 
-def duckdb_format(pattern: str, refusal: Callable[[str], UnsupportedFeature]) -> str:
+def duckdb_format(pattern: str) -> str:
     """Return the ``strftime`` format for a Spark datetime pattern.
 
     Args:
         pattern: the Spark pattern.
-        refusal: makes the error for what has no translation.
 
     Raises:
         UnsupportedFeature: for letters without a code.
     """
-    return "".join(_code_of(part, pattern, refusal) for part in _PATTERN_PARTS.finditer(pattern))
+    return "".join(_code_of(part, pattern) for part in _PATTERN_PARTS.finditer(pattern))
 
 
-def duckdb_format_to_parse(pattern: str, refusal: Callable[[str], UnsupportedFeature]) -> str:
+def duckdb_format_to_parse(pattern: str) -> str:
     """Return the ``strptime`` format for a datetime pattern that Spark parses by.
 
     Args:
         pattern: the Spark pattern.
-        refusal: makes the error for what has no translation.
 
     Raises:
         UnsupportedFeature: for letters without a code, and for a pattern without a four-digit year.
             The engines assume different years.
     """
-    time_format = duckdb_format(pattern, refusal)
+    time_format = duckdb_format(pattern)
     codes = set(re.findall(r"%%|%-?\w", time_format))
     if "%Y" not in codes or ("%I" in codes) != ("%p" in codes) or codes & {"%a", "%A", "%-I"}:
-        raise refusal(f"Parsing texts by the datetime pattern {pattern!r}")
+        raise untranslated_to_duckdb(f"Parsing texts by the datetime pattern {pattern!r}")
     return time_format
 
 
-def _code_of(part: re.Match[str], pattern: str, refusal: Callable[[str], UnsupportedFeature]) -> str:
+def _code_of(part: re.Match[str], pattern: str) -> str:
     text = part[0]
     if part[1] is not None:
         return (part[1].replace("''", "'") or "'").replace("%", "%%")
     if part[2] is not None or text in tuple("[]#{}'"):
         if text not in _OF_PATTERNS:
-            raise refusal(f"{text} in the datetime pattern {pattern!r}")
+            raise untranslated_to_duckdb(f"{text} in the datetime pattern {pattern!r}")
         return _OF_PATTERNS[text]
     return text.replace("%", "%%")

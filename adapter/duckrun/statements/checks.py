@@ -53,11 +53,7 @@ class Checks:
             UnsupportedFeature: for a statement that the engine or the format lacks.
             InvalidConfig: for a statement that cannot succeed, such as COMMIT without BEGIN.
         """
-        located = self._looked_at(statement)
         self.is_first = self.is_first and isinstance(statement, Reads)
-        return located
-
-    def _looked_at(self, statement: Statement) -> Located | None:
         if isinstance(statement, Use):
             self._use(statement)
         if isinstance(statement, Transact):
