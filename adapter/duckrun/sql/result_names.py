@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import cache, lru_cache
 from typing import Any
 
@@ -54,18 +54,26 @@ def names_behind(
         is_outside = all(before.count(a) == before.count(b) for a, b in zip(OPENING, CLOSING, strict=True))
         if is_outside and TokenType.SELECT in before and tokens[len(before)].start < changes[0]:
             return  # all changes are behind the only SELECT list
-    for start, end in _items(tokens, 0 if outermost else 1):
+    for start, end in select_items(tokens, 0 if outermost else 1):
         at = bisect_left(changes, start)
         if at < len(changes) and changes[at] <= end and (name := generated_name(text[start : end + 1])) is not None:
             yield end, name
 
 
-def _items(tokens: Sequence[Token], least: int) -> Iterator[tuple[int, int]]:
-    """Yield first and last character of each SELECT item inside at least ``least`` brackets."""
+def select_items(
+    tokens: Sequence[Token], least: int = 0, kinds: Collection[TokenType] = (TokenType.SELECT,)
+) -> Iterator[tuple[int, int]]:
+    """Yield first and last character of each item of the SELECT lists of a text.
+
+    Args:
+        tokens: the tokens of the text.
+        least: minimum number of brackets around a list.
+        kinds: the tokens that begin a list.
+    """
     depth = 0
     for at, token in enumerate(tokens):
         depth += step(token)
-        if token.token_type == TokenType.SELECT and depth >= least:
+        if token.token_type in kinds and depth >= least:
             yield from _listed(tokens, _first(tokens, at + 1))
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 from sqlglot import exp
 from sqlglot.tokens import Token, TokenType
@@ -15,6 +16,7 @@ from sqlglot.tokens import Token, TokenType
 from duckrun.errors import InvalidConfig
 from duckrun.sql.edits import Edit, edited
 from duckrun.sql.quoting import quote_identifier
+from duckrun.sql.result_names import select_items
 from duckrun.statements.parse.by_tokens import may_be_alias
 from duckrun.statements.parse.tokens import StatementText, TokenReader, word_of
 from duckrun.values.macros import Macro, MacroForm
@@ -42,11 +44,7 @@ _NO_CALL = (
 )  # fmt: skip
 """Tokens before a name with brackets that is no call but a column list or part of a longer name."""
 _NO_CALL_WORDS = ("INTO", "TABLE", "VIEW", "EXISTS", "OVERWRITE", "AS", "MACRO", "FUNCTION", "UPDATE")
-_LISTS = ("SELECT", "RETURNING")
-_END_OF_LIST = (
-    "FROM", "WHERE", "GROUP", "GROUP BY", "HAVING", "WINDOW", "QUALIFY", "ORDER", "ORDER BY", "LIMIT", "OFFSET",
-    "UNION", "INTERSECT", "EXCEPT", "SAMPLE", "INTO",
-)  # fmt: skip
+_LISTS = (TokenType.SELECT, TokenType.RETURNING)
 
 
 def expanded(source: StatementText, find: Find, within: tuple[str, ...] = ()) -> StatementText:
@@ -96,26 +94,14 @@ class _Call:
 def _calls(source: StatementText, find: Find) -> Iterator[_Call]:
     """Yield the outermost macro calls of a statement."""
     tokens, words = source.tokens, source.words
-    in_list, opened = [False], [False]
-    at, behind_on = 0, False
+    items = cache(lambda: dict(select_items(tokens, kinds=_LISTS)))
+    at = 0
     while at < len(tokens):
-        if words[at] in _LISTS:
-            in_list[-1] = True
-        elif words[at] in _END_OF_LIST:
-            in_list[-1] = False
-        elif tokens[at].token_type == TokenType.L_PAREN:
-            in_list.append(False)
-            opened.append(words[max(at - 2, 0) : at] == ("DISTINCT", "ON"))
-        elif tokens[at].token_type == TokenType.R_PAREN and len(in_list) > 1:
-            in_list.pop()
-            behind_on = opened.pop()
-        last = _end_of_name(tokens, at)
-        before = tokens[at - 1] if at else None
-        is_list_begun = before is not None and before.token_type == TokenType.R_PAREN and behind_on
+        last, before = _end_of_name(tokens, at), tokens[at - 1] if at else None
         starts = last is not None and (
             before is None
-            or is_list_begun
             or (before.token_type not in _NO_CALL and word_of(before) not in _NO_CALL_WORDS)
+            or (before.token_type == TokenType.R_PAREN and tokens[at].start in items())  # behind DISTINCT ON (…)
         )
         macro = find(tuple(token.text for token in tokens[at : (last or at) + 1 : 2])) if starts else None
         if macro is None or last is None:
@@ -123,19 +109,12 @@ def _calls(source: StatementText, find: Find) -> Iterator[_Call]:
             continue
         reader = TokenReader(source, last + 1)
         arguments = tuple(part for part in reader.brackets() if part)
-        if (
-            reader.left
-            and words[reader.at] == "AS"
-            and words[reader.at + 1 : reader.at + 2] in (("(",), ("MATERIALIZED",), ("NOT",))
-        ):
+        end = reader.at - 1
+        if reader.accept("AS") and words[reader.at : reader.at + 1] in (("(",), ("MATERIALIZED",), ("NOT",)):
             at += 1  # a common table expression of that name, with its columns
             continue
-        begins = (
-            is_list_begun or before is not None and word_of(before) in ("SELECT", "DISTINCT", "ALL", ",", "RETURNING")
-        )
-        ends = not reader.left or words[reader.at] in (",", ")", *_END_OF_LIST)
-        yield _Call(macro, source, at, last, reader.at - 1, arguments, in_list[-1] and begins and ends)
-        at = reader.at
+        yield _Call(macro, source, at, last, end, arguments, items().get(tokens[at].start) == tokens[end].end)
+        at = end + 1
 
 
 def _end_of_name(tokens: Sequence[Token], at: int) -> int | None:
