@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from sqlglot import exp
+
+from duckrun.sql.scopes import sources_of
 
 _COLUMNS = "columns"  # of a replaced table: True or False (a date?) by lower-case column
 _DAYS = "days"  # of a subtraction: both sides are dates
@@ -70,21 +72,13 @@ def _is_integer(node: exp.Expr) -> bool:
 def _column(name: str, table: str, query: Any) -> bool:
     """Return True if a column is a date in its query, or else in an outer query."""
     while query is not None:
-        for source in _sources(query):
+        for source in sources_of(query):
             if table in ("", source.alias_or_name.lower()):
                 answer = _of_source(source, name)
                 if answer is not None:
                     return answer
         query = query.parent and query.parent.find_ancestor(exp.Query)
     return False
-
-
-def _sources(query: exp.Expr) -> Iterator[exp.Expr]:
-    start = query.args.get("from_")
-    if start is not None:
-        yield start.this
-        yield from (join.this for join in start.this.args.get("joins") or [])
-    yield from (join.this for join in query.args.get("joins") or [])
 
 
 def _of_source(source: Any, name: str) -> bool | None:
@@ -124,7 +118,7 @@ def _of_query(query: Any, name: str, names: list[str]) -> bool | None:
                 return is_date(item)
         elif not _changes(item):
             table = item.table.lower() if isinstance(item, exp.Column) else ""
-            for source in _sources(query):
+            for source in sources_of(query):
                 answer = _of_source(source, name) if table in ("", source.alias_or_name.lower()) else None
                 if answer is not None:
                     return answer

@@ -11,7 +11,7 @@ from sqlglot import Token, exp
 from sqlglot.tokens import TokenType
 
 from duckrun.sql.pieces import read_from, unread
-from duckrun.statements.parse.tokens import StatementText, step_of, word_of
+from duckrun.statements.parse.tokens import StatementText, is_name, step_of, word_of
 
 _BEGIN = ("SELECT", "FROM", "WITH", "VALUES", "TABLE", "PIVOT", "UNPIVOT", "(")
 _END_OF_TABLES = frozenset([
@@ -20,6 +20,7 @@ _END_OF_TABLES = frozenset([
 ])  # fmt: skip
 _BEFORE_TABLE = ("FROM", "JOIN", "PIVOT", "UNPIVOT", "TABLE", "DESCRIBE", "SUMMARIZE")
 _WITH_FROM_INSIDE = ("EXTRACT", "SUBSTRING", "TRIM", "OVERLAY", "POSITION")
+_NO_TABLE = ("SELECT", "VALUES", "LATERAL", "UNNEST", "PIVOT", "UNPIVOT")
 _NO_ALIAS = _END_OF_TABLES | frozenset([
     "JOIN", "INNER", "LEFT", "RIGHT", "FULL", "CROSS", "NATURAL", "SEMI", "ANTI", "ASOF", "POSITIONAL",
     "TABLESAMPLE", "AT", "LATERAL",
@@ -99,11 +100,7 @@ def _places(source: StatementText) -> Iterator[tuple[int, int]]:
 
 
 def _is_name(token: Token) -> bool:
-    return token.token_type == TokenType.IDENTIFIER or (
-        token.token_type not in (TokenType.STRING, TokenType.NUMBER, TokenType.SELECT, TokenType.VALUES)
-        and token.text.isidentifier()
-        and word_of(token) not in ("LATERAL", "UNNEST", "PIVOT", "UNPIVOT")
-    )
+    return is_name(token) and word_of(token) not in _NO_TABLE
 
 
 def _table(tokens: Sequence[Token], start: int, end: int) -> exp.Table:

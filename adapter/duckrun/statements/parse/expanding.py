@@ -18,7 +18,7 @@ from duckrun.sql.edits import Edit, edited
 from duckrun.sql.quoting import quote_identifier
 from duckrun.sql.result_names import select_items
 from duckrun.statements.parse.by_tokens import may_be_alias
-from duckrun.statements.parse.tokens import StatementText, TokenReader, word_of
+from duckrun.statements.parse.tokens import StatementText, TokenReader, is_name, word_of
 from duckrun.values.macros import Macro, MacroForm
 
 
@@ -120,19 +120,13 @@ def _calls(source: StatementText, find: Find) -> Iterator[_Call]:
 def _end_of_name(tokens: Sequence[Token], at: int) -> int | None:
     """Return the last token of a function's name; None if no function call starts here."""
     last = at
-    while _may_be_name(tokens[last]) and last + 1 < len(tokens):
+    while is_name(tokens[last]) and last + 1 < len(tokens):
         if tokens[last + 1].token_type == TokenType.L_PAREN:
             return last
         if tokens[last + 1].token_type != TokenType.DOT or last + 2 == len(tokens):
             return None
         last += 2
     return None
-
-
-def _may_be_name(token: Token) -> bool:
-    if token.token_type in (TokenType.STRING, TokenType.NUMBER):
-        return False
-    return token.token_type == TokenType.IDENTIFIER or token.text.isidentifier()
 
 
 def _text(call: _Call, find: Find, within: tuple[str, ...]) -> str:

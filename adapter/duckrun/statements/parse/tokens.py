@@ -251,7 +251,7 @@ class TokenReader:
                 text = self.source.text[self.next.end + 1 : self.left[close].start]
                 self.at += close + 1
                 return text
-        if self.next is not None and (self.next.token_type == TokenType.IDENTIFIER or _is_word(self.next)):
+        if self.next is not None and is_name(self.next):
             self.at += 1
             return self.source.tokens[self.at - 1].text
         raise self.error("a name")
@@ -347,5 +347,7 @@ def in_brackets(source: StatementText, *words: str) -> Iterator[str]:
         yield source.with_(source.tokens[start : reader.at - 1]).written
 
 
-def _is_word(token: Token) -> bool:
-    return token.token_type not in (TokenType.STRING, TokenType.NUMBER) and token.text.isidentifier()
+def is_name(token: Token) -> bool:
+    """Return True for a token that may be a part of a name."""
+    is_word = token.token_type not in (TokenType.STRING, TokenType.NUMBER) and token.text.isidentifier()
+    return is_word or token.token_type == TokenType.IDENTIFIER

@@ -17,7 +17,8 @@ from duckrun.engines.frame import LazyRows, projected
 from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature
 from duckrun.lake.lakes import OWN_CATALOGS
 from duckrun.run.pins import NOTHING, Reads
-from duckrun.sql.dialects import text_in, tree_in
+from duckrun.sql.dialects import text_in
+from duckrun.sql.names import transpile
 from duckrun.sql.quoting import fresh_name
 from duckrun.sql.scopes import Source, other_source
 from duckrun.sql.written import written
@@ -505,7 +506,5 @@ def returning(returned: Returned, ref: TableRef, reading: Reading, options: Aske
             f"RETURNING of table {ref}: what app has written once has no rows to give back a second time; read them "
             "by a SELECT."
         )
-    columns, engine = returned.columns, reading.engine.name
-    if returned.dialect != engine:
-        columns = text_in(tree_in(f"SELECT {columns}", returned.dialect), engine).removeprefix("SELECT ")
-    return Returning(columns, returned.alias)
+    query = transpile(f"SELECT {returned.columns}", returned.dialect, reading.engine.name)
+    return Returning(query.removeprefix("SELECT "), returned.alias)
