@@ -210,6 +210,31 @@ def test_inner_queries_keep_their_own_with():
     assert on_spark(query) == query
 
 
+@pytest.mark.parametrize(
+    ("query", "difference"),
+    [
+        (
+            "WITH RECURSIVE c AS (SELECT CAST('2024-01-01' AS DATE) AS d UNION ALL SELECT d + 1 FROM c) SELECT {} FROM c",
+            "CAST(DATEDIFF(d, d) AS BIGINT)",
+        ),
+        (
+            "WITH RECURSIVE c(d) AS (SELECT CAST('2024-01-01' AS DATE) UNION ALL SELECT d + 1 FROM c) SELECT {} FROM c",
+            "CAST(DATEDIFF(d, d) AS BIGINT)",
+        ),
+        ("SELECT {} FROM (SELECT d FROM unknown) AS s", "d - d"),
+        ("WITH s AS (SELECT d FROM unknown) SELECT {} FROM s", "d - d"),
+        ("SELECT {} FROM (SELECT d FROM unknown) AS s, (SELECT s.d AS e FROM unknown) AS t", "d - e"),
+        (
+            "WITH c AS (SELECT CURRENT_DATE AS d), b AS (SELECT * FROM c) SELECT {} FROM b",
+            "CAST(DATEDIFF(d, d) AS BIGINT)",
+        ),
+    ],
+)
+def test_a_date_is_found_through_the_tables_of_its_query(query: str, difference: str):
+    plain = difference if " - " in difference else "d - d"
+    assert on_spark(query.format(plain)) == query.format(difference)
+
+
 def test_sparks_own_sql_is_left_as_it_is():
     query = "SELECT DAYOFWEEK(d), DATEDIFF(MONTH, a, b), REGEXP_REPLACE(a, 'x', 'y'), DAYNAME(d)"
     assert on_spark(query, "spark") == query

@@ -10,6 +10,7 @@ from sqlglot import exp
 from duckrun.sql.scopes import sources_of
 
 _COLUMNS = "columns"  # of a replaced table: True or False (a date?) by lower-case column
+_OPEN = "open"  # of a source whose query is being looked at
 _DAYS = "days"  # of a subtraction: both sides are dates
 _LIKE_FIRST = (
     exp.Paren, exp.Max, exp.Min, exp.Lag, exp.Lead, exp.FirstValue, exp.LastValue, exp.First, exp.Last,
@@ -85,13 +86,19 @@ def _of_source(source: Any, name: str) -> bool | None:
     """Return whether a source's column is a date; None if the source lacks it or is unknown."""
     if _COLUMNS in source.meta:
         return source.meta[_COLUMNS].get(name)
-    names = source.alias_column_names
-    if isinstance(source, exp.Subquery):
-        return _of_query(source.this, name, names)
-    if isinstance(source, exp.Table) and not source.db:
-        cte = _cte(source)
-        return None if cte is None else _of_query(cte.this, name, names or cte.alias_column_names)
-    return None
+    if source.meta.get(_OPEN):  # reached from its own query, which does not see it
+        return None
+    source.meta[_OPEN] = True
+    try:
+        names = source.alias_column_names
+        if isinstance(source, exp.Subquery):
+            return _of_query(source.this, name, names)
+        if isinstance(source, exp.Table) and not source.db:
+            query, columns = _cte(source)
+            return _of_query(query, name, names or columns)
+        return None
+    finally:
+        del source.meta[_OPEN]
 
 
 def _of_query(query: Any, name: str, names: list[str]) -> bool | None:
@@ -130,16 +137,24 @@ def _changes(star: Any) -> bool:
     return bool(whole.args.get("replace") or whole.args.get("rename"))
 
 
-def _cte(table: exp.Table) -> Any:
-    """Return the common table expression that a name means: the nearest one defined before it."""
+def _cte(table: exp.Table) -> tuple[Any, list[str]]:
+    """Return the query and the column names of a common table expression.
+
+    A name means the nearest one defined before it, or the first rows of the recursive one around
+    it.
+    """
     inside, node = None, table.parent
     while node is not None:
         if isinstance(node, exp.CTE):
             inside = node
-        for cte in node.args["with_"].expressions if node.args.get("with_") else []:
-            if cte is inside:
+        with_ = node.args.get("with_") or exp.With(expressions=[])
+        for cte in with_.expressions:
+            is_meant, is_around = cte.alias.lower() == table.name.lower(), cte is inside
+            if is_meant and not is_around:
+                return cte.this, cte.alias_column_names
+            if is_meant and with_.args.get("recursive") and isinstance(cte.this, exp.SetOperation):
+                return cte.this.left, cte.alias_column_names
+            if is_around:
                 break
-            if cte.alias.lower() == table.name.lower():
-                return cte
         node = node.parent
-    return None
+    return None, []
