@@ -244,20 +244,16 @@ def _with_doubled_quotes(tokens: list[Token], text: str) -> list[Token]:
     Since Spark 4.0 a doubled quote stands for itself. sqlglot reads two literals, and would write
     them as one without the quote.
     """
-    joined_tokens: list[Token] = []
+    joined: list[Token] = []
     for token in tokens:
-        last = joined_tokens[-1] if joined_tokens else None
-        if (
-            last is not None
-            and last.token_type == token.token_type == TokenType.STRING
-            and token.start == last.end + 1
-            and text[token.start] == text[last.end]
-        ):
-            joined = last.text + text[token.start] + token.text
-            joined_tokens[-1] = Token(TokenType.STRING, joined, last.line, last.col, last.start, token.end)
-        else:
-            joined_tokens.append(token)
-    return joined_tokens
+        last = joined[-1] if joined else token
+        are_texts = last.token_type == token.token_type == TokenType.STRING
+        if are_texts and token.start == last.end + 1 and text[token.start] == text[last.end]:
+            both = last.text + text[token.start] + token.text
+            token = Token(TokenType.STRING, both, last.line, last.col, last.start, token.end)
+            joined.pop()
+        joined.append(token)
+    return joined
 
 
 def _with_versions(tokens: list[Token], dialect: str) -> list[Token]:
@@ -317,23 +313,14 @@ def _with_typed_literals(tokens: list[Token]) -> list[Token]:
 
     sqlglot would cast the text first.
     """
-    bracketed: list[Token] = []
-    for i, token in enumerate(tokens):
+    bracketed = tokens[:1]
+    for kind, token, after in zip(tokens, tokens[1:], [*tokens[2:], None], strict=False):
         bracketed.append(token)
-        is_cast = i + 1 < len(tokens) and tokens[i + 1].token_type == TokenType.DCOLON
-        if (
-            is_cast
-            and i
-            and token.token_type == TokenType.STRING
-            and tokens[i - 1].token_type.name.startswith(_LITERAL_TYPES)
-        ):
-            kind = tokens[i - 1]
-            bracketed[-2:] = [
-                Token(TokenType.L_PAREN, "(", kind.line, kind.col, kind.start, kind.start - 1),
-                kind,
-                token,
-                Token(TokenType.R_PAREN, ")", token.line, token.col, token.end + 1, token.end),
-            ]
+        is_cast = after is not None and after.token_type == TokenType.DCOLON
+        if is_cast and token.token_type == TokenType.STRING and kind.token_type.name.startswith(_LITERAL_TYPES):
+            opening = Token(TokenType.L_PAREN, "(", kind.line, kind.col, kind.start, kind.start - 1)
+            closing = Token(TokenType.R_PAREN, ")", token.line, token.col, token.end + 1, token.end)
+            bracketed[-2:] = [opening, kind, token, closing]
     return bracketed
 
 

@@ -253,13 +253,17 @@ def whole_tree(source: StatementText) -> exp.Expr:
 
     An engine runs its text unchanged.
     """
-    fewer = source
-    if source.head[0] in ("INSERT", "WITH"):
-        fewer = without_brackets(without_by_position(source))
-    return read_from(fewer.parse(), source.dialect, source.text, source.tokens)
+    return read_from(plain_insert(source).parse(), source.dialect, source.text, source.tokens)
 
 
-def without_by_position(source: StatementText) -> StatementText:
+def plain_insert(source: StatementText) -> StatementText:
+    """Return an INSERT without the words that sqlglot misreads; other statements stay unchanged."""
+    if source.head[0] not in ("INSERT", "WITH"):
+        return source
+    return _without_brackets(_without_by_position(source))
+
+
+def _without_by_position(source: StatementText) -> StatementText:
     """Cut BY POSITION out of an INSERT: it is the default."""
     for at, token in enumerate(source.tokens):
         if word_of(token) in ("SELECT", "VALUES", "WITH", "FROM"):
@@ -269,7 +273,7 @@ def without_by_position(source: StatementText) -> StatementText:
     return source
 
 
-def without_brackets(source: StatementText) -> StatementText:
+def _without_brackets(source: StatementText) -> StatementText:
     """Remove the brackets of INSERT INTO t (VALUES …) or (FROM …).
 
     sqlglot would read columns in them.

@@ -115,10 +115,7 @@ def _statements(source: StatementText) -> list[Statement]:
     whole = source
     if source.head[0] == "CREATE":
         source, sorted_by = from_tokens.without_sorted_by(source)
-    if source.head[0] == "INSERT":
-        source = from_tokens.without_by_position(source)
-    if source.head[0] in ("INSERT", "WITH"):
-        source = from_tokens.without_brackets(source)
+    source = from_tokens.plain_insert(source)
     if from_merge.is_merge(source):
         return [from_merge.merge(source)]
     tree = _tree(outline(source))
