@@ -1,4 +1,4 @@
-"""What a DuckDB without tables tells: its functions, its own views, and the trees of its parser."""
+"""Facts of a DuckDB without tables: its functions, its own views, and the trees of its parser."""
 
 from __future__ import annotations
 

@@ -257,7 +257,7 @@ def _unique_aliases(
         for table, replacement in pairs
         if id(table) in aliased and not replaced[id(table)].loses_name
     }
-    kept = {
+    qualifiers = {
         id(column): _kept_name(column, length, whole[id(source.node)])
         for column, (source, length) in meant
         if id(source.node) in whole
@@ -265,13 +265,13 @@ def _unique_aliases(
     # A changed qualifier could mean a struct column of an inner query: the a of a.b.t.
     for column, (source, length) in meant:
         key = id(source.node)
-        if key in whole and not sight.still_means(column, source, length, kept[id(column)]):
+        if key in whole and not sight.still_means(column, source, length, qualifiers[id(column)]):
             del whole[key]
     for column, (source, length) in meant:
         key = id(source.node)
         if key not in whole and key in aliased:
             edit.qualify(column, length, [spelled.alias(source.alias, column.parts[:length])])
-        elif key in whole and (named := kept[id(column)]) is not None:
+        elif key in whole and (named := qualifiers[id(column)]) is not None:
             edit.qualify(column, length, named)
     return {key: "" if key in whole else replaced[key].alias for key in aliased}
 
