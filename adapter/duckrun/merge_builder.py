@@ -11,7 +11,7 @@ from duckrun.errors import InvalidConfig
 from duckrun.frame import Frame
 from duckrun.sessions.tables import TableSession
 from duckrun.sql.dialects import tree_in
-from duckrun.sql.names import readable
+from duckrun.sql.names import Readable
 from duckrun.statements.plan.rows import Asked
 from duckrun.statements.plan.sides import SOURCE, TARGET, has_subquery
 from duckrun.statements.run import change
@@ -107,7 +107,7 @@ def expression_tree(expression: str, what: str) -> exp.Expr:
     """Parse one expression of DuckDB's SQL. Raises InvalidConfig."""
     if not isinstance(expression, str):
         raise InvalidConfig(f"{what}: {expression!r} is a {type(expression).__name__}; give SQL as text.")
-    with readable(f"{what}: cannot read {expression!r}"):
+    with Readable(f"{what}: cannot read {expression!r}"):
         tree = tree_in(expression, "duckdb")
     if has_subquery(tree):
         raise InvalidConfig(f"{what}: {expression!r} holds a query; put it into the source, or say the whole in sql().")

@@ -11,7 +11,7 @@ from duckrun.lake.lake import Lake
 from duckrun.lake.lakes import OWN_CATALOGS, Lakes
 from duckrun.sql.dialects import text_in, tree_in
 from duckrun.sql.duckdb_itself import COMMON, is_of_duckdb
-from duckrun.sql.names import parse_query, readable, replace_tables
+from duckrun.sql.names import Readable, parse_query, replace_tables
 from duckrun.sql.scopes import Names
 from duckrun.statements.parse.expanding import FoundMacro, expanded
 from duckrun.statements.parse.parts import unsupported
@@ -73,7 +73,7 @@ class Macros:
         ref = TableRef(macro.schema, macro.name, "", catalog=lake.name)
 
         def qualified(form: MacroForm) -> str:
-            with readable(f"Macro {macro} cannot be read"):
+            with Readable(f"Macro {macro} cannot be read"):
                 tree = parse_query(form.sql, "duckdb") if form.is_table else tree_in(form.sql, "duckdb")
             return text_in(qualified_view(tree, ref, None), "duckdb")
 

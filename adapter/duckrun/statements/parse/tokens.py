@@ -17,7 +17,7 @@ from sqlglot.tokens import TokenType
 from duckrun.errors import InvalidConfig
 from duckrun.sql.abridged import abridged
 from duckrun.sql.dialects import statements_in, tokens_in, tree_of
-from duckrun.sql.names import readable
+from duckrun.sql.names import Readable
 from duckrun.sql.pieces import unread
 
 _HEAD = 8
@@ -119,7 +119,7 @@ class StatementText:
         """
         if not self.tokens:
             raise InvalidConfig(f"Cannot read this as {self.dialect} SQL: an expression is missing.")
-        with readable(f"Cannot read this as {self.dialect} SQL"):
+        with Readable(f"Cannot read this as {self.dialect} SQL"):
             tree = tree_of(self.tokens, self.text, self.dialect)
         if any(self.tokens[0].start < place <= self.tokens[-1].end for place in self.left_out):
             unread(tree, "its tree leaves out constants; give the text in the dialect of the engine that runs it.")
@@ -169,7 +169,7 @@ def tokens_of(text: str, dialect: str) -> list[Token]:
     Raises:
         InvalidConfig: for an open quote or comment.
     """
-    with readable(f"Cannot read this as {dialect} SQL"):
+    with Readable(f"Cannot read this as {dialect} SQL"):
         return tokens_in(text, dialect)
 
 
