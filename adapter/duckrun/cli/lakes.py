@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -18,6 +19,12 @@ maintain = typer.Typer(
 )
 of_ducklakes = with_session("engine", unset="ducklake")
 
+
+def upkeep_command(command: Callable[..., None]) -> Callable[..., None]:
+    """Add a command to ``duckrun maintain``; its first parameter is the session of a DuckLake."""
+    return maintain.command()(of_ducklakes(command))
+
+
 Table = Annotated[str | None, typer.Option("--table", help="This table alone: name, or schema.name.")]
 OlderThan = Annotated[str | None, typer.Option(help="'7 days', or a time in ISO 8601. Unset: seven days.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")]
@@ -29,29 +36,25 @@ SpareConsumers = Annotated[
 ]
 
 
-@maintain.command()
-@of_ducklakes
+@upkeep_command
 def flush(s: Session, table: Table = None) -> None:
     """Write the rows that lie in the catalog into files."""
     _say(s.upkeep.flush(table))
 
 
-@maintain.command()
-@of_ducklakes
+@upkeep_command
 def merge(s: Session, table: Table = None) -> None:
     """Merge adjacent small files; every version stays readable. A flush goes first."""
     _say(s.upkeep.merge_files(table))
 
 
-@maintain.command()
-@of_ducklakes
+@upkeep_command
 def rewrite(s: Session, table: Table = None, delete_threshold: Threshold = None) -> None:
     """Rewrite files with many deleted rows. A flush goes first."""
     _say(s.upkeep.rewrite_files(table, delete_threshold=delete_threshold))
 
 
-@maintain.command()
-@of_ducklakes
+@upkeep_command
 def expire(
     s: Session,
     version: Annotated[list[int] | None, typer.Option("--version", help="This snapshot; may repeat.")] = None,
@@ -63,22 +66,19 @@ def expire(
     _say(s.upkeep.expire(version, older_than=older_than, spare_consumers=spare_consumers, dry_run=dry_run))
 
 
-@maintain.command()
-@of_ducklakes
+@upkeep_command
 def cleanup(s: Session, older_than: OlderThan = None, dry_run: DryRun = False) -> None:
     """Remove files that no snapshot needs any more."""
     _say(s.upkeep.cleanup(older_than=older_than, dry_run=dry_run))
 
 
-@maintain.command()
-@of_ducklakes
+@upkeep_command
 def orphans(s: Session, older_than: OlderThan = None, dry_run: DryRun = False) -> None:
     """Remove files below data/ that the catalog does not know, such as those of killed writes."""
     _say(s.upkeep.orphans(older_than=older_than, dry_run=dry_run))
 
 
-@maintain.command()
-@of_ducklakes
+@upkeep_command
 def checkpoint(
     s: Session,
     expire_older_than: Annotated[str | None, typer.Option(help="Expire snapshots too. Unset: none.")] = None,
@@ -97,8 +97,7 @@ def checkpoint(
     )
 
 
-@maintain.command()
-@of_ducklakes
+@upkeep_command
 def restore(
     s: Session, version: Annotated[int, typer.Argument(help="A snapshot of the lake.")], table: Table = None
 ) -> None:

@@ -151,15 +151,16 @@ class Pins:
         if snapshot is None:
             self.log.dropped(ref.location)
 
-    def pinned(self) -> dict[str, Snapshot | None]:
-        """Return the pinned snapshots by location, for back_to()."""
+    def savepoint(self) -> Callable[[], None]:
+        """Return a function that restores the pins, after a rollback of this run's commits."""
         with self._lock:
-            return dict(self._pinned)
+            pinned = dict(self._pinned)
 
-    def back_to(self, pinned: dict[str, Snapshot | None]) -> None:
-        """Roll back to earlier pins, after a rollback of this run's commits."""
-        with self._lock:
-            self._pinned = dict(pinned)
+        def restore() -> None:
+            with self._lock:
+                self._pinned = pinned
+
+        return restore
 
     def pin(self, snapshot: Snapshot) -> None:
         """Pin a table at a version from now on."""

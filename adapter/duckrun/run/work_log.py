@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -82,15 +82,16 @@ class WorkLog:
         """
         return self._seen.get((location, version))
 
-    def noted(self) -> tuple[dict[str, Read], set[tuple[str, int]], set[tuple[str, str]]]:
-        """Return the recorded state, for back_to()."""
+    def savepoint(self) -> Callable[[], None]:
+        """Return a function that forgets what was recorded since, after a rollback."""
         with self._lock:
-            return dict(self._read), set(self._own), set(self._dropped)
+            recorded = dict(self._read), set(self._own), set(self._dropped)
 
-    def back_to(self, noted: tuple[dict[str, Read], set[tuple[str, int]], set[tuple[str, str]]]) -> None:
-        """Roll back to a recorded state, after a rollback of later commits and drops."""
-        with self._lock:
-            self._read, self._own, self._dropped = dict(noted[0]), set(noted[1]), set(noted[2])
+        def restore() -> None:
+            with self._lock:
+                self._read, self._own, self._dropped = recorded
+
+        return restore
 
     def forget(self, location: str) -> None:
         """Forget the reads of a table, which are repeated."""

@@ -54,9 +54,9 @@ class OpenTransaction:
         self.lake = lake
         self._session = session
         self._others = [each for each in session.lakes if each is not lake]
-        self._log, self._noted = session.log, session.log.noted()
         self._pins = session.fixed_pins
-        self._pinned = None if self._pins is None else self._pins.pinned()
+        self._restores = [each.savepoint() for each in (session.log, self._pins) if each is not None]
+        """Functions that remove the transaction's reads and writes from the log and the pins."""
         self.failure: BaseException | None = None
         self._ended = False
         engine = session.embedded
@@ -158,10 +158,8 @@ class OpenTransaction:
                 raise
 
     def _forget(self) -> None:
-        """Remove the transaction's reads and writes from the log and the pins."""
-        self._log.back_to(self._noted)
-        if self._pins is not None and self._pinned is not None:
-            self._pins.back_to(self._pinned)
+        for restore in self._restores:
+            restore()
 
 
 class Transactions:
