@@ -222,6 +222,14 @@ def test_a_delta_lake_is_read_within_and_not_written(lake: Session, tmp_path: Pa
             lake.sql("insert into t values (99)")
             lake.sql(statement, dialect="spark" if "`" in statement else "duckdb")
     assert rows(lake, "select count(*) from t") == [(4,)]
+    for statement in ("insert into late.main.seen values (1)", "create schema late.made"):
+        lake.begin()
+        lake.attach(tmp_path / "delta", "late")  # the lake waits all the same
+        with pytest.raises(UnsupportedFeature, match="no commit spans two lakes.*rolled back"):
+            lake.sql(statement)
+        lake.rollback()
+        lake.sql(statement)
+        lake.detach("late")
     with pytest.raises(UnsupportedFeature, match="Do it before BEGIN"), lake.transaction():
         lake.sql("create temp table other_kept as select 1 as n")
     lake.sql("insert into other.main.seen values (1)")

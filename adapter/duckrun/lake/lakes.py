@@ -99,8 +99,13 @@ class Lakes:
             name=name,
             form=form,
         )
+        lake.waits_for = self._in_transaction()
         self._attached[key] = lake
         return lake
+
+    def _in_transaction(self) -> str | None:
+        """Return the root of the lake whose transaction is open, if any."""
+        return next((lake.root for lake in self if lake.in_transaction), None)
 
     def detach(self, name: str) -> Lake:
         """Detach a lake; its tables stay unchanged. Raises InvalidConfig."""
@@ -236,7 +241,7 @@ class Lakes:
         alone = Lake(
             location.rsplit("/", 1)[0], schema=schema or self.own.default_schema, read_only=closed or self.own.read_only
         )
-        alone.waits_for = next((lake.root for lake in self if lake.in_transaction), None)
+        alone.waits_for = self._in_transaction()
         return alone
 
     # -- operations on the lake of a table

@@ -14,7 +14,7 @@ from duckrun.engines.duckdb.rows.source import SQL
 from duckrun.engines.engine import Engine
 from duckrun.engines.frame import LazyRows
 from duckrun.engines.tabular.values import is_of_spark
-from duckrun.errors import InvalidConfig, UnsupportedFeature, VersionNotReadable, outcome_of
+from duckrun.errors import InvalidConfig, VersionNotReadable, outcome_of
 from duckrun.formats.commits import CommitRecord
 from duckrun.frame import Frame
 from duckrun.lake.lake import Lake, TableRef
@@ -185,36 +185,25 @@ class TableSession(Opened):
             with outcome_of(given(spec, (Spec, ApplySpec), "spec", "execute()").mode, ref):
                 if isinstance(spec, ApplySpec):
                     return self._applied(ref, spec, source, engine)
-                return self._executed(ref, spec, source, engine or self.engine_name, reads, returning)
+                transaction = self._transaction(ref, spec)
+                transaction.returning = returning
+                chosen = self.engine_to_write(engine or self.engine_name, source, ref)
+                return self._executed(transaction, spec, source, chosen, reads)
 
     def _executed(
-        self,
-        ref: TableRef,
-        spec: RowSpec | TableSpec,
-        source: Any | None,
-        engine: EngineName,
-        reads: Reads,
-        returning: Returning | None,
+        self, transaction: Transaction, spec: RowSpec | TableSpec, source: Any | None, engine: Engine, reads: Reads
     ) -> Commit | MaintenanceResult:
-        transaction = self._transaction(ref, spec)
-        transaction.returning = returning
-        chosen = self.engine_to_write(engine, source, ref)
-        if (opened := self.transactions.opened) is not None:
-            if transaction.lake is not opened.lake:
-                raise UnsupportedFeature(
-                    f"{ref} is of lake {transaction.lake.root}, and the transaction that is open is of lake "
-                    f"{opened.lake.root}: no commit spans two lakes. Write to it before or after"
-                )
-            transactions_on(transaction.lake, chosen.name)
-        chosen.reach(transaction.lake)
-        if chosen.name == "duckdb" and transaction.lake.format.logs is not None and spec.writer == "auto":
+        if self.in_transaction:
+            transactions_on(transaction.lake, engine.name)
+        engine.reach(transaction.lake)
+        if engine.name == "duckdb" and transaction.lake.format.logs is not None and spec.writer == "auto":
             spec = replace(spec, writer=self.writer)
 
-        for attempt in self.attempts(ref) if isinstance(source, SQL) else (nullcontext(),):
+        for attempt in self.attempts(transaction.ref) if isinstance(source, SQL) else (nullcontext(),):
             with attempt:
-                rows = self.computed(source, chosen)
+                rows = self.computed(source, engine)
                 transaction.fence.reads = None if isinstance(spec, TableSpec) else together(reads, self.reads_of(rows))
-                return chosen.execute(spec, rows, transaction, lambda: self.embedded)
+                return engine.execute(spec, rows, transaction, lambda: self.embedded)
         raise AssertionError("the last attempt returns or raises")
 
     def _transaction(self, ref: TableRef, spec: Spec | None = None) -> Transaction:

@@ -53,7 +53,6 @@ class OpenTransaction:
         lake.ensure_writable(lake.schema_ref(lake.default_schema))
         self.lake = lake
         self._session = session
-        self._others = [each for each in session.lakes if each is not lake]
         self._pins = session.fixed_pins
         self._restores = [each.savepoint() for each in (session.log, self._pins) if each is not None]
         """Functions that remove the transaction's reads and writes from the log and the pins."""
@@ -69,8 +68,7 @@ class OpenTransaction:
             self._open.__exit__(*sys.exc_info())
             raise
         lake.in_transaction = True
-        for other in self._others:
-            other.waits_for = lake.root
+        self._let_others_wait(lake.root)
 
     def enter(self, *, writes: bool) -> None:
         """Prepare for a statement; before the first write, wait for other writers.
@@ -146,8 +144,7 @@ class OpenTransaction:
 
     def _end(self, why: BaseException | None = None) -> None:
         self._ended, self.lake.in_transaction = True, False
-        for other in self._others:
-            other.waits_for = None
+        self._let_others_wait(None)
         if why is None:
             self._open.close()
             return
@@ -156,6 +153,12 @@ class OpenTransaction:
         except BaseException as error:
             if error is not why:
                 raise
+
+    def _let_others_wait(self, waits_for: str | None) -> None:
+        # Lakes that were attached during the transaction wait too.
+        for other in self._session.lakes:
+            if other is not self.lake:
+                other.waits_for = waits_for
 
     def _forget(self) -> None:
         for restore in self._restores:
