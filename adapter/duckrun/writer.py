@@ -167,37 +167,36 @@ class DataFrameWriter:
 
     def _spec(self) -> WriteSpec:
         properties = {k: str(v) for k, v in self._given.items() if k.lower().startswith("delta.")}
-        options = {k: v for k, v in self._given.items() if k not in properties}
-        known = {known_option(key, _OPTIONS, "Writing delta"): value for key, value in options.items()}
-        flags = {key: as_bool(known[key], key) for key in ("mergeSchema", "overwriteSchema") if key in known}
-        mode, predicate = self._mode, known.get("replaceWhere")
-        overwriting = str(known.get("partitionOverwriteMode", "static"))
+        options = {known_option(k, _OPTIONS, "Writing delta"): v for k, v in self._given.items() if k not in properties}
+        merges, redefines = (
+            as_bool(options[key], key) if key in options else None for key in ("mergeSchema", "overwriteSchema")
+        )
+        overwriting = str(options.get("partitionOverwriteMode", "static"))
         dynamic = known_value(overwriting, ("static", "dynamic"), "partitionOverwriteMode") == "dynamic"
+        mode, predicate = self._mode, options.get("replaceWhere")
         for option, is_set in (("replaceWhere", predicate is not None), ("partitionOverwriteMode", dynamic)):
             if is_set and mode != "overwrite":
                 raise InvalidConfig(f"Option {option!r} goes with mode 'overwrite', not with {mode!r}.")
         if predicate is not None or dynamic:
             if dynamic and predicate is not None:
                 raise InvalidConfig("replaceWhere and partitionOverwriteMode 'dynamic' exclude each other.")
-            if flags.get("overwriteSchema"):
+            if redefines:
                 raise InvalidConfig("overwriteSchema replaces the whole table; it does not go with a part of it.")
             mode = "replace"
-        elif mode == "overwrite" and flags.get("overwriteSchema", not flags.get("mergeSchema")) is False:
-            mode, predicate = (
-                "replace",
-                "true",
-            )  # every row goes, the schema stays, with mergeSchema and what is new in the data
+        elif mode == "overwrite" and (merges if redefines is None else not redefines):
+            # Every row goes. The schema stays, with the new columns of the data for mergeSchema.
+            mode, predicate = "replace", "true"
         return WriteSpec(
             mode,  # type: ignore[arg-type]
             partition_by=self._partition_by,
             cluster_by=self._cluster_by,
             predicate=None if predicate is None else str(predicate),
-            schema_mode="append_new_columns" if flags.get("mergeSchema") else "fail",
+            schema_mode="append_new_columns" if merges else "fail",
             table_properties=properties,
-            compression=cast(Codec, known_value(known["compression"], CODECS, "compression"))
-            if "compression" in known
+            compression=cast(Codec, known_value(options["compression"], CODECS, "compression"))
+            if "compression" in options
             else None,
-            app=_app(known),
+            app=_app(options),
         )
 
 

@@ -30,11 +30,10 @@ def export(source: TableSession, target: TableSession, refs: Sequence[TableRef],
         CommitConflict: The target has a table already.
         UnsupportedFeature: Delta cannot store some columns.
     """
-    plans = [(ref, _versions(source, ref, versions)) for ref in refs]
+    plans = [(ref, target.lake.look_up(ref.schema, ref.name)[0], _versions(source, ref, versions)) for ref in refs]
     unfit: list[str] = []
     left_out: dict[TableRef, list[str]] = {}
-    for ref, snapshots in plans:
-        there = target.lake.look_up(ref.schema, ref.name)[0]
+    for ref, there, snapshots in plans:
         if target.lake.exists(there):
             raise CommitConflict(f"Table {there} is in lake {target.lake.root} already")
         for snapshot in snapshots:
@@ -49,8 +48,7 @@ def export(source: TableSession, target: TableSession, refs: Sequence[TableRef],
     created: list[TableRef] = []
     try:
         done = []
-        for ref, snapshots in tracked(plans, "export", "tables"):
-            there = target.lake.look_up(ref.schema, ref.name)[0]
+        for ref, there, snapshots in tracked(plans, "export", "tables"):
             for number, snapshot in enumerate(snapshots):
                 reader = source.scan(ref, ReadSpec(version=snapshot.version)).reader()
                 spec = moved_spec(snapshot, "overwrite" if number else "error", (SORT_BY,))
