@@ -248,7 +248,7 @@ CASES: dict[str, Case] = {
     "table exists": (WriteSpec("error"), rows(), CommitConflict, r"exists already, at version FIRST"),
     "stale read": (WriteSpec("safeappend", read_version=5), rows(), CommitConflict, r"version 5.*version FIRST"),
     "unknown sort column": (WriteSpec("append", sort_by=("w",)), rows(), InvalidConfig, r"sort_by names w"),
-    "duplicate keys": (MergeSpec(("id",)), rows(id=[9, 9]), DuplicateSourceKeys, r"id = 9 \(2 times\).*Remove the duplicates"),
+    "duplicate keys": (MergeSpec(("id",)), rows(id=[9, 9]), DuplicateSourceKeys, r"id = 9 \(2 times\).*remove the duplicates"),
     "key not in the data": (MergeSpec(("id",)), rows(id=None), InvalidConfig, r"key id is not a column of the data"),
     "key not in the table": (MergeSpec(("n",)), rows(n=[1, 2]), InvalidConfig, r"no key column n"),
     "delete+insert key not in the data": (DeleteInsertSpec(("n",)), rows(), InvalidConfig, r"key n is not a column"),

@@ -26,8 +26,11 @@ LENIENT = re.compile(r'Ambiguous reference to table "\w+" \(use: .*(?<=[ (])\.\w
 """DuckDB compares a schema with the empty one of a derived table too: ``a.t.id`` is ambiguous beside ``(…) t``."""
 
 
-OURS = re.compile(r"two columns have the name|of another lake")
-"""What this library refuses and DuckDB does not: a table with two columns of one name, a view over two lakes."""
+OURS = re.compile(r"two columns have the name|of another lake|Unimplemented type for cast")
+"""What this library refuses and DuckDB does not: a table with two columns of one name, a view over two lakes.
+
+DuckDB reports a cast that it lacks, of a number to a struct, when a row reaches it: another plan may read no row.
+"""
 SHADOWED = re.compile(r"\bt\.t\.\w+")
 """In a subquery over a table with a struct column t, DuckDB finds the field of an outer table's t. This library raises its binder error."""
 SAME_ALIAS = re.compile(r"\b(\w+) AS \1\b")
