@@ -145,6 +145,7 @@ def file_of(draw: random.Random, types: dict[str, str], *, strange: bool) -> tup
     return pa.table(columns), int96
 
 
+@pytest.mark.drawn(3)
 @pytest.mark.parametrize("number", range(24))
 def test_rows_are_those_of_delta_scan_whatever_the_files_hold(root: Path, number: int) -> None:
     draw = random.Random(seed() * 1_000_003 + number)
