@@ -36,7 +36,7 @@ pytest_plugins = [
 LONG = ("kills", "conformance", "differential", "turns", "changes", "cluster", "ui", "slow", "matrix", "answers")
 # Of how many parts a run takes one, of tests that do not say it themselves. The other suites have budgets or matrices of their own.
 PARTS = {"slow": 9, "cluster": 3}
-EVERY_OTHER = ("tests/dagster/", "tests/ducklake/", "tests/test_concurrency.py")  # of whose cases a run takes half
+EVERY_OTHER = ("tests/dagster/", "tests/ducklake/", "tests/run/test_concurrency.py")  # of whose cases a run takes half
 PARTS_OF_DBT = 3  # every day: two seconds for each build; dbt's own suite (conformance) runs beside it
 
 

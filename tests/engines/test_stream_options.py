@@ -11,8 +11,8 @@ import pytest
 import duckrun
 from duckrun import InvalidConfig, Session, WriteSpec
 from duckrun.spark import stream_table
+from tests.changes.test_changes import EXAMPLE, FIRST
 from tests.lake import rows_of
-from tests.test_changes import EXAMPLE, FIRST
 
 BEGUN = [("jack", "apple"), ("john", "pineapple"), ("sarah", "orange")]
 NOW = [("jack", "banana"), ("lena", "fig"), ("sarah", "kiwi")]

@@ -23,7 +23,7 @@ def test_the_selection_names_tests_of_each_part():
         "tests/ducklake/",
         "tests/dbt/",
         "tests/dagster/",
-        "tests/test_session",
+        "tests/sessions/test_session",
     ):
         assert any(part in line for line in collected), part
     assert 50 <= len(collected) <= 150, "two minutes at most"

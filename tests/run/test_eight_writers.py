@@ -22,7 +22,7 @@ from duckrun import CommitConflict, MergeClause, MergeSpec, Session, WriteSpec
 from tests.drawing import seed
 
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["duckrun", "tests.test_eight_writers"])
+CONTEXT.set_forkserver_preload(["duckrun", "tests.run.test_eight_writers"])
 SECONDS = 120 if os.environ.get("DUCKRUN_SOAK") else 12
 WRITERS, OWN, SHARED, OTHERS = 8, 40, 60, 2000
 MODULUS = 1_000_003

@@ -30,7 +30,7 @@ from tests.ducklake import plain
 
 # Processes that hold none of this one's threads, with the imports done once.
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["duckrun", "tests.test_concurrency"])
+CONTEXT.set_forkserver_preload(["duckrun", "tests.run.test_concurrency"])
 
 
 @dataclass(frozen=True)
