@@ -104,7 +104,7 @@ def test_an_asset_page_says_rows_columns_kinds_and_checks(url: str, page: Page) 
     shown = page.inner_text("body")
     assert "DuckDB" in shown and "dbt" in shown and "Delta Lake" in shown
     column = page.get_by_role("row").filter(has=page.get_by_text("flight_id", exact=True)).first
-    expect(column).to_contain_text("Names a flight in whatever month it arrives.")
+    expect(column).to_contain_text("Day, airline, number and origin of the flight: unique in this data.")
     expect(column).to_contain_text("string")
     month = page.get_by_role("row").filter(has=page.get_by_text("flight_month", exact=True)).first
     expect(month).to_contain_text("date")
