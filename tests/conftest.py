@@ -36,9 +36,8 @@ pytest_plugins = [
 LONG = ("kills", "conformance", "differential", "turns", "changes", "cluster", "ui", "slow", "matrix", "answers")
 # Of how many parts a run takes one, of tests that do not say it themselves. The other suites have budgets or matrices of their own.
 PARTS = {"slow": 9, "cluster": 3}
-# Of how many parts of the cases of a parametrized test a run takes one. Tests without parameters always run.
-CASES = {"tests/dagster/": 4, "tests/ducklake/": 5, "tests/run/test_concurrency.py": 2}
-CASES_OF_DBT = 4  # two seconds for each build; dbt's own suite (conformance) runs beside it
+EVERY_OTHER = ("tests/dagster/", "tests/ducklake/", "tests/run/test_concurrency.py")  # of whose cases a run takes half
+PARTS_OF_DBT = 3  # every day: two seconds for each build; dbt's own suite (conformance) runs beside it
 
 
 # Suites all of whose tests are in the folder of their name.
@@ -82,12 +81,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             continue
         elif parts := next((PARTS[name] for name in LONG if name in PARTS and name in marks), None):
             item.add_marker(pytest.mark.drawn(parts))
-        elif not hasattr(item, "callspec") or marks & set(LONG):
-            continue
-        elif "make_project" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.drawn(CASES_OF_DBT))
-        elif parts := next((CASES[path] for path in CASES if item.nodeid.startswith(path)), None):
-            item.add_marker(pytest.mark.drawn(parts))
+        elif "make_project" in getattr(item, "fixturenames", ()) and not marks & set(LONG):
+            item.add_marker(pytest.mark.drawn(PARTS_OF_DBT))
+        elif item.nodeid.startswith(EVERY_OTHER) and not marks & set(LONG):
+            item.add_marker(pytest.mark.drawn(2))
 
 
 def _covers_on_spark(item: pytest.Item) -> str:
