@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
 from dbt.adapters.duckrun import collector
+
+from duckrun.sql.collector import trees_collected
 
 
 @pytest.fixture(autouse=True)
@@ -90,6 +93,17 @@ def test_a_threshold_that_is_set_during_a_command_stays() -> None:
     with collector.sparing():
         gc.set_threshold(1234, 5, 6)
     assert gc.get_threshold() == (1234, 5, 6)
+
+
+def test_a_long_text_that_outlives_a_command_leaves_the_threshold_of_the_host() -> None:
+    with ExitStack() as command, ExitStack() as text:
+        command.enter_context(collector.sparing())
+        text.enter_context(trees_collected())
+        assert gc.get_threshold()[0] == 200_000
+        command.close()
+        assert gc.get_threshold()[0] == 200_000
+        text.close()
+        assert gc.get_threshold() == (700, 10, 10)
 
 
 def test_a_dbt_command_in_this_process_leaves_no_object_frozen(make_project, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Search for cyclic garbage while a long text runs.
+"""Search for cyclic garbage while a block runs, such as that of a long text.
 
 A tree of sqlglot's is full of cycles: each node knows its parent. A long text becomes thousands of
 nodes, and the search visits each of them once per pass.
@@ -8,39 +8,49 @@ from __future__ import annotations
 
 import gc
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 _YOUNG = 200_000
 """Number of new objects before a pass, while a long text runs: more than its tree has."""
 
 
-class _Patience:
-    """The threshold of the youngest generation, raised while any thread runs a long text."""
+class _Threshold:
+    """Number of new objects before a pass: the highest one that a running block asks for.
+
+    Blocks overlap in any order, since threads run them. A threshold that somebody else sets
+    meanwhile stays.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._users = 0
+        self._wanted: list[int] = []
         self._before = 0
+        """Threshold before the first of the running blocks."""
 
-    def raise_threshold(self) -> None:
+    @contextmanager
+    def at_least(self, young: int) -> Iterator[None]:
         with self._lock:
-            self._users += 1
-            youngest, *older = gc.get_threshold()
-            if self._users == 1:
-                self._before = youngest
-            if 0 < youngest < _YOUNG:  # 0 turns the search off
-                gc.set_threshold(_YOUNG, *older)
+            if not self._wanted:
+                self._before = gc.get_threshold()[0]
+            self._change(lambda: self._wanted.append(young))
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._change(lambda: self._wanted.remove(young))
 
-    def restore_threshold(self) -> None:
-        with self._lock:
-            self._users -= 1
-            youngest, *older = gc.get_threshold()
-            if not self._users and youngest == _YOUNG:  # else somebody else has set another one
-                gc.set_threshold(self._before, *older)
+    def _change(self, change: Callable[[], None]) -> None:
+        """Start or end a block, and set the threshold that the running ones ask for."""
+        youngest, *older = gc.get_threshold()
+        is_ours = 0 < youngest == max(self._before, *self._wanted, 0)  # 0 turns the search off
+        change()
+        if is_ours:
+            gc.set_threshold(max(self._before, *self._wanted, 0), *older)
 
 
-_PATIENCE = _Patience()
+_THRESHOLD = _Threshold()
+threshold_at_least = _THRESHOLD.at_least
 
 
 @contextmanager
@@ -51,10 +61,9 @@ def trees_collected() -> Iterator[None]:
     the next pass over the older generation. The search stays on, because the block may run for
     hours. Nothing outside of the block may refer to the trees.
     """
-    _PATIENCE.raise_threshold()
     try:
-        yield
+        with threshold_at_least(_YOUNG):
+            yield
     finally:
-        _PATIENCE.restore_threshold()
         if gc.isenabled():
             gc.collect(0)

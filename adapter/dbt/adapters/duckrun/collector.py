@@ -12,6 +12,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from duckrun.sql.collector import threshold_at_least
+
 _YOUNG = 10_000
 """Number of new objects before a search of the youngest ones; Python's default is 700.
 
@@ -36,15 +38,10 @@ def sparing() -> Iterator[None]:
         if is_ours:
             _commands += 1
             gc.freeze()
-    youngest, *older = gc.get_threshold()
-    is_raised = 0 < youngest < _YOUNG  # 0 turns the search off
-    if is_raised:
-        gc.set_threshold(_YOUNG, *older)
     try:
-        yield
+        with threshold_at_least(_YOUNG):
+            yield
     finally:
-        if is_raised and gc.get_threshold() == (_YOUNG, *older):  # else the host has set another one
-            gc.set_threshold(youngest, *older)
         if is_ours:
             with _LOCK:
                 _commands -= 1
