@@ -225,7 +225,7 @@ class LetIn:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._waiting: dict[tuple[str, str], Foreign] = {}
-        for module, name in ((staged, "commit"), (delta_rs, "write"), (delta_rs, "merge")):
+        for module, name in ((staged, "commit"), (delta_rs.DeltaRs, "write"), (delta_rs.DeltaRs, "_merged")):
             monkeypatch.setattr(module, name, self._hooked(getattr(module, name), "before the commit"))
         monkeypatch.setattr(Transaction, "run", self._hooked(Transaction.run, "before the write"))
         self._monkeypatch = monkeypatch
@@ -241,11 +241,12 @@ class LetIn:
         return not self._waiting
 
     def _hooked(self, work: Callable[..., Any], moment: str) -> Callable[..., Any]:
-        def hooked(transaction: Transaction, *args: Any, **kwargs: Any) -> Any:
-            foreign = self._waiting.pop((transaction.ref.location, moment), None)
+        def hooked(first: Transaction | delta_rs.DeltaRs, *args: Any, **kwargs: Any) -> Any:
+            ref = (first._transaction if isinstance(first, delta_rs.DeltaRs) else first).ref
+            foreign = self._waiting.pop((ref.location, moment), None)
             if foreign is not None:
-                foreign.commit(transaction.ref.location)
-            return work(transaction, *args, **kwargs)
+                foreign.commit(ref.location)
+            return work(first, *args, **kwargs)
 
         return hooked
 

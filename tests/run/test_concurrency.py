@@ -239,7 +239,7 @@ class Foreign:
         self.calls = 0
         self.on_top = 1 if lake.format == "delta" else 2
         """Attempts of a change that could go on top of another's commit; DuckLake on SQLite lets nothing go on top."""
-        of_delta = ((staged, "commit"), (delta_rs, "write"), (delta_rs, "merge"))
+        of_delta = ((staged, "commit"), (delta_rs.DeltaRs, "write"), (delta_rs.DeltaRs, "_merged"))
         for module, name in of_delta if lake.format == "delta" else ((Work, "commit"),):
             monkeypatch.setattr(module, name, self._before(getattr(module, name)))
 

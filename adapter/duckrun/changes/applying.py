@@ -128,8 +128,8 @@ class Applying:
     def _changes(self, rows: str) -> str:
         """Select the relevant changes: stored columns, position in the sequence, deletion flag."""
         deletes, where = self._which_delete(rows)
-        at = f"0 AS {self._at}" if self._sequence is None else f"given.{_quoted(self._sequence)} AS {self._at}"
-        chosen = ", ".join(f"given.{_quoted(name)}" for name in self._stored)
+        at = f"0 AS {self._at}" if self._sequence is None else f"given.{quote_identifier(self._sequence)} AS {self._at}"
+        chosen = ", ".join(f"given.{quote_identifier(name)}" for name in self._stored)
         return f"SELECT {chosen}, {at}, {deletes} AS {self._deletes} FROM {rows} AS given{where}"
 
     def _which_delete(self, rows: str) -> tuple[str, str]:
@@ -140,7 +140,7 @@ class Applying:
         if isinstance(self._spec.deletes, str):
             deletes = f"coalesce(({transpile(self._spec.deletes, self._dialect, 'duckdb')}), false)"
         if kind is not None:
-            word = f"given.{_quoted(kind)}"
+            word = f"given.{quote_identifier(kind)}"
             if self._spec.deletes is True:
                 # An update may change the key. Its old image then deletes the old key.
                 deletes = f"coalesce({word} IN ('delete', 'update_preimage'), false)"
@@ -156,8 +156,8 @@ class Applying:
         """Select the new image of a row with the same key, from the same commit if known."""
         version = next((column for column in self._given if column.lower() == COMMIT_VERSION), None)
         same = [*self._keys, *([] if version is None else [version])]
-        equal = " AND ".join(f"image.{_quoted(name)} = given.{_quoted(name)}" for name in same)
-        return f"SELECT 1 FROM {rows} AS image WHERE image.{_quoted(kind)} = 'update_postimage' AND {equal}"
+        equal = " AND ".join(f"image.{quote_identifier(name)} = given.{quote_identifier(name)}" for name in same)
+        return f"SELECT 1 FROM {rows} AS image WHERE image.{quote_identifier(kind)} = 'update_postimage' AND {equal}"
 
     def checks(self, rows: str) -> tuple[Check, ...]:
         """Return the checks to run before the write.
@@ -166,13 +166,15 @@ class Applying:
             rows: Name of the changes, as SQL.
         """
         changes = self._changes(rows)
-        keys = ", ".join(map(_quoted, self._keys))
+        keys = ", ".join(map(quote_identifier, self._keys))
         shown = [*self._keys, self._sequence or "point"]
-        nulls = " OR ".join(f"{name} IS NULL" for name in (*map(_quoted, self._keys), self._at))
+        nulls = " OR ".join(f"{name} IS NULL" for name in (*map(quote_identifier, self._keys), self._at))
         point = f"{keys}, {self._at}"
         without = f"SELECT {point}, count(*) AS {self._n} FROM ({changes}) AS changes WHERE {nulls} GROUP BY {point}"
         values = [name for name in self._stored if name not in self._keys]
-        states = ", ".join([point, *(f"CAST({_quoted(name)} AS VARCHAR) AS {_quoted(name)}" for name in values)])
+        states = ", ".join(
+            [point, *(f"CAST({quote_identifier(name)} AS VARCHAR) AS {quote_identifier(name)}" for name in values)]
+        )
         states = f"SELECT DISTINCT {states} FROM ({changes}) AS changes WHERE NOT {self._deletes}"
         several = (
             f"SELECT {point}, count(*) AS {self._n} FROM ({states}) AS states GROUP BY {point} HAVING count(*) > 1"
@@ -199,21 +201,21 @@ class Applying:
     def merge(self) -> MergeSpec:
         """Return the merge whose source is ``source()``."""
         spec = self._spec
-        keys, act = tuple(self._keys), f"source.{_quoted(self._act)}"
+        keys, act = tuple(self._keys), f"source.{quote_identifier(self._act)}"
         stored = self.stored
         differs = self._differs(stored)
         if spec.scd == 1:
             newer = "true"
             if self._sequence is not None:
-                at = _quoted(self._in_target(self._sequence) or self._sequence)
-                newer = f"(target.{at} IS NULL OR source.{_quoted(self._sequence)} >= target.{at})"
+                at = quote_identifier(self._in_target(self._sequence) or self._sequence)
+                newer = f"(target.{at} IS NULL OR source.{quote_identifier(self._sequence)} >= target.{at})"
             clauses: tuple[MergeClause, ...] = (
                 MergeClause("matched_delete", condition=f"{act} = 'delete' AND {newer}"),
                 MergeClause("matched_update", condition=f"{act} = 'row' AND {newer}{differs}", columns=stored),
                 MergeClause("not_matched_insert", condition=f"{act} = 'row'", columns=stored),
             )
         else:
-            end = {VALID_TO: f"source.{_quoted(VALID_TO)}"}
+            end = {VALID_TO: f"source.{quote_identifier(VALID_TO)}"}
             clauses = (
                 MergeClause("matched_delete", condition=f"{act} = 'gone'"),
                 MergeClause("matched_update", condition=f"{act} = 'end'", set=end),
@@ -248,7 +250,8 @@ class Applying:
         if any(holds(field.type, pa.types.is_map) for field in fields):
             return ""
         comparisons = " OR ".join(
-            f"source.{_quoted(name)} IS DISTINCT FROM target.{_quoted(str(other))}" for name, other in known.items()
+            f"source.{quote_identifier(name)} IS DISTINCT FROM target.{quote_identifier(str(other))}"
+            for name, other in known.items()
         )
         return f" AND ({comparisons})"
 
@@ -259,8 +262,8 @@ class Applying:
             rows: Name of the changes, as SQL.
             table: Name of the table, as SQL; None if it is new.
         """
-        names = ", ".join(map(_quoted, self._stored))
-        within = f"PARTITION BY {', '.join(map(_quoted, self._keys))}"
+        names = ", ".join(map(quote_identifier, self._stored))
+        within = f"PARTITION BY {', '.join(map(quote_identifier, self._keys))}"
         changes = self._changes(rows)
         if self._spec.scd == 1:
             last = f"row_number() OVER ({within} ORDER BY {self._at} DESC, {self._deletes}) AS {self._n}"
@@ -275,7 +278,7 @@ class Applying:
 
     def states(self, rows: str) -> str:
         """Return the query of a new table's rows."""
-        names = ", ".join(map(_quoted, self.stored))
+        names = ", ".join(map(quote_identifier, self.stored))
         return f"SELECT {names} FROM ({self.source(rows)}) AS applied WHERE {self._act} = 'row'"
 
     def _events(self, new: str, table: str | None) -> str:
@@ -284,22 +287,22 @@ class Applying:
         The lowest rank wins among events at one position: a change before the table, and the start
         of an interval before the end of another.
         """
-        names = ", ".join(map(_quoted, self._stored))
+        names = ", ".join(map(quote_identifier, self._stored))
         events = (
             f"SELECT {names}, {self._at}, {self._deletes}, 0 AS {self._rank}, 0 AS {self._was}, CASE WHEN false THEN "
             f"{self._at} END AS {self._end} FROM given"
         )
         if table is None:
             return f"WITH given AS ({new}), events AS ({events})"
-        key_columns = [_quoted(self._in_target(key) or key) for key in self._keys]
-        start, end = (_quoted(str(self._in_target(name))) for name in (VALID_FROM, VALID_TO))
+        key_columns = [quote_identifier(self._in_target(key) or key) for key in self._keys]
+        start, end = (quote_identifier(str(self._in_target(name))) for name in (VALID_FROM, VALID_TO))
         met = " AND ".join(
-            f"given.{_quoted(key)} = there.{name}" for key, name in zip(self._keys, key_columns, strict=True)
+            f"given.{quote_identifier(key)} = there.{name}" for key, name in zip(self._keys, key_columns, strict=True)
         )
         read = ", ".join(f"there.{name}" for name in (*key_columns, start, end))
         here = f"SELECT {read} FROM {table} AS there WHERE EXISTS (SELECT 1 FROM given WHERE {met})"
         columns = dict(zip(self._keys, key_columns, strict=True))
-        values = ", ".join(f"{columns.get(name, 'NULL')} AS {_quoted(name)}" for name in self._stored)
+        values = ", ".join(f"{columns.get(name, 'NULL')} AS {quote_identifier(name)}" for name in self._stored)
         begun = f"SELECT {values}, {start}, coalesce({start} = {end}, false), 1, 1, {end} FROM here"
         ended = f"SELECT {values}, {end}, true, 2, 0, NULL FROM here WHERE {start} < {end}"
         return f"WITH given AS ({new}), here AS ({here}), events AS ({events} UNION ALL {begun} UNION ALL {ended})"
@@ -312,7 +315,7 @@ class Applying:
             f"SELECT *, row_number() {of_point} ORDER BY {self._rank}) AS {self._n}, max({was}) {of_point}) AS "
             f"{self._was}_any, max({end}) {of_point}) AS {self._end}_any FROM events"
         )
-        columns = ", ".join(f"{name}" for name in (*map(_quoted, self._stored), at, deletes, self._rank))
+        columns = ", ".join(f"{name}" for name in (*map(quote_identifier, self._stored), at, deletes, self._rank))
         ordered = (
             f"SELECT {columns}, {was}_any AS {was}, {end}_any AS {end}, lead({at}) OVER ({within} ORDER BY {at}) AS "
             f"{self._next}, coalesce(lag({deletes}) OVER ({within} ORDER BY {at}), true) AS {self._before} FROM "
@@ -326,12 +329,12 @@ class Applying:
             f"{until} THEN 'end' END AS {self._act}"
         )
         values = ", ".join(
-            _quoted(name)
+            quote_identifier(name)
             if name in self._keys
-            else f"CASE WHEN NOT {deletes} THEN {_quoted(name)} END AS {_quoted(name)}"
+            else f"CASE WHEN NOT {deletes} THEN {quote_identifier(name)} END AS {quote_identifier(name)}"
             for name in self._stored
         )
-        names = ", ".join(map(_quoted, (*self._stored, VALID_FROM, VALID_TO)))
+        names = ", ".join(map(quote_identifier, (*self._stored, VALID_FROM, VALID_TO)))
         states = f"SELECT {values}, {at} AS {VALID_FROM}, {until} AS {VALID_TO}, {act} FROM ordered"
         return (
             f"{events}, placed AS ({placed}), ordered AS ({ordered}), found AS ({states}) "
@@ -341,7 +344,7 @@ class Applying:
     def _erased(self) -> str:
         """Return SQL that raises for a deletion at the same position as its row."""
         # Both at one position would leave no interval, and the history would lose the row.
-        key = " || ', ' || ".join(f"CAST({_quoted(name)} AS VARCHAR)" for name in self._keys)
+        key = " || ', ' || ".join(f"CAST({quote_identifier(name)} AS VARCHAR)" for name in self._keys)
         message = (
             f"'the change that deletes key ' || {key} || ' has the same "
             f"{str(self._sequence).replace(chr(39), chr(39) * 2)}, ' || CAST({self._at} AS VARCHAR) || ', as the row "
@@ -349,10 +352,6 @@ class Applying:
             "full_delta by _commit_timestamp or _commit_version'"
         )
         return raising(InvalidConfig, message)
-
-
-def _quoted(name: str) -> str:
-    return quote_identifier(name)
 
 
 def unfit_identity(keys: Sequence[str], identity: str, query_key: Sequence[str]) -> str | None:

@@ -11,7 +11,7 @@ import random
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -590,16 +590,14 @@ class Transaction:
                 f"{self.mode} on table {self.ref} was computed {then}, but {now} now", remedy="read again and repeat"
             )
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self) -> AbstractContextManager[None]:
         """Hold the format's lock.
 
         For Delta on a local path it is the table's OS lock, which the system frees when its holder
         dies. Elsewhere the store's put-if-absent decides alone. Both engines take the lock, since
         Delta's log store for Spark is not atomic across processes on local paths.
         """
-        with self.lake.format.locked(self.ref):
-            yield
+        return self.lake.format.locked(self.ref)
 
 
 def _number(counter: int | None) -> str:

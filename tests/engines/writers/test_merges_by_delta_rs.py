@@ -365,10 +365,10 @@ def test_a_nested_number_costs_no_other_column_its_statistics(duck: Session) -> 
 
 def test_two_merges_of_the_same_version(duck: Session, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The one that comes second begins again, from the rows that the first left."""
-    from duckrun.engines.duckdb.writers import delta_rs
+    from duckrun.engines.duckdb.writers.delta_rs import DeltaRs
 
     duck.execute("t", WriteSpec("error"), OLD)
-    merge, others = delta_rs.merge, [NEW.slice(0, 1)]
+    merge, others = DeltaRs._merged, [NEW.slice(0, 1)]
 
     def after_another(*args: Any, **kwargs: Any) -> Any:
         if others:
@@ -378,7 +378,7 @@ def test_two_merges_of_the_same_version(duck: Session, root: Path, monkeypatch: 
                 twin.execute("t", MergeSpec(("id",)), other)
         return merge(*args, **kwargs)
 
-    monkeypatch.setattr(delta_rs, "merge", after_another)
+    monkeypatch.setattr(DeltaRs, "_merged", after_another)
     added = by_delta_rs(MergeSpec(("id",), (MergeClause("matched_update", set={"v": "target.v + source.v"}),)))
     assert duck.execute("t", added, NEW).version == 2
     assert read(duck)[1] == (2, "b", 40)

@@ -14,7 +14,7 @@ from duckrun.engines.duckdb.rows.fitted import finished, refuse_outside, stored_
 from duckrun.engines.duckdb.rows.source import Rows, select
 from duckrun.engines.duckdb.rows.target import target_of
 from duckrun.engines.duckdb.rows.types import refuse_variants_inside
-from duckrun.engines.duckdb.writers.by_delta_rs import DeltaRs
+from duckrun.engines.duckdb.writers.delta_rs import DeltaRs
 from duckrun.engines.duckdb.writers.file_tables import FileTableWriter
 from duckrun.engines.duckdb.writers.statement_tables import StatementTableWriter
 from duckrun.engines.duckdb.writers.table_writer import TableWriter, WholeRows

@@ -6,39 +6,43 @@ changed rows, and delta_rs updates, deletes and inserts them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import duckdb
 
-from duckrun.engines.duckdb.rows.clauses import assigned_by
 from duckrun.engines.duckdb.rows.fitted import types_of
-from duckrun.engines.duckdb.rows.places import computed
 from duckrun.engines.duckdb.rows.source import Rows
-from duckrun.engines.duckdb.rows.target import Target, definition_of, written_anew
-from duckrun.engines.duckdb.writers import delta_rs
-from duckrun.errors import InvalidConfig, LostRows
-from duckrun.formats.commits import NewCommit, RowCounts, WentAhead
+from duckrun.engines.duckdb.rows.target import definition_of, written_anew
 from duckrun.formats.logs import LogTables
 from duckrun.libraries import pa
-from duckrun.run.memory import Arbiter
-from duckrun.run.transaction import Transaction
 from duckrun.sql.alike import is_same_in_all
 from duckrun.sql.char_types import is_padded
 from duckrun.sql.dialects import tree_in
 from duckrun.sql.names import SIDES, columns_of
-from duckrun.sql.quoting import fresh_name, quote_identifier, quote_literal
-from duckrun.values.choices import BY_DELTA_RS
+from duckrun.sql.quoting import quote_identifier, quote_literal
 from duckrun.values.columns import has_required_parts, holds
 from duckrun.values.data_files import respelled
 from duckrun.values.names import writable_by_delta_rs
-from duckrun.values.rows import Commit, DeleteInsertSpec, DeleteSpec, MergeClause, MergeSpec, RowSpec, UpdateSpec
+from duckrun.values.rows import DeleteInsertSpec, DeleteSpec, MergeClause, MergeSpec, RowSpec, UpdateSpec
 from duckrun.values.snapshot import Snapshot, TableRef
-from duckrun.values.tables import AddColumn, AlterSpec, ColumnSpec, order_of
+from duckrun.values.tables import order_of
 
 _LITERALS = ("VARCHAR", "BIGINT", "INTEGER", "SMALLINT", "TINYINT")
 _MOST_VALUES = 100
 """Most values of a partition column that a merge condition lists."""
+_MISSPELT = "delta_rs spells decimals and floating numbers among partition values so that not every reader finds them"
+_RESPELLED = "the log spells paths otherwise than delta_rs, whose removes would leave those files in the table"
+
+
+def why_misspelt(schema: pa.Schema, partition_by: Sequence[str]) -> str | None:
+    """Reason why delta_rs would write values of a partition column wrongly into the log.
+
+    It writes -1.10 as -1.-10, and 1e300 with all of its digits.
+    """
+    kinds = [schema.field(column).type for column in partition_by]
+    is_odd = any(pa.types.is_decimal(kind) or pa.types.is_floating(kind) for kind in kinds)
+    return _MISSPELT if is_odd else None
 
 
 def why_not_write(logs: LogTables, ref: TableRef, rows: Rows, snapshot: Snapshot | None, whole: bool) -> str | None:
@@ -54,10 +58,10 @@ def why_not_write(logs: LogTables, ref: TableRef, rows: Rows, snapshot: Snapshot
         return "parts of columns are NOT NULL, which it does not check"
     if snapshot is not None and (reason := _why_not_checked(snapshot)) is not None:
         return reason
-    if snapshot is not None and delta_rs.misspells(snapshot.schema, snapshot.partition_columns):
-        return delta_rs.MISSPELT
+    if snapshot is not None and (reason := why_misspelt(snapshot.schema, snapshot.partition_columns)) is not None:
+        return reason
     if snapshot is not None and whole and respelled(snapshot.files()):
-        return delta_rs.RESPELLED
+        return _RESPELLED
     if not writable_by_delta_rs(ref.location):
         return "it writes no rows below a folder with one of [ ] ^ |"
     return None
@@ -90,12 +94,12 @@ def why_not_merge(logs: LogTables, spec: MergeSpec, snapshot: Snapshot, rows: Ro
         # Spark writes instants as INT96. delta_rs reads them as 64-bit nanoseconds, which changes
         # years before 1678 and after 2261, and a merge would store the changed values.
         return "delta_rs would change instants of far years in files of Spark"
-    if delta_rs.misspells(snapshot.schema, snapshot.partition_columns):
-        return delta_rs.MISSPELT
+    if (reason := why_misspelt(snapshot.schema, snapshot.partition_columns)) is not None:
+        return reason
     files = snapshot.files()
     if spec.merge_mode == "deletion_vectors" or any(f.deletion_vector for f in files):
         return "it writes no deletion vectors"
-    return delta_rs.RESPELLED if respelled(files) else None
+    return _RESPELLED if respelled(files) else None
 
 
 def _why_not_checked(snapshot: Snapshot) -> str | None:
@@ -238,7 +242,7 @@ def why_not_changes(changes: Changes, columns: Sequence[str], cursor: duckdb.Duc
     )
 
 
-def _on(changes: Changes, kind: str, snapshot: Snapshot, cursor: duckdb.DuckDBPyConnection) -> str:
+def on_changes(changes: Changes, kind: str, snapshot: Snapshot, cursor: duckdb.DuckDBPyConnection) -> str:
     """Merge condition in delta_rs's SQL that selects the changed rows."""
     # NULL counts as an old value, and no row to insert may match. The condition names the
     # partitions of the changed rows, so that delta_rs reads no file of another one.
@@ -274,144 +278,3 @@ def _within_partitions(changes: Changes, snapshot: Snapshot, cursor: duckdb.Duck
         known = sorted(value for value in values if value)  # the log may have '' for NULL
         tests = [f"{column} IN ({', '.join(map(quote_literal, known) if text else known)})"] if known else []
         yield f"({' OR '.join([*tests, *([f'{column} IS NULL'] if len(known) < len(values) else [])])})"
-
-
-class DeltaRs:
-    """delta_rs as the writer of one write, over all of its attempts: if it may, and its merges."""
-
-    def __init__(self, spec: RowSpec, transaction: Transaction, arbiter: Arbiter, duckdb_limit: int) -> None:
-        self._spec = spec
-        self._transaction = transaction
-        self._arbiter = arbiter
-        self._duckdb_limit = duckdb_limit
-        self.shares = arbiter.write(duckdb_limit)
-        """Memory that the write may use."""
-        self._lacks_memory: str | None = None
-        """Reason why delta_rs had too little memory in an attempt; None if it had enough."""
-
-    def attempt(self, write: Callable[[], Commit]) -> Commit:
-        """Run an attempt; if delta_rs runs out of memory, run it again without delta_rs."""
-        try:
-            return write()
-        except delta_rs.LacksMemory as error:
-            if self._spec.writer == "delta_rs":
-                raise
-            self._lacks_memory = str(error)
-            return write()
-
-    def writes(self, why_not: Callable[[], str | None]) -> bool:
-        """True if delta_rs writes the data files.
-
-        If the spec only prefers delta_rs, the commit's remark gives the reason against it. A commit
-        of delta_rs cannot take back an earlier attempt.
-
-        Args:
-            why_not: Returns the reason why delta_rs cannot do this write, or None.
-
-        Raises:
-            InvalidConfig: The spec requires delta_rs, and it cannot do this write.
-        """
-        if self._spec.writer not in BY_DELTA_RS:
-            return False
-        if (taken := self._transaction.taken_back) is not None and not taken.anew:
-            self._transaction.remark = "not by delta_rs: the commit takes back what an earlier attempt wrote"
-            return False
-        why = self._lacks_memory or why_not()
-        if why is not None and self._spec.writer == "delta_rs":
-            raise InvalidConfig(
-                f"{self._spec.mode} on table {self._transaction.ref} cannot be done by writer delta_rs: {why}",
-                remedy="leave out writer, or say staged",
-            )
-        if why is not None:
-            self._transaction.remark = f"not by delta_rs: {why}"
-        return why is None
-
-    def merge(self, snapshot: Snapshot, rows: Rows, keys: Sequence[str], clauses: Sequence[MergeClause]) -> Commit:
-        """Merge finished rows by keys; the clauses take the columns unchanged."""
-        columns = [name for name in snapshot.schema.names if name in rows.types]
-        whole = [replace(clause, columns=tuple(assigned_by(clause, columns, snapshot.ref))) for clause in clauses]
-        on = " AND ".join(f"target.{quote_identifier(key)} = source.{quote_identifier(key)}" for key in keys)
-        return self._merged(snapshot, rows, on, whole, "asked for: key equality and finished columns")
-
-    def merge_changes(self, snapshot: Snapshot, live: Rows, changes: Changes, counts: RowCounts) -> Commit:
-        """Merge only the rows that clauses change.
-
-        Args:
-            snapshot: Table to merge into.
-            live: Finished rows of ``changes`` that are not deleted, each with the columns
-                ``row`` and ``before``.
-            changes: Rows that the merge changes.
-            counts: Inserted, updated and deleted rows.
-
-        Raises:
-            LostRows: delta_rs reports other counts.
-        """
-        cursor = live.cursor
-        self.go_ahead(snapshot, live)
-        if not any(counts):
-            return self._transaction.nothing(snapshot, "no row was concerned")
-        # Rows with the same identifying values become equal, so delta_rs needs one source row for
-        # them.
-        if cursor.execute(f"{changes.repeated} LIMIT 1").fetchone() is not None:
-            first = f"SELECT min(rowid) {changes.present} GROUP BY {', '.join(changes.before.values())}"
-            cursor.execute(f"DELETE FROM {changes.table} WHERE {changes.row} IS NOT NULL AND rowid NOT IN ({first})")
-        names, before = [quote_identifier(name) for name in live.types], list(changes.before.values())
-        kind = quote_identifier(fresh_name("__duckrun_kind", {*live.types, *(name[1:-1] for name in before)}))
-        none = [f"CAST(NULL AS {each})" for each in live.types.values()]
-        rows = (
-            f"SELECT {', '.join([*names, *before])}, "
-            f"CASE WHEN {changes.row} IS NULL THEN 'insert' ELSE 'update' END AS {kind} FROM ({live.sql}) UNION ALL "
-            f"SELECT {', '.join([*none, *before])}, 'delete' FROM {changes.table} "
-            f"WHERE {changes.action} IN ({changes.deleting})"
-        )
-        columns = tuple(live.types)
-        kinds = (
-            MergeClause("not_matched_insert", f"source.{kind} = 'insert'", columns),
-            MergeClause("matched_update", f"source.{kind} = 'update'", columns),
-            MergeClause("matched_delete", f"source.{kind} = 'delete'"),
-        )
-        clauses = [clause for clause, count in zip(kinds, counts, strict=True) if count]
-        on, reason = _on(changes, kind, snapshot, cursor), "asked for: DuckDB computed the rows that change"
-        commit = self._merged(snapshot, Rows(cursor, rows, {}), on, clauses, reason)
-        if (commit.rows_inserted, commit.rows_updated, commit.rows_deleted) != counts:
-            raise LostRows(
-                f"Version {commit.version} of table {snapshot.ref}, which delta_rs has merged, inserted, updated and "
-                f"deleted {commit.rows_inserted}, {commit.rows_updated} and {commit.rows_deleted} rows instead of "
-                f"{', '.join(map(str, counts))}. Restore version {snapshot.version}, run this with writer: staged, and "
-                "report it."
-            )
-        return commit
-
-    def go_ahead(self, snapshot: Snapshot, rows: Rows) -> None:
-        """Add new columns in a commit of their own, then raise WentAhead; else do nothing."""
-        if not isinstance(snapshot, Target):
-            return
-        # deltalake's own schema merge gives the table another id, drops its name and description,
-        # and makes columns nullable.
-        with computed(rows.cursor, rows.sql):
-            pass  # a row that breaks a constraint fails here, before the table is changed
-        alteration, kinds = snapshot.alteration, types_of(snapshot, rows.cursor)
-        names = [name for name, old in alteration.columns.items() if old is None or name in alteration.grown]
-        spec = AlterSpec(tuple(AddColumn(ColumnSpec(name, str(kinds[name]))) for name in names))
-        ahead = Transaction(self._transaction.lake, snapshot.ref)
-        ahead.mode, ahead.engine = spec.mode, "duckdb"
-        reason = f"columns are added, before the {self._spec.mode} by delta_rs that brings them"
-        version = ahead.commit(snapshot, NewCommit(spec, alteration.after, reason=reason)).version
-        raise WentAhead("columns were added", version)
-
-    def _merged(self, snapshot: Snapshot, rows: Rows, on: str, clauses: Sequence[MergeClause], reason: str) -> Commit:
-        what = f"{self._spec.mode} on table {self._transaction.ref}"
-        with self._arbiter.merge(self._duckdb_limit, what) as self.shares:
-            version = delta_rs.merge(
-                self._transaction,
-                snapshot,
-                rows,
-                self._spec,
-                on=on,
-                clauses=clauses,
-                shares=self.shares,
-                reason=reason,
-            )
-        if version == snapshot.version:
-            return self._transaction.nothing(snapshot, "no row matched and none was to be inserted")
-        return self._transaction.committed(version, writer="delta_rs", reason=reason)

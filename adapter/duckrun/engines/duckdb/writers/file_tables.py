@@ -23,8 +23,8 @@ from duckrun.engines.duckdb.rows.row_ids import RowIds
 from duckrun.engines.duckdb.rows.source import Rows, schema_of_types
 from duckrun.engines.duckdb.rows.streams import Streams
 from duckrun.engines.duckdb.rows.target import definition_of, written_anew
-from duckrun.engines.duckdb.writers import by_delta_rs, delta_rs, staged
-from duckrun.engines.duckdb.writers.by_delta_rs import DeltaRs
+from duckrun.engines.duckdb.writers import by_delta_rs, staged
+from duckrun.engines.duckdb.writers.delta_rs import DeltaRs
 from duckrun.engines.duckdb.writers.feed import feed_files
 from duckrun.engines.duckdb.writers.table_writer import REPLACED, RowChanges, WholeRows, WriteRows
 from duckrun.engines.tables import REWRITTEN
@@ -105,14 +105,7 @@ class FileTableWriter:
         if self.delta_rs.writes(
             lambda: reason or by_delta_rs.why_not_write(self.logs, ref, rows, snapshot, whole=True)
         ):
-            return delta_rs.write(
-                self.transaction,
-                snapshot,
-                self.streams.kept(rows),
-                spec,
-                partition_by=partition_by,
-                redefines=is_redefined,
-            )
+            return self.delta_rs.write(snapshot, self.streams.kept(rows), spec, partition_by, redefines=is_redefined)
         if definition is None and (
             snapshot is None or is_redefined or spec.table_properties or spec.description is not None
         ):
@@ -166,7 +159,7 @@ class FileTableWriter:
         ):
             self.delta_rs.go_ahead(snapshot, rows)
             assert isinstance(self.spec, WriteSpec), "an append"
-            return delta_rs.write(self.transaction, snapshot, self.streams.kept(rows), self.spec)
+            return self.delta_rs.write(snapshot, self.streams.kept(rows), self.spec)
         files = self._stage(rows, snapshot.partition_columns, snapshot)
         return self.add(files, snapshot, "rows are added", rows.numbered)
 
@@ -364,9 +357,7 @@ class FileTableWriter:
             return f"it does not turn on {', '.join(features)}"
         if _comments_anew(spec, schema.names, snapshot):
             return "it writes no comments of columns (column_comments)"
-        if delta_rs.misspells(schema, partition_by):
-            return delta_rs.MISSPELT
-        return None
+        return by_delta_rs.why_misspelt(schema, partition_by)
 
     def _why_not_in_place(self, spec: WriteSpec, schema: pa.Schema, snapshot: Snapshot, anew: bool) -> str | None:
         """Part of an existing table's definition that delta_rs would lose; None if nothing."""

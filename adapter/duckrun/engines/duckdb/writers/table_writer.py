@@ -14,7 +14,7 @@ from duckrun.engines.duckdb.rows.places import Numbered
 from duckrun.engines.duckdb.rows.reads import Read
 from duckrun.engines.duckdb.rows.source import Rows
 from duckrun.engines.duckdb.rows.streams import Streams
-from duckrun.engines.duckdb.writers.by_delta_rs import DeltaRs
+from duckrun.engines.duckdb.writers.delta_rs import DeltaRs
 from duckrun.formats.commits import NewCommit, RowCounts
 from duckrun.run.transaction import Transaction
 from duckrun.values.rows import Commit, MemoryShares, WriteSpec
