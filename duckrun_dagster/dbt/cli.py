@@ -17,6 +17,8 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
+from functools import cached_property
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +34,7 @@ from dagster import (
     TableSchema,
 )
 from dagster_dbt import DbtCliEventMessage, DbtCliInvocation, DbtCliResource, DbtProject
+from packaging.version import Version
 from pydantic import Field, PrivateAttr
 
 from duckrun.errors import DuckrunError, TableNotFound
@@ -114,6 +117,13 @@ class DuckrunDbtCliResource(KnownResource, DbtCliResource):
         known = {each.name: getattr(started, each.name) for each in fields(started) if each.init}
         return DuckrunDbtCliInvocation(**known, resource=self, call=call)
 
+    # dagster-dbt starts `dbt --version` for each resource, that is for each step: two seconds of
+    # imports (dagster_dbt/core/resource.py of 0.29).
+    @cached_property
+    def _cli_version(self) -> Version:
+        """Version of dbt, from the environment if the command is that of its dbt-core."""
+        return _version_of_command(self.dbt_executable) or super()._cli_version
+
     def lake(self, project_dir: Path | str | None = None) -> Lake:
         """Return the lake of the profile.
 
@@ -172,6 +182,17 @@ class DuckrunDbtCliResource(KnownResource, DbtCliResource):
         self._calls[place] = count = self._calls.get(place, -1) + 1
         chain = chain_of(context.run, context.instance) if step is None else chain_of_step(step)
         return CallId(f"{chain}:{op.op_handle}", call, count)
+
+
+def _version_of_command(command: str) -> Version | None:
+    """Version of this environment's dbt-core if `command` is a file of it, else None."""
+    try:
+        core = metadata.distribution("dbt-core")
+    except metadata.PackageNotFoundError:
+        return None
+    commands = (core.locate_file(file) for file in core.files or () if file.stem == "dbt")
+    path = Path(command).resolve()
+    return Version(core.version) if any(Path(str(each)).resolve() == path for each in commands) else None
 
 
 def _step_of(context: Context) -> Any | None:
