@@ -1,5 +1,6 @@
 """dbt models and Python assets of one lake depend on each other in both directions."""
 
+import importlib.metadata
 import json
 import shutil
 import sys
@@ -18,6 +19,7 @@ from deltalake import DeltaTable
 from duckrun.errors import InvalidConfig
 from duckrun_dagster import DeltaIOManager, DuckrunDbtCliResource, DuckrunDbtTranslator, DuckrunResource, partition_vars
 from duckrun_dagster.dbt.cli import commit_of
+from tests.dbt.fresh import command
 
 FILES = {
     "dbt_project.yml": (
@@ -76,7 +78,7 @@ def parsed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SHOP_LAKE", str(folder / "unused"))
         patch.delenv("DBT_PROFILES_DIR", raising=False)
-        parse = DuckrunDbtCliResource(project_dir=str(folder)).cli(["parse"]).wait()
+        parse = DuckrunDbtCliResource(project_dir=str(folder), dbt_executable=command()).cli(["parse"]).wait()
         shutil.copy(parse.target_path / "manifest.json", folder / "manifest.json")
         yield folder
 
@@ -120,7 +122,7 @@ class Graph:
         self.models = models
         self.assets = [orders, models, report, through_a_view]
         self.resources = {
-            "dbt": DuckrunDbtCliResource(project_dir=str(folder)),
+            "dbt": DuckrunDbtCliResource(project_dir=str(folder), dbt_executable=command()),
             "io_manager": DeltaIOManager(duckrun=self.lake),
         }
 
@@ -284,7 +286,7 @@ def test_each_partition_of_a_model_says_how_many_rows_it_has(
     ends = ("dagster/asset_partition_range_start", "dagster/asset_partition_range_end")
     result = dg.materialize(
         [models],
-        resources={"dbt": DuckrunDbtCliResource(project_dir=str(parsed))},
+        resources={"dbt": DuckrunDbtCliResource(project_dir=str(parsed), dbt_executable=command())},
         instance=dg.DagsterInstance.ephemeral(),
         tags=dict(zip(ends, ("2024-01-01", "2024-01-04"), strict=True)),
     )
@@ -418,6 +420,22 @@ def test_dbt_has_the_part_of_the_memory_that_its_resource_says(parsed: Path) -> 
     assert "DUCKRUN_MEMORY_FRACTION" not in DuckrunDbtCliResource(project_dir=str(parsed))._environment(["build"], None)
     with pytest.raises(Exception, match="memory_fraction"):
         DuckrunDbtCliResource(project_dir=str(parsed), memory_fraction=1.5)
+
+
+@pytest.mark.drawn(1)
+def test_the_version_of_dbt_is_known_without_a_start_of_this_environments_command(
+    parsed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dagster_dbt.core.resource.check_output", lambda arguments: b"Core: 7.8.9")
+    beside = Path(sys.executable).parent / "dbt"
+    link = tmp_path / "linked"
+    link.symlink_to(beside)
+    for executable in ({}, {"dbt_executable": str(beside)}, {"dbt_executable": str(link)}):
+        resource = DuckrunDbtCliResource(project_dir=str(parsed), **executable)
+        assert str(resource._cli_version) == importlib.metadata.version("dbt-core")
+    other = tmp_path / "dbt"
+    shutil.copy(beside, other)
+    assert str(DuckrunDbtCliResource(project_dir=str(parsed), dbt_executable=str(other))._cli_version) == "7.8.9"
 
 
 def test_a_translator_may_leave_out_the_constructor_of_its_base() -> None:

@@ -13,6 +13,7 @@ import yaml
 import duckrun
 from duckrun_dagster import DuckrunDbtCliResource
 from duckrun_dagster.dbt.calls import Attempt, Call
+from tests.dbt.fresh import command
 
 FIRST = Attempt(
     "run 1",
@@ -113,7 +114,7 @@ def test_a_retry_that_leaves_out_a_call_takes_back_no_other_calls_rows(tmp_path:
     def nightly() -> None:
         work()
 
-    dbt = DuckrunDbtCliResource(project_dir=str(tmp_path), profiles_dir=str(tmp_path))
+    dbt = DuckrunDbtCliResource(project_dir=str(tmp_path), profiles_dir=str(tmp_path), dbt_executable=command())
     with dg.DagsterInstance.ephemeral() as instance:
         result = nightly.execute_in_process(instance=instance, resources={"dbt": dbt})
         told = [log.user_message for log in instance.all_logs(result.run_id) if log.level == 30]

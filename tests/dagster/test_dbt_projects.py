@@ -9,6 +9,7 @@ from dagster_dbt import DagsterDbtTranslatorSettings, dbt_assets
 
 import duckrun
 from duckrun_dagster import DuckrunDbtCliResource, DuckrunDbtTranslator
+from tests.dbt.fresh import command
 
 FILES = {
     "dbt_project.yml": (
@@ -56,7 +57,7 @@ def manifest(project: Path) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("DBT_PROFILES_DIR", raising=False)
         patch.chdir(project)
-        parsed = DuckrunDbtCliResource(project_dir=str(project)).cli(["parse"]).wait()
+        parsed = DuckrunDbtCliResource(project_dir=str(project), dbt_executable=command()).cli(["parse"]).wait()
     return parsed.target_path / "manifest.json"
 
 
@@ -138,7 +139,7 @@ def test_events_are_of_the_tables_that_are_there_in_another_letter_case(
         lake.sql("create table RAW.Orders as select 1 as id, 2.5 as price")
         lake.sql("create table MARTS.Own as select 0 as id")
     monkeypatch.chdir(tmp_path)
-    dbt = DuckrunDbtCliResource(project_dir=str(tmp_path))
+    dbt = DuckrunDbtCliResource(project_dir=str(tmp_path), dbt_executable=command())
     result = dg.materialize(
         [models_of(dbt.cli(["parse"]).wait().target_path / "manifest.json")], resources={"dbt": dbt}
     )

@@ -61,19 +61,40 @@ def ids(session: Session, query: str = "select id from t") -> list[int]:
     return sorted(row["id"] for row in session.sql(query).collect())
 
 
-def by_delta_scan(location: Path, columns: str = "*", where: str = "") -> Any:
-    """Rows of a query on the rows of plain DuckDB's Delta scan; its error as a text.
+class DeltaScan:
+    """Rows that plain DuckDB's Delta scan gives of a table.
 
-    The query reads a copy, since the scan itself takes the bounds of files with NaN for those of all values.
+    Queries read a copy, since the scan itself takes the bounds of files with NaN for those of all values.
     """
-    with duckdb.connect() as plain:
-        load_extensions(plain)
-        plain.execute("SET TimeZone = 'UTC'")
+
+    def __init__(self, location: Path) -> None:
+        self._plain = duckdb.connect()
+        load_extensions(self._plain)
+        self._plain.execute("SET TimeZone = 'UTC'")
+        self._error = ""
         try:
-            plain.execute(f"CREATE TABLE t AS FROM delta_scan('{location}')")
-            return rows_of(plain.sql(f"SELECT {columns} FROM t{where}").to_arrow_table())
+            self._plain.execute(f"CREATE TABLE t AS FROM delta_scan('{location}')")
+        except duckdb.Error as error:
+            self._error = type(error).__name__
+
+    def rows(self, columns: str = "*", where: str = "") -> Any:
+        """Rows of a query; its error, or that of the scan, as a text."""
+        try:
+            return self._error or rows_of(self._plain.sql(f"SELECT {columns} FROM t{where}").to_arrow_table())
         except duckdb.Error as error:
             return type(error).__name__
+
+    def __enter__(self) -> DeltaScan:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._plain.close()
+
+
+def by_delta_scan(location: Path) -> Any:
+    """All rows of a table by plain DuckDB's Delta scan."""
+    with DeltaScan(location) as scan:
+        return scan.rows()
 
 
 def by_foreign_writer(folder: Path, files: Sequence[tuple[pa.Table, bool]], version: int) -> None:
@@ -158,7 +179,7 @@ def test_rows_are_those_of_delta_scan_whatever_the_files_hold(root: Path, number
         files = [file_of(draw, types, strange=strange and draw.random() < 0.5) for _ in range(draw.randrange(1, 4))]
         by_foreign_writer(folder, files, version)
     names = [f'"{name}"' for name in types]
-    with duckrun.connect(root) as session:
+    with duckrun.connect(root) as session, DeltaScan(folder) as scan:
         extremes = ", ".join(f"min({name}), max({name}), count({name})" for name in names if "array" not in types)
         for columns, where in (
             ("*", ""),
@@ -168,7 +189,7 @@ def test_rows_are_those_of_delta_scan_whatever_the_files_hold(root: Path, number
             *((name, f" where {name} is null") for name in names),
             *((name, f" where {name} >= (select max({name}) from t)") for name in names),
         ):
-            there = by_delta_scan(folder, columns, where)
+            there = scan.rows(columns, where)
             try:
                 here: Any = rows_of(session.sql(f"select {columns} from t{where}"))
             except duckrun.DuckrunError:

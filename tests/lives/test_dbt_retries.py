@@ -11,6 +11,7 @@ from dagster_dbt import dbt_assets
 
 import duckrun
 from duckrun_dagster import DuckrunDbtCliResource, DuckrunDbtTranslator
+from tests.dbt.fresh import command
 
 FILES = {
     "dbt_project.yml": "name: shop\nprofile: shop\nversion: '1.0'\nflags: {send_anonymous_usage_stats: false}\n",
@@ -46,7 +47,7 @@ def test_a_retry_of_dbt_assets_succeeds_after_late_data(
     for name, value in {"LAKE": tmp_path / "lake", "FORMAT": lake_format, "DATA": data}.items():
         monkeypatch.setenv(f"SHOP_{name}", str(value))
     monkeypatch.delenv("DBT_PROFILES_DIR", raising=False)
-    dbt = DuckrunDbtCliResource(project_dir=str(folder))
+    dbt = DuckrunDbtCliResource(project_dir=str(folder), dbt_executable=command())
     shutil.copy(dbt.cli(["parse"]).wait().target_path / "manifest.json", folder / "manifest.json")
     attempts: list[list[dict[str, Any]]] = []
 
