@@ -86,7 +86,8 @@ class _Answer:
             return self._all()
         ctes = [f"changed AS ({self._difference()})"]
         if question.commit_version:
-            ctes = [f"stepped AS ({self._difference()})", f"changed AS ({self._summed()})"]
+            # The differences are summed over all steps.
+            ctes = [f"stepped AS ({self._difference()})", f"changed AS ({self._sum_of('stepped', self._n, [])})"]
         if not self._keys:
             final = self._copies()
         else:
@@ -141,10 +142,6 @@ class _Answer:
         by = [self._step] if question.by_step else []
         where = "" if question.predicate is None else f" WHERE ({question.predicate})"
         return self._sum_of(f"{self._rows}{where}", quote_identifier(question.weight), by)
-
-    def _summed(self) -> str:
-        """Sum the differences over all steps."""
-        return self._sum_of("stepped", self._n, [])
 
     def _sum_of(self, source: str, weight: str, by: Sequence[str]) -> str:
         spelled = {

@@ -67,7 +67,11 @@ def merge(writer: TableWriter, spec: MergeSpec, snapshot: Snapshot, rows: Rows) 
     compared = {key: expression(text, spec.dialect) for key, text in spec.compared.items()}
     clauses = [of_source(clause, rows, snapshot, snapshot.computed()) for clause in clauses]
     # The table's constraints apply to the rows that are written, not to the source's.
-    more_types = _texts_of_values(rows, snapshot) | _types_compared(compared, snapshot, cursor)
+    more_types = _types_compared(compared, snapshot, cursor)
+    # JSON columns that the table lacks. Cast to VARCHAR they would become VARIANT strings, and NULL
+    # the string 'null'.
+    there = {name.lower() for name in snapshot.schema.names}
+    more_types |= {n: kind for n, kind in rows.types.items() if str(kind) == "JSON" and n.lower() not in there}
     mode = _merge_schema_mode(spec)
     chars = {f.name: f for f in snapshot.schema if f.name in spec.keys and is_padded(f)}
     rows, copies = _with_own_values(spec, rows, {**types_of(snapshot, cursor), **more_types}, chars)
@@ -131,13 +135,6 @@ def _with_own_values(
         return rows, copy_names
     carried = tuple(quote_identifier(name) for name in copy_names.values())
     return replace(rows, sql=f"SELECT *, {', '.join(copies)} FROM ({rows.sql})", carried=carried), copy_names
-
-
-def _texts_of_values(rows: Rows, snapshot: Snapshot) -> dict[str, Any]:
-    """Types of JSON source columns that the table lacks."""
-    # Cast to VARCHAR they would become VARIANT strings, and NULL the string 'null'.
-    there = {name.lower() for name in snapshot.schema.names}
-    return {name: kind for name, kind in rows.types.items() if str(kind) == "JSON" and name.lower() not in there}
 
 
 def _types_compared(

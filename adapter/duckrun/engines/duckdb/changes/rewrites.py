@@ -192,26 +192,20 @@ def _in_order(rows: str, columns: Sequence[str], z_order_by: Sequence[str], snap
     if not z_order_by:
         return rows + order_by(tuple(c for c in order_of(snapshot) if c in columns))
     names = ", ".join(map(quote_identifier, columns))
-    ranks = [fresh_name(f"__duckrun_rank_{i}", snapshot.schema.names) for i in range(len(z_order_by))]
-    ranked = f"SELECT {names}, {_ranks(z_order_by, ranks)} FROM ({rows})"
-    return f"SELECT {names} FROM ({ranked}) ORDER BY {_z_value(ranks)}"
-
-
-def _ranks(columns: Sequence[str], names: Sequence[str]) -> str:
-    """Rank of each column's value in 4096 steps; works for any type, NULL, and skewed values."""
-    return ", ".join(
-        f"CAST(percent_rank() OVER (ORDER BY {quote_identifier(c)}) * {(1 << _BITS) - 1} AS HUGEINT) AS {name}"
-        for c, name in zip(columns, names, strict=True)
+    # The rank of a value in 4096 steps works for any type, NULL, and skewed values. The bits of the
+    # ranks are interleaved.
+    steps = (1 << _BITS) - 1
+    ranks = {fresh_name(f"__duckrun_rank_{i}", snapshot.schema.names): c for i, c in enumerate(z_order_by)}
+    ranked = ", ".join(
+        f"CAST(percent_rank() OVER (ORDER BY {quote_identifier(c)}) * {steps} AS HUGEINT) AS {rank}"
+        for rank, c in ranks.items()
     )
-
-
-def _z_value(ranks: Sequence[str]) -> str:
-    """Interleave the bits of the ranks."""
-    return " | ".join(
+    z_value = " | ".join(
         f"((({rank} >> {bit}) & 1) << {bit * len(ranks) + place})"
         for bit in range(_BITS)
         for place, rank in enumerate(ranks)
     )
+    return f"SELECT {names} FROM (SELECT {names}, {ranked} FROM ({rows})) ORDER BY {z_value}"
 
 
 # -- ALTER TABLE

@@ -151,9 +151,10 @@ def commit_staged_rows(
         # Not before the attempt: if the commit was made earlier, the files no longer exist.
         refuse_other_table(ref, files, snapshot)
         for file in files:
-            if not _is_below(file.path, storage.root):
+            is_below = file.path.startswith(storage.root.rstrip("/") + "/") and ".." not in file.path.split("/")
+            if not is_below or not file.path.endswith(".parquet"):
                 raise InvalidConfig(f"Table {ref}: {file.path!r} is no staged file of this lake")
-        if gone := [file.path for file in files if not _is_there(storage, file.path)]:
+        if gone := [file.path for file in files if not storage.has(*file.path.rsplit("/", 1))]:
             raise StorageError(
                 f"Table {ref}: {len(gone)} of {len(files)} staged files are gone, such as {gone[0]}: they were "
                 "committed before, or removed by maintenance",
@@ -165,15 +166,6 @@ def commit_staged_rows(
         return attempt_of(replace(spec, partition_by=keys))(rows, cursor, snapshot)
 
     return transaction.run_spec(attempt, spec, "duckdb")
-
-
-def _is_below(path: str, root: str) -> bool:
-    return path.startswith(root.rstrip("/") + "/") and ".." not in path.split("/") and path.endswith(".parquet")
-
-
-def _is_there(storage: Storage, path: str) -> bool:
-    folder, _, name = path.rpartition("/")
-    return storage.has(folder, name)
 
 
 def remove_staged(storage: Storage, files: Sequence[StagedFile]) -> None:

@@ -144,6 +144,8 @@ def _why_not_compared(columns: Sequence[str], snapshot: Snapshot, rows: Rows) ->
 
 def takes_source(spec: MergeSpec, clauses: Sequence[MergeClause], snapshot: Snapshot, rows: Rows) -> bool:
     """True if delta_rs can merge the source rows unchanged: each updates a row or is inserted."""
+    # Every clause of such a merge takes the columns that it names, or all that the source has.
+    takes_all = all({*(c.columns or rows.types)} >= {*snapshot.schema.names} for c in spec.clauses)
     return (
         [c.kind for c in clauses]
         in (["matched_update", "not_matched_insert"], ["not_matched_insert", "matched_update"])
@@ -152,7 +154,7 @@ def takes_source(spec: MergeSpec, clauses: Sequence[MergeClause], snapshot: Snap
         and spec.on is None
         and not spec.compared
         and _within_by_keys(spec)
-        and (not _is_constrained(snapshot) or _takes_whole_rows(spec.clauses, snapshot, rows))
+        and (not _is_constrained(snapshot) or takes_all)
     )
 
 
@@ -179,14 +181,6 @@ def _is_constrained(snapshot: Snapshot) -> bool:
         any(not field.nullable for field in snapshot.schema)
         or bool(snapshot.checks)
         or any(pa.types.is_string(kind) or pa.types.is_large_string(kind) for kind in texts)
-    )
-
-
-def _takes_whole_rows(clauses: Sequence[MergeClause], snapshot: Snapshot, rows: Rows) -> bool:
-    """True if the merge writes every source row unchanged, matched or not."""
-    whole = set(snapshot.schema.names)
-    return {c.kind for c in clauses} == {"matched_update", "not_matched_insert"} and all(
-        c.condition is None and c.set is None and set(c.columns or rows.types) >= whole for c in clauses
     )
 
 

@@ -266,7 +266,9 @@ class FileTableWriter:
         if written_anew(snapshot) and reason != REWRITTEN:
             reason = f"{reason}; {REWRITTEN}"
         elif taken:
-            reason = f"{reason}: {_how(anew, marks, gone)}"
+            numbers_done = {"marked in deletion vectors": len(marks), "written anew": len(anew), "removed": len(gone)}
+            done = (f"{n} file{'s' * (n > 1)} {what}" for what, n in numbers_done.items() if n)
+            reason = f"{reason}: {', '.join(done)}"
         deleted = sum(len(places) for _, places in taken) if deleted is None else deleted
         definition, counts = self._definition_after(snapshot, numbers), (inserted, updated, deleted)
         if marks:
@@ -310,11 +312,6 @@ class FileTableWriter:
         changed = definition_of(snapshot)
         return self.logs.with_numbers(snapshot, changed, numbers) if numbers else changed
 
-    def _marks(self, snapshot: Snapshot) -> bool:
-        """True if deletion vectors mark the deleted rows, instead of a rewrite of their files."""
-        mode = self.spec.merge_mode
-        return mode == "deletion_vectors" or (mode == "auto" and self.logs.marks_rows(snapshot))
-
     def _parted(
         self, table: Numbered, taken: Sequence[tuple[ScanFile, Any]]
     ) -> tuple[list[ScanFile], list[Marked], list[ScanFile]]:
@@ -322,7 +319,10 @@ class FileTableWriter:
         if written_anew(table.snapshot):
             return list(table.snapshot.files()), [], []
         to_rewrite, marks, gone = [], [], []
-        marking, by_share = table.in_file and self._marks(table.snapshot), self.spec.merge_mode == "auto"
+        by_share = self.spec.merge_mode == "auto"
+        marking = table.in_file and (
+            self.logs.marks_rows(table.snapshot) if by_share else self.spec.merge_mode == "deletion_vectors"
+        )
         for file, rows in taken:
             if table.in_file and len(rows) == file.live_rows:
                 gone.append(file)
@@ -391,11 +391,6 @@ def _taken(table: Numbered, changes: str) -> list[tuple[ScanFile, Any]]:
         )
     rows = [value.values.to_numpy() for value in places.column(1)]
     return [(by_place[path], numbers) for path, numbers in zip(paths, rows, strict=True)]
-
-
-def _how(to_rewrite: Sequence[ScanFile], marks: Sequence[Marked], gone: Sequence[ScanFile]) -> str:
-    counts = {"marked in deletion vectors": marks, "written anew": to_rewrite, "removed": gone}
-    return ", ".join(f"{len(files)} file{'s' * (len(files) > 1)} {what}" for what, files in counts.items() if files)
 
 
 def _comments_anew(spec: WriteSpec, columns: Sequence[str], snapshot: Snapshot | None) -> bool:
