@@ -215,15 +215,15 @@ class Turns:
         with self._changed:
             inside = me in self._working
             if not inside:
-                until = time.monotonic() + _PATIENCE
-                self._wait(
-                    what,
-                    lambda: (
-                        self._alone is None
-                        and not (alone and self._working)
-                        and (len(set(self._working)) < most or time.monotonic() > until)
-                    ),
-                )
+                started = time.monotonic()
+
+                def is_free() -> bool:
+                    few = len(set(self._working)) < most or time.monotonic() > started + _PATIENCE
+                    return self._alone is None and not (alone and self._working) and few
+
+                while not self._changed.wait_for(is_free, timeout=_TOLD):
+                    waited, jobs = time.monotonic() - started, len(self._working)
+                    log.warning("%s has waited %.0f s for the memory of %s other jobs", what, waited, jobs)
                 self._begun += 1
             exclusive = alone and self._alone is None
             if exclusive:
@@ -239,16 +239,6 @@ class Turns:
                 if exclusive:
                     self._alone = None
                 self._changed.notify_all()
-
-    def _wait(self, what: str, free: Callable[[], bool]) -> None:
-        started = time.monotonic()
-        while not self._changed.wait_for(free, timeout=_TOLD):
-            log.warning(
-                "%s has waited %.0f s for the memory of %s other jobs",
-                what,
-                time.monotonic() - started,
-                len(self._working),
-            )
 
 
 class _Own:

@@ -135,7 +135,11 @@ def storage_error(error: object, what: str) -> StorageError | None:
     """
     text = str(error)
     lost, value = lost_connection(text), _PARTITION.search(text)
-    cause = _cause_in_store(text, is_lost=lost is not None)
+    no_answer = _NO_ANSWER if lost is not None and _OF_A_STORE.search(text) else None
+    cause = next((cause for pattern, cause in _CAUSES.items() if pattern.search(text)), no_answer)
+    if is_full(text):
+        why = f"the disk is full, or a limit on its use is reached{_free(text)}"
+        return StorageError(f"{what}: {why} ({said(error)})", remedy="make room and run this again")
     if cause is None and lost is not None:
         return StorageError(
             f"{what}: the connection to the database of the lake's catalog was lost ({lost})",
@@ -147,16 +151,8 @@ def storage_error(error: object, what: str) -> StorageError | None:
             f"({value[2]}): the column changed its type, and the log has no checkpoint since",
             remedy="Write one, session.table('…').checkpoint(); engine: spark reads the table without.",
         )
-    why, remedy = cause or (_trouble_of_file(text), _PUT_BACK)
-    return None if why is None else StorageError(f"{what}: {why} ({said(error)})", remedy=remedy)
-
-
-def _cause_in_store(text: str, *, is_lost: bool) -> tuple[str, str] | None:
-    """Return why a disk or store refuses every file of a kind, and the remedy."""
-    if is_full(text):
-        return f"the disk is full, or a limit on its use is reached{_free(text)}", "make room and run this again"
-    no_answer = _NO_ANSWER if is_lost and _OF_A_STORE.search(text) else None
-    return next((cause for pattern, cause in _CAUSES.items() if pattern.search(text)), no_answer)
+    trouble, remedy = cause or (_trouble_of_file(text), _PUT_BACK)
+    return None if trouble is None else StorageError(f"{what}: {trouble} ({said(error)})", remedy=remedy)
 
 
 def _trouble_of_file(text: str) -> str | None:

@@ -116,13 +116,6 @@ def rows_alone(attempt: SparkWrite, frame: DataFrame, partition_by: Sequence[str
     return {"replaceWhere": "true"}
 
 
-def clustering_after(spec: WriteSpec, clustered: Sequence[str]) -> Sequence[str]:
-    """Return the clustering columns after an overwrite."""
-    if spec.cluster_by is not None or spec.redefine or spec.partition_by:
-        return spec.cluster_by or ()
-    return clustered
-
-
 def clustered_by(access: SparkAccess, snapshot: Snapshot) -> tuple[str, ...]:
     """Return the clustering columns of a table."""
     if "clustering" not in snapshot.writer_features:

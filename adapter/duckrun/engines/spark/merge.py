@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial, reduce
 from typing import TYPE_CHECKING, Any
 
 from duckrun.engines.decisions import refuse_missing_keys, repeated_source_keys
 from duckrun.engines.fit import assigned_columns, castable_columns, columns_in_expressions
 from duckrun.engines.spark.sql import (
+    assignments,
     compared_in,
     delete_insert_statement,
     in_spark,
@@ -17,7 +19,7 @@ from duckrun.engines.spark.sql import (
     merge_statement,
     of_target,
     quote,
-    rows_inserted_by,
+    to_spark,
 )
 from duckrun.engines.spark.table_write import SparkWrite
 from duckrun.engines.spark.types import casts_to, fit_all, with_casts
@@ -136,10 +138,15 @@ def _merge_into_nothing(job: SparkWrite, frame: DataFrame, spec: MergeSpec, crea
     _check_duplicates(job, frame, spec.keys)
     with job.access.view(frame) as source:
         columns = [name for name in frame.columns if name not in spec.compared]
-        parts: list[Any] = rows_inserted_by(spec, columns, job.spark.sql, source)
-        rows = frame.limit(0) if not parts else parts[0]
-        for part in parts[1:]:
-            rows = rows.unionByName(part, allowMissingColumns=True)
+        parts, earlier = list[Any](), "false"
+        for clause in (c for c in spec.clauses if c.kind == "not_matched_insert"):
+            condition = "true" if clause.condition is None else to_spark(clause.condition, spec.dialect)
+            values = assignments(clause, columns, spec.dialect)
+            select = ", ".join(f"{value} AS {quote(column)}" for column, value in values.items())
+            where = f"({condition}) AND NOT ({earlier})"
+            parts.append(job.spark.sql(f"SELECT {select} FROM {source} AS source WHERE {where}"))
+            earlier = f"{earlier} OR coalesce(({condition}), false)"
+        rows = reduce(partial(type(frame).unionByName, allowMissingColumns=True), parts) if parts else frame.limit(0)
         if spec.within is not None:
             job.refuse_outside(rows, spec.within)
         return create(rows, spec)

@@ -5,7 +5,7 @@ This module only makes text; it knows no session.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -276,24 +276,6 @@ def delete_insert_statement(
         f"{begin}\nWHEN MATCHED THEN DELETE\n"
         f"WHEN NOT MATCHED AND {kind} = 'I' THEN INSERT ({', '.join(map(quote, columns))}) VALUES ({values})"
     )
-
-
-def rows_inserted_by(
-    spec: MergeSpec, columns: Sequence[str], run: Callable[[str], object], source: str
-) -> list[object]:
-    """Return the rows that a merge inserts into a missing table.
-
-    Args:
-        run: Executes a query. It runs once per clause that inserts.
-    """
-    results, earlier = [], "false"
-    for clause in (c for c in spec.clauses if c.kind == "not_matched_insert"):
-        condition = "true" if clause.condition is None else to_spark(clause.condition, spec.dialect)
-        values = assignments(clause, columns, spec.dialect)
-        select = ", ".join(f"{value} AS {quote(column)}" for column, value in values.items())
-        results.append(run(f"SELECT {select} FROM {source} AS source WHERE ({condition}) AND NOT ({earlier})"))
-        earlier = f"{earlier} OR coalesce(({condition}), false)"
-    return results
 
 
 def cluster_clause(columns: Sequence[str], cluster_by: Sequence[str]) -> str:

@@ -84,8 +84,9 @@ class Attempt(SparkWrite):
         if (earlier := self.transaction.compared_with) is not None:
             return self._compared(earlier)
         alteration = self._evolution()
-        if alteration is not None:
-            self._grow(alteration)
+        if alteration is not None:  # Structs of the rows get the future fields, as NULL.
+            self.grown = types_in([field for field in alteration.after.fields if field["name"] in alteration.grown])
+            self.frame = structs_by_name(self.rows(), self.target_schema())
         # Spark enables the table feature of some types only in a new table (Delta 4.4:
         # DELTA_FEATURES_REQUIRE_MANUAL_ENABLEMENT). A commit of this library adds it.
         if (
@@ -191,11 +192,6 @@ class Attempt(SparkWrite):
             fields = [field for field in fields if field["name"].lower() in there or spec.takes(field["name"])]
         return self.form.evolved(self.snapshot, fields, spec.schema_mode)
 
-    def _grow(self, alteration: Alteration) -> None:
-        """Match structs of the rows to the future columns; missing fields are NULL."""
-        self.grown = types_in([field for field in alteration.after.fields if field["name"] in alteration.grown])
-        self.frame = structs_by_name(self.rows(), self.target_schema())
-
     def _anew(self, alteration: Alteration) -> Commit:
         """Rewrite the table: columns are removed, or change their type, together with the rows.
 
@@ -225,8 +221,11 @@ class Attempt(SparkWrite):
     def _overwrite(self, frame: DataFrame, spec: WriteSpec) -> Commit | None:
         assert self.snapshot is not None
         clustered = create.clustered_by(self.access, self.snapshot)
-        cluster_by = create.clustering_after(spec, clustered)
-        changed = self._changed_properties(spec)
+        keeps = spec.cluster_by is None and not spec.redefine and not spec.partition_by
+        cluster_by = clustered if keeps else spec.cluster_by or ()
+        # Spark's own overwrite of a table ignores properties.
+        wanted = {k: str(v).lower() if isinstance(v, bool) else str(v) for k, v in spec.table_properties.items()}
+        changed = {k: v for k, v in wanted.items() if self.snapshot.properties.get(k) != v}
         by_spark = self.logs.only_spark(self.snapshot) or self.logs.special_properties(changed)
         redefined = spec.redefine or changed or spec.description not in (None, self.snapshot.description)
         stays = decisions.same_names(cluster_by, clustered) and not redefined
@@ -249,13 +248,6 @@ class Attempt(SparkWrite):
             return self._defined(frame, spec, self.snapshot)
         keep = check_new_table(frame.schema, keep)
         return self.save(self._commented(frame, spec), "overwrite", {"overwriteSchema": "true"}, keep, spec)
-
-    def _changed_properties(self, spec: WriteSpec) -> dict[str, str]:
-        """Return the write's properties that the table does not have yet."""
-        # Spark's own overwrite of a table ignores them.
-        assert self.snapshot is not None
-        properties = {k: str(v).lower() if isinstance(v, bool) else str(v) for k, v in spec.table_properties.items()}
-        return {k: v for k, v in properties.items() if self.snapshot.properties.get(k) != v}
 
     def _defined(self, frame: DataFrame, spec: WriteSpec, snapshot: Snapshot | None) -> Commit:
         """Replace rows and definition of a table, including constraints, in one commit."""
@@ -286,7 +278,10 @@ class Attempt(SparkWrite):
     def create(self, frame: DataFrame, spec: WriteSpec | MergeSpec | DeleteInsertSpec) -> Commit | None:
         """Create the table, or replace one that an older attempt created."""
         if self.snapshot is not None:
-            return self._overwrite(frame, _as_overwrite(spec))
+            if isinstance(spec, WriteSpec):
+                return self._overwrite(frame, replace(spec, mode="overwrite", predicate=None))
+            as_write = WriteSpec("overwrite", within=spec.within, dialect=spec.dialect, **spec.layout)
+            return self._overwrite(frame, as_write)
         partition_by, cluster_by = check_new_table(frame.schema, spec.partition_by or ()), spec.cluster_by or ()
         properties = {str(k): str(v) for k, v in spec.table_properties.items()}
         description = None
@@ -362,10 +357,3 @@ class Attempt(SparkWrite):
         values = self.shaped(values, kinds.fields[1:])
         assigned = ", ".join(f"{quote(column)} = {value}" for column, value in values.items())
         return self.change(f"UPDATE {self.target} AS target SET {assigned}{where}")
-
-
-def _as_overwrite(spec: WriteSpec | MergeSpec | DeleteInsertSpec) -> WriteSpec:
-    """Return the write that creates a table as an overwrite of the present one."""
-    if isinstance(spec, WriteSpec):
-        return replace(spec, mode="overwrite", predicate=None)
-    return WriteSpec("overwrite", within=spec.within, dialect=spec.dialect, **spec.layout)

@@ -16,7 +16,6 @@ from typing import Any, cast
 
 from duckrun.errors import UnsupportedFeature
 from duckrun.formats.commits import CommitTaken, NewCommit
-from duckrun.formats.delta.commits import numbering
 from duckrun.formats.delta.commits.checks import (
     refuse_another_table,
     refuse_other_names,
@@ -25,6 +24,7 @@ from duckrun.formats.delta.commits.checks import (
     table_after,
 )
 from duckrun.formats.delta.commits.marks import REPEATED, marked, refuse_append_only
+from duckrun.formats.delta.commits.numbering import numbered
 from duckrun.formats.delta.commits.operations import Operation, metrics, operation_of
 from duckrun.formats.delta.definition.definition import DeltaDefinition
 from duckrun.formats.delta.definition.mapping import stored_columns
@@ -32,7 +32,6 @@ from duckrun.formats.delta.definition.properties import (
     IN_COMMIT,
     IN_COMMIT_TIME,
     IN_COMMIT_VERSION,
-    ROW_TRACKING,
     is_on,
 )
 from duckrun.formats.delta.definition.protocol import WRITTEN, Protocol
@@ -85,7 +84,10 @@ def write_commit(
     if protocol is not None:
         actions.append({"protocol": protocol.action()})
     if definition is not None:
-        definition = definition if stamp is None else _enabled(definition, snapshot, version, stamp)
+        if stamp is not None and snapshot is not None and not is_on(snapshot.properties, IN_COMMIT):
+            # An existing table records since when its commits contain timestamps.
+            since = {IN_COMMIT_VERSION: str(version), IN_COMMIT_TIME: str(stamp)}
+            definition = replace(definition, properties={**definition.properties, **since})
         actions.append({"metaData": definition.action()})
         before = None if snapshot is None else tables.definition(snapshot).cluster_by
         if definition.cluster_by != before:
@@ -112,7 +114,8 @@ def write_commit(
     # false (Delta protocol, Row Tracking, Writer Requirements).
     listed = snapshot.writer_features if protocol is None and snapshot is not None else protocol and protocol.present()
     if "rowTracking" in (listed or ()):
-        actions += _numbered(tables, ref, snapshot, new, added, version)
+        added, marks_moved = numbered(tables, ref, snapshot, new, added, version)
+        actions += marks_moved
     actions += [{"add": add} for add in added]
     actions += [{"cdc": _file(file, figures)} for file in new.feed]
     body = "\n".join(json.dumps(action, ensure_ascii=False) for action in actions)
@@ -126,30 +129,6 @@ def write_commit(
     tables.newest.wrote(snapshot, body.encode(), written)
     tables.check_landed(snapshot, version, info["txnId"])
     return version
-
-
-def _numbered(
-    tables: TableAccess,
-    ref: TableRef,
-    snapshot: Snapshot | None,
-    new: NewCommit,
-    added: list[dict[str, Any]],
-    version: int,
-) -> list[dict[str, Any]]:
-    """Assign row ids to the added files, in place; return the action of the new highest id.
-
-    If this commit enables row tracking, it adds the present files again, with row ids.
-    """
-    ids = numbering.Numbering(tables, snapshot, version)
-    if snapshot is not None and new.definition is not None:
-        before = is_on(snapshot.properties, ROW_TRACKING)
-        if is_on(new.definition.properties, ROW_TRACKING) and not before:
-            gone = [*new.removes, *(mark.file for mark in new.marks)]
-            # The files hold the same rows, so the feed and streams skip these adds (Delta protocol,
-            # Add File and Remove File, dataChange).
-            added += [{**add, "dataChange": False} for add in numbering.unnumbered(tables, snapshot, gone)]
-    added[:] = [ids.of(add) for add in numbering.counted(tables, ref, added)]
-    return ids.action()
 
 
 def _table(
@@ -243,13 +222,3 @@ def _stamp(tables: TableAccess, snapshot: Snapshot | None, now: int) -> int:
     # Timestamps must grow with each version, whatever the clocks of the writers say (Delta
     # protocol, In-Commit Timestamps, Writer Requirements).
     return max(now, last + 1)
-
-
-def _enabled(now: DeltaDefinition, before: Snapshot | None, version: int, moment: int) -> DeltaDefinition:
-    """Return a definition that records since when commits contain timestamps.
-
-    That is needed if this commit enables them on an existing table.
-    """
-    if before is None or not is_on(now.properties, IN_COMMIT) or is_on(before.properties, IN_COMMIT):
-        return now
-    return replace(now, properties={**now.properties, IN_COMMIT_VERSION: str(version), IN_COMMIT_TIME: str(moment)})

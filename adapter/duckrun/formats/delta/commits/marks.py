@@ -6,11 +6,11 @@ vector and added with its new one).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
 from typing import Any
 
 from duckrun.formats.commits import CommitTaken, NewCommit
-from duckrun.formats.delta.files.vectors import marked_statistics, read_vector, write_vectors
+from duckrun.formats.delta.files.vectors import read_vector, write_vectors
 from duckrun.formats.delta.log.adds import adds_in_order
 from duckrun.formats.delta.log.entries import append_only
 from duckrun.formats.delta.versions.tables import TableAccess
@@ -54,17 +54,18 @@ def marked(
         mark.file.rows is not None and len(v) >= mark.file.rows for mark, v in zip(new.marks, vectors, strict=True)
     ]
     written = iter(write_vectors(tables, snapshot.ref, [v for v, none in zip(vectors, whole, strict=True) if not none]))
-    return [
-        (add, None if none else _marked(add, next(written), mark.file.rows))
-        for mark, add, none in zip(new.marks, actions, whole, strict=True)
-    ]
-
-
-def _marked(add: Mapping[str, Any], vector: Mapping[str, Any], rows: int | None) -> dict[str, Any]:
-    """Return the add of a file with a deletion vector."""
-    # Named keys only: a checkpoint may hold statistics in columns of its own.
-    same = {key: add[key] for key in (*REPEATED, "modificationTime", "clusteringProvider") if add.get(key) is not None}
-    return {**same, "deletionVector": dict(vector), "stats": marked_statistics(add.get("stats"), rows)}
+    pairs: list[tuple[dict[str, Any], dict[str, Any] | None]] = []
+    for mark, add, none in zip(new.marks, actions, whole, strict=True):
+        # Named keys only: a checkpoint may hold statistics in columns of its own.
+        repeated = (*REPEATED, "modificationTime", "clusteringProvider")
+        same = {key: add[key] for key in repeated if add.get(key) is not None}
+        # The bounds still hold, but no row may be at them. With a vector, the protocol requires the
+        # number of rows. Source: Delta protocol, Per-file Statistics (numRecords, tightBounds).
+        stats = add.get("stats")
+        figures = {"numRecords": mark.file.rows} if stats is None else json.loads(stats)
+        text = json.dumps({**figures, "tightBounds": False}, ensure_ascii=False)
+        pairs.append((add, None if none else {**same, "deletionVector": next(written), "stats": text}))
+    return pairs
 
 
 def refuse_append_only(snapshot: Snapshot, new: NewCommit) -> None:

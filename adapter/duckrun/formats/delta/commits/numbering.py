@@ -8,10 +8,12 @@ the highest id ever assigned. Source: Delta protocol, Row Tracking.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from duckrun.errors import UnsupportedFeature
+from duckrun.formats.commits import NewCommit
+from duckrun.formats.delta.definition.properties import ROW_TRACKING as TRACKS_ROWS, is_on
 from duckrun.formats.delta.files.dataset import filesystem, footer
 from duckrun.formats.delta.log.access import LogAccess
 from duckrun.formats.delta.log.adds import adds_of
@@ -25,35 +27,38 @@ from duckrun.values.snapshot import Snapshot, TableRef
 _MARK = "rowIdHighWaterMark"
 
 
-class Numbering:
-    """Row ids for the files that one commit adds, above all assigned ids."""
+def numbered(
+    logs: LogAccess, ref: TableRef, snapshot: Snapshot | None, new: NewCommit, added: list[dict[str, Any]], version: int
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return the added files with row ids above all assigned ids, and the action of the new mark.
 
-    def __init__(self, logs: LogAccess, snapshot: Snapshot | None, version: int) -> None:
-        self._version = version
-        domains = {} if snapshot is None else domains_of(logs, snapshot)
-        self._before = self._mark = int(json.loads(domains.get(ROW_TRACKING, "{}")).get(_MARK, -1))
-
-    def of(self, add: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the add of a file with a base row id, if it has none yet."""
-        # A file that comes back, or gets another vector, keeps its ids (Delta protocol, Row
-        # Tracking, Row IDs).
-        if add.get("baseRowId") is not None:
-            self._mark = max(self._mark, int(add["baseRowId"]) + _rows_of(add) - 1)
-            return {"defaultRowCommitVersion": self._version, **add}
-        # New ids lie above all that were ever given. The mark moves in the same commit, so no other
-        # commit gives them (Delta protocol, Row Tracking, Writer Requirements).
-        first = self._mark + 1
-        self._mark += _rows_of(add)
-        return {**add, "baseRowId": first, "defaultRowCommitVersion": self._version}
-
-    def action(self) -> list[dict[str, Any]]:
-        """Return the action of the new high-water mark; none if it is unchanged."""
-        return [] if self._mark == self._before else [action_of(ROW_TRACKING, {_MARK: self._mark})]
-
-
-def _rows_of(add: Mapping[str, Any]) -> int:
-    # Rows that a vector deletes keep their positions and ids, and numRecords counts them, too.
-    return int(json.loads(add["stats"])["numRecords"])
+    If this commit enables row tracking, it adds the present files again, with row ids.
+    """
+    domains = {} if snapshot is None else domains_of(logs, snapshot)
+    before = mark = int(json.loads(domains.get(ROW_TRACKING, "{}")).get(_MARK, -1))
+    enables = new.definition is not None and is_on(new.definition.properties, TRACKS_ROWS)
+    if snapshot is not None and enables and not is_on(snapshot.properties, TRACKS_ROWS):
+        gone = {spelled(file) for file in (*new.removes, *(each.file for each in new.marks))}
+        left = {spelled(file) for file in snapshot.files()} - gone
+        # The files hold the same rows, so the feed and streams skip these adds (Delta protocol, Add
+        # File and Remove File, dataChange).
+        again = (add for add in adds_of(logs, snapshot, left).values() if add.get("baseRowId") is None)
+        added = [*added, *({**add, "dataChange": False} for add in again)]
+    result = []
+    for add in counted(logs, ref, added):
+        # Rows that a vector deletes keep their positions and ids, and numRecords counts them, too.
+        rows = int(json.loads(add["stats"])["numRecords"])
+        if add.get("baseRowId") is None:
+            # New ids lie above all that were ever given. The mark moves in the same commit, so no
+            # other commit gives them (Delta protocol, Row Tracking, Writer Requirements).
+            result.append({**add, "baseRowId": mark + 1, "defaultRowCommitVersion": version})
+            mark += rows
+        else:
+            # A file that comes back, or gets another vector, keeps its ids (Delta protocol, Row
+            # Tracking, Row IDs).
+            result.append({"defaultRowCommitVersion": version, **add})
+            mark = max(mark, int(add["baseRowId"]) + rows - 1)
+    return result, [] if mark == before else [action_of(ROW_TRACKING, {_MARK: mark})]
 
 
 def counted(logs: LogAccess, ref: TableRef, adds: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -93,10 +98,3 @@ def counted(logs: LogAccess, ref: TableRef, adds: Sequence[dict[str, Any]]) -> l
         else add
         for add in adds
     ]
-
-
-def unnumbered(logs: LogAccess, snapshot: Snapshot, gone: Iterable[ScanFile]) -> list[dict[str, Any]]:
-    """Return the adds of the live files, except ``gone``, that have no base row id yet."""
-    # The table starts to track its rows with this commit.
-    left = {spelled(file) for file in snapshot.files()} - {spelled(file) for file in gone}
-    return [add for add in adds_of(logs, snapshot, left).values() if add.get("baseRowId") is None]

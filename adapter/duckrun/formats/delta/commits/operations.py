@@ -18,7 +18,6 @@ from duckrun.values.rows import (
     DeleteInsertSpec,
     DeleteSpec,
     MergeSpec,
-    RowSpec,
     UpdateSpec,
     WriteSpec,
     counted_rows,
@@ -56,27 +55,42 @@ def operation_of(new: NewCommit, snapshot: Snapshot | None) -> Operation:
             kinds = {_ALTERED.get(type(change), "CHANGE COLUMN") for change in new.spec.changes}
             return Operation(kinds.pop() if len(kinds) == 1 else "ALTER TABLE")
         case OptimizeSpec():
-            return _optimize(new.spec.predicate, new.spec.z_order_by)
+            parameters = {"predicate": _given(new.spec.predicate), "zOrderBy": listed(new.spec.z_order_by)}
+            return Operation("OPTIMIZE", {**parameters, "clusterBy": "[]", "auto": "false"})
         case PurgeSpec():
-            predicate = listed([new.spec.predicate] if new.spec.predicate else [])
-            return Operation("REORG", {"predicate": predicate, "applyPurge": "true"})
+            return Operation("REORG", {"predicate": _given(new.spec.predicate), "applyPurge": "true"})
     if snapshot is None or new.anew:
         assert new.definition is not None, "a table that is made has a definition"
         how = "CREATE TABLE" if snapshot is None else "CREATE OR REPLACE TABLE"
         return _created(new.definition, how if isinstance(new.spec, CreateSpec) else f"{how} AS SELECT")
-    assert isinstance(new.spec, RowSpec), "of all that is done to a table as a whole, the rest is not committed here"
-    partition_by = snapshot.partition_columns if new.definition is None else new.definition.partition_columns
-    return _changed(new.spec, partition_by)
+    match new.spec:
+        case WriteSpec():
+            mode = "Append" if new.spec.mode in ("append", "safeappend") else "Overwrite"
+            partition_by = (new.definition or snapshot).partition_columns
+            parameters = {"mode": mode, "partitionBy": listed(partition_by)}
+            if new.spec.predicate is not None:
+                parameters["predicate"] = new.spec.predicate
+            elif new.spec.mode == "replace":
+                parameters["isDynamicPartitionOverwrite"] = "true"
+            return Operation("WRITE", parameters)
+        case MergeSpec():
+            return _merge(new.spec)
+        case DeleteInsertSpec():
+            on = _keys(new.spec.keys) + ([f"({new.spec.predicate})"] if new.spec.predicate else [])
+            return _merged(on, [{"actionType": "delete"}], [{"actionType": "insert"}], [])
+        case DeleteSpec():
+            return Operation("DELETE", {"predicate": _given(new.spec.predicate)})
+        case UpdateSpec():
+            return Operation("UPDATE", {"predicate": _given(new.spec.predicate)} if new.spec.predicate else {})
+    raise AssertionError("of all that is done to a table as a whole, the rest is not committed here")
 
 
 def listed(values: Sequence[str]) -> str:
     return json.dumps(list(values), ensure_ascii=False)
 
 
-def _write(mode: str, partition_by: Sequence[str], predicate: str | None = None) -> Operation:
-    """Return the operation of rows that are appended, or that replace others (``Overwrite``)."""
-    parameters = {"mode": mode, "partitionBy": listed(partition_by)}
-    return Operation("WRITE", parameters if predicate is None else {**parameters, "predicate": predicate})
+def _given(predicate: str | None) -> str:
+    return listed([predicate] if predicate else [])
 
 
 def _created(definition: TableDefinition, name: str) -> Operation:
@@ -86,33 +100,9 @@ def _created(definition: TableDefinition, name: str) -> Operation:
         "partitionBy": listed(definition.partition_columns),
         "properties": json.dumps(dict(definition.properties), ensure_ascii=False),
     }
-    described = {} if definition.description is None else {"description": definition.description}
-    return Operation(name, {**parameters, **described})
-
-
-def _changed(spec: RowSpec, partition_by: Sequence[str]) -> Operation:
-    """Return the operation of a spec on an existing table."""
-    match spec:
-        case WriteSpec():
-            mode = "Append" if spec.mode in ("append", "safeappend") else "Overwrite"
-            if spec.mode == "replace" and spec.predicate is None:
-                write = _write(mode, partition_by)
-                return Operation(write.name, {**write.parameters, "isDynamicPartitionOverwrite": "true"})
-            return _write(mode, partition_by, spec.predicate)
-        case MergeSpec():
-            return _merge(spec)
-        case DeleteInsertSpec():
-            on = _keys(spec.keys) + ([f"({spec.predicate})"] if spec.predicate else [])
-            return _merged(" AND ".join(on), [{"actionType": "delete"}], [{"actionType": "insert"}], [])
-        case DeleteSpec():
-            return Operation("DELETE", {"predicate": listed([spec.predicate] if spec.predicate else [])})
-        case UpdateSpec():
-            return Operation("UPDATE", {"predicate": listed([spec.predicate])} if spec.predicate else {})
-
-
-def _optimize(predicate: str | None, z_order_by: Sequence[str]) -> Operation:
-    parameters = {"predicate": listed([predicate] if predicate else []), "zOrderBy": listed(z_order_by)}
-    return Operation("OPTIMIZE", {**parameters, "clusterBy": "[]", "auto": "false"})
+    if definition.description is not None:
+        parameters["description"] = definition.description
+    return Operation(name, parameters)
 
 
 def _keys(keys: Sequence[str], compared: Mapping[str, str] | None = None) -> list[str]:
@@ -123,24 +113,16 @@ def _merge(spec: MergeSpec) -> Operation:
     clauses: dict[str, list[dict[str, str]]] = {"matched": [], "not_matched": [], "not_matched_by_source": []}
     for clause in spec.clauses:
         kind, _, action = clause.kind.rpartition("_")
-        described = (
-            {"actionType": action}
-            if clause.condition is None
-            else {"predicate": clause.condition, "actionType": action}
-        )
-        clauses[kind].append(described)
+        condition = {} if clause.condition is None else {"predicate": clause.condition}
+        clauses[kind].append({**condition, "actionType": action})
     on = _keys(spec.keys, spec.compared) + ([f"({spec.on})"] if spec.on else [])
-    return _merged(" AND ".join(on), *clauses.values())
+    return _merged(on, *clauses.values())
 
 
-def _merged(on: str, *clauses: Sequence[Mapping[str, str]]) -> Operation:
+def _merged(on: Sequence[str], *clauses: Sequence[Mapping[str, str]]) -> Operation:
     names = ("matchedPredicates", "notMatchedPredicates", "notMatchedBySourcePredicates")
     predicates = {name: json.dumps(clause, ensure_ascii=False) for name, clause in zip(names, clauses, strict=True)}
-    return Operation("MERGE", {"predicate": json.dumps([on], ensure_ascii=False), **predicates})
-
-
-def restored_to(version: int) -> Operation:
-    return Operation("RESTORE", {"version": str(version)})
+    return Operation("MERGE", {"predicate": listed([" AND ".join(on)]), **predicates})
 
 
 _ALTERED = {

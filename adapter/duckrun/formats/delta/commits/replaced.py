@@ -33,8 +33,9 @@ def check_landed(tables: TableAccess, snapshot: Snapshot | None, version: int | 
     if snapshot is None or tables.newest.has(snapshot):
         return
     ref = snapshot.ref
-    # An entry behind a gap makes the log unreadable.
-    if version is None or _follows(tables, ref, version):
+    names = () if version is None else {key["path"] for key in tables.storage.keys(ref.location, LOG)}
+    # An entry behind a gap, with no entry or checkpoint before it, makes the log unreadable.
+    if version is None or entry(version - 1) in names or newest_whole(names, version - 1, version)[0] >= 0:
         if not _is_another_table(snapshot):
             return
         version = _landed(tables, ref, version, commit_id)
@@ -62,12 +63,6 @@ def _is_another_table(snapshot: Snapshot) -> bool:
     except (VersionNotReadable, TableNotFound):
         return True
     return False
-
-
-def _follows(tables: TableAccess, ref: TableRef, version: int) -> bool:
-    """True if an entry follows another one, or a checkpoint."""
-    names = {key["path"] for key in tables.storage.keys(ref.location, LOG)}
-    return entry(version - 1) in names or newest_whole(names, version - 1, version)[0] >= 0
 
 
 def _is(actions: CommitActions, commit_id: str) -> bool:

@@ -16,7 +16,7 @@ from duckrun.formats.commits import CommitRecord, NewCommit
 from duckrun.formats.delta.commits.checks import refuse_wrong
 from duckrun.formats.delta.commits.commit import write_commit
 from duckrun.formats.delta.commits.marks import marked
-from duckrun.formats.delta.commits.operations import operation_of, restored_to
+from duckrun.formats.delta.commits.operations import Operation, operation_of
 from duckrun.formats.delta.definition import expressions, mapping
 from duckrun.formats.delta.definition.definition import DeltaDefinition
 from duckrun.formats.delta.files.scan_sql import scan_sql
@@ -47,7 +47,8 @@ def restore(tables: TableAccess, now: Snapshot, version: int, note: dict[str, An
     definition = expressions.never_back(_with_marks(tables.definition(then), before), before)
     new = NewCommit(spec, definition, removes=removes, rows=(None, None, None), writer="staged", note=note, app=app)
     returns = adds_in_order(tables, then, missing)
-    return write_commit(tables, now.ref, now, new, operation=restored_to(then.version), returns=returns)
+    operation = Operation("RESTORE", {"version": str(then.version)})
+    return write_commit(tables, now.ref, now, new, operation=operation, returns=returns)
 
 
 def _with_marks(then: DeltaDefinition, now: DeltaDefinition) -> DeltaDefinition:

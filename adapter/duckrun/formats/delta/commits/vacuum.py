@@ -57,7 +57,8 @@ def vacuum(tables: TableAccess, snapshot: Snapshot, spec: VacuumSpec) -> tuple[s
     snapshot = tables.snapshot(snapshot.ref)  # after ``before``: commits in between are young, or live
     keys = list(tables.storage.keys(snapshot.ref.location))
     needed = _needed(tables, snapshot, before)
-    inner = _inner_tables(key["path"] for key in keys)
+    logs = (key["path"].partition(f"/{LOG}/") for key in keys if not key["path"].startswith((f"{LOG}/", COPY)))
+    inner = tuple({f"{folder}/" for folder, separator, _ in logs if separator})
     gone = sorted(
         path
         for path, modified in ((key["path"], key["modified"]) for key in keys)
@@ -111,9 +112,3 @@ def _is_hidden(path: str, partition_columns: tuple[str, ...]) -> bool:
         return True
     ours = (_CHANGES, "_delta_index", *(f"{column}=" for column in partition_columns))
     return any(part.startswith(("_", ".")) and not part.startswith(ours) for part in parts)
-
-
-def _inner_tables(paths: Iterator[str]) -> tuple[str, ...]:
-    """Return the folders of tables inside this folder, with a slash at the end."""
-    logs = (path.partition(f"/{LOG}/") for path in paths if not path.startswith((f"{LOG}/", COPY)))
-    return tuple({f"{folder}/" for folder, separator, _ in logs if separator})

@@ -65,7 +65,7 @@ def rounded(open_version: OpenVersion, mark_of: MarkOf, snapshot: Snapshot) -> f
         columns = set[str]()
         if long:
             adds = listed(open_version(snapshot))
-            columns.update(f.name for f in long if _is_rounded(f, adds))
+            columns.update(f.name for f in long if any(_is_rounded(*leaf, adds) for leaf in _long_leaves(f, ())))
         if floats and not all(map(OURS.search, snapshot.files().paths())):
             columns.update(floats)
         return frozenset(columns)
@@ -136,10 +136,6 @@ def _was_float(field: pa.Field) -> bool:
     )
 
 
-def _is_rounded(field: pa.Field, adds: pa.Table) -> bool:
-    return any(_leaf_is_rounded(kind, path, adds) for kind, path in _long_leaves(field, ()))
-
-
 def _long_leaves(field: pa.Field, above: tuple[str, ...]) -> Iterator[tuple[pa.DataType, tuple[str, ...]]]:
     path = (*above, physical(field))
     if pa.types.is_struct(field.type):
@@ -149,7 +145,7 @@ def _long_leaves(field: pa.Field, above: tuple[str, ...]) -> Iterator[tuple[pa.D
         yield field.type, path
 
 
-def _leaf_is_rounded(kind: pa.DataType, path: tuple[str, ...], adds: pa.Table) -> bool:
+def _is_rounded(kind: pa.DataType, path: tuple[str, ...], adds: pa.Table) -> bool:
     columns = [statistic(adds, part, *path) for part in ("min", "max", "null_count")]
     low, high, nulls = ([None] * len(adds) if values is None else values.to_pylist() for values in columns)
     for i, (name, rows) in enumerate(zip(adds.column("path"), adds.column("num_records"), strict=True)):
@@ -212,17 +208,12 @@ def _layout(opened: Any, file: ScanFile, snapshot: Snapshot) -> Paths:
 
 def _is_strange(field: pa.Field, layout: Paths) -> bool:
     """True if a column's values do not have the layout that Parquet specifies."""
-    name, pattern = physical(field), re.compile(f"(?:{'|'.join(_paths(field))})\\Z")
+    name, pattern = physical(field), re.compile(f"{re.escape(physical(field))}(?:{'|'.join(_tails(field.type))})\\Z")
     return any((p == name or p.startswith(name + ".")) and not pattern.match(p) for p in layout)
 
 
-def _paths(field: pa.Field) -> Iterator[str]:
-    """Return regular expressions for the paths of a column's values in a file."""
-    for tail in _tails(field.type):
-        yield re.escape(physical(field)) + tail
-
-
 def _tails(kind: pa.DataType) -> Iterator[str]:
+    """Return regular expressions for the paths of a column's values in a file, after its name."""
     if pa.types.is_struct(kind):
         for child in kind:
             yield from (rf"\.{re.escape(physical(child))}{tail}" for tail in _tails(child.type))

@@ -7,7 +7,6 @@ Format.
 from __future__ import annotations
 
 import base64
-import json
 import posixpath
 import uuid
 import zlib
@@ -31,6 +30,7 @@ _VERSION = b"\x01"
 _B85 = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
 _Z85 = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 _TO_Z85, _OF_Z85 = bytes.maketrans(_B85, _Z85), bytes.maketrans(_Z85, _B85)
+"""Source: https://rfc.zeromq.org/spec/32 (Z85 writes five characters for four bytes)."""
 _OF_A_UUID = 20
 
 
@@ -80,7 +80,8 @@ def write_vectors(logs: LogAccess, ref: TableRef, vectors: Sequence[BitMap64]) -
     for rows in vectors:
         rows.run_optimize()
         data = _MAGIC + rows.serialize()
-        place = {"storageType": "u", "pathOrInlineDv": _encoded(name.bytes), "offset": len(body)}
+        path = base64.b85encode(name.bytes).translate(_TO_Z85).decode()
+        place = {"storageType": "u", "pathOrInlineDv": path, "offset": len(body)}
         descriptors.append({**place, "sizeInBytes": len(data), "cardinality": len(rows)})
         body += len(data).to_bytes(4, "big") + data + zlib.crc32(data).to_bytes(4, "big")
     if descriptors:
@@ -103,19 +104,6 @@ def vector_file(ref: TableRef, descriptor: Mapping[str, Any]) -> str | None:
             f"Table {ref} has a deletion vector of the kind {kind!r}, which is none of the protocol's (u, i, p)"
         )
     return None if kind == "i" else _relative(path) if kind == "u" else path
-
-
-def marked_statistics(stats: str | None, rows: int | None) -> str:
-    """Return the statistics of a file after rows of it were deleted.
-
-    Args:
-        rows: Number of rows, for a file without statistics: with a vector, the protocol requires
-            it.
-    """
-    # The bounds still hold, but no row may be at them. Source: Delta protocol, Per-file Statistics
-    # (numRecords, tightBounds).
-    figures = {"numRecords": rows} if stats is None else json.loads(stats)
-    return json.dumps({**figures, "tightBounds": False}, ensure_ascii=False)
 
 
 def _in_file(logs: LogAccess, ref: TableRef, path: str, offset: int, size: int) -> bytes:
@@ -143,14 +131,6 @@ def _in_file(logs: LogAccess, ref: TableRef, path: str, offset: int, size: int) 
 def _relative(path: str) -> str:
     folder, name = path[:-_OF_A_UUID], uuid.UUID(bytes=_decoded(path[-_OF_A_UUID:]))
     return posixpath.join(folder, f"deletion_vector_{name}.bin")
-
-
-def _encoded(data: bytes) -> str:
-    """Return bytes in Z85: five characters for four bytes.
-
-    Source: https://rfc.zeromq.org/spec/32
-    """
-    return base64.b85encode(data).translate(_TO_Z85).decode()
 
 
 def _decoded(text: str) -> bytes:

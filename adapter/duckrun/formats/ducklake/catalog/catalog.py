@@ -22,8 +22,7 @@ from duckrun.formats.ducklake.catalog.trouble import (
     FOR_SEVERAL,
     NoCatalog,
     gone,
-    is_encrypted,
-    not_encrypted,
+    other_encryption,
     translated,
 )
 from duckrun.sql.quoting import quote_identifier, quote_literal, with_values
@@ -426,7 +425,7 @@ class Catalog:
         encrypted = settings.get("encrypted", "false").lower() == "true"
         if self._asked_encrypted is not None and encrypted != self._asked_encrypted:
             cursor.execute(f"DETACH {quote_identifier(name)}")
-            raise is_encrypted(self) if encrypted else not_encrypted(self)
+            raise other_encryption(self, encrypted=encrypted)
         if encrypted:
             self.encrypted = True
             cursor.execute(f"LOAD {quote_literal(extension_path('httpfs').as_posix())}")

@@ -90,7 +90,7 @@ def translated(catalog: NamedCatalog, error: duckdb.Error, what: str) -> Duckrun
     if catalog.seen and "ducklake_" in low and ("does not exist" in low or "no such table" in low):
         return gone(catalog)
     if "requested an encrypted database" in low:
-        return not_encrypted(catalog)
+        return other_encryption(catalog, encrypted=False)
     of_lake = f"The catalog {catalog.address} of lake {root}"
     for parts, message in _SAID.items():
         if any(part in low for part in parts):
@@ -140,20 +140,17 @@ def unsure(catalog: NamedCatalog, lost: str) -> CommitUnknown:
     )
 
 
-def not_encrypted(catalog: NamedCatalog) -> InvalidConfig:
-    """Return the error about an unencrypted lake that is opened as encrypted."""
+def other_encryption(catalog: NamedCatalog, *, encrypted: bool) -> InvalidConfig:
+    """Return the error about a lake that is opened with another encryption than it has."""
     return InvalidConfig(
-        f"Lake {catalog.storage.root} is opened with encrypted: true, and its catalog {catalog.address} says that "
-        "its files are not: a lake is encrypted from its "
-        "beginning, or never. Leave it out, or copy the tables to a new lake."
-    )
-
-
-def is_encrypted(catalog: NamedCatalog) -> InvalidConfig:
-    """Return the error about an encrypted lake that is opened as unencrypted."""
-    return InvalidConfig(
-        f"Lake {catalog.storage.root} is opened with encrypted: false, and its catalog {catalog.address} says that "
-        "its files are encrypted: leave it out, or say true."
+        f"Lake {catalog.storage.root} is opened with encrypted: {str(not encrypted).lower()}, and its catalog "
+        f"{catalog.address} says that its files are "
+        + (
+            "encrypted: leave it out, or say true."
+            if encrypted
+            else "not: a lake is encrypted from its beginning, or never. Leave it out, or copy the tables to a new "
+            "lake."
+        )
     )
 
 

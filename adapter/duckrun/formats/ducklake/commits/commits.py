@@ -66,7 +66,7 @@ class Commits:
             inlined.refuse_structs_in_the_catalog(self.catalog, ref, number, types)
         if snapshot is not None and snapshot.format_state.inlined:
             inlined.keep_out_of_older_rows(self.catalog, work, ref, snapshot.format_state.id)
-        if definition is None or work.is_defined(ref):
+        if definition is None or (ref.schema, ref.name) in work.defined:
             work.lend_options(ref)
             return
         assert isinstance(definition, DuckLakeDefinition), "a definition of this format"
@@ -142,7 +142,7 @@ class Commits:
             work.changed = True
         for option, value in options_of(old, definition.properties).items():
             work.options.append((ref, option, value))
-        work.now_defined(ref)
+        work.defined.add((ref.schema, ref.name))
         work.lend_options(ref)
 
     # -- separate commits ahead, without which DuckLake would damage rows (duckdb 1.5.5)
@@ -238,7 +238,7 @@ class Commits:
         if work.is_shared and snapshot is not None and same:
             return snapshot.version
         work.note(ref, new.note)
-        if snapshot is None or work.is_defined(ref) or snapshot.format_state.fresh:
+        if snapshot is None or (ref.schema, ref.name) in work.defined or snapshot.format_state.fresh:
             work.began[ref] = None
         if work.is_shared:
             work.remember(ref, snapshot, new)

@@ -59,7 +59,8 @@ class Work:
         self.touched: dict[tuple[str, str], Any] = {}
         """Tables that the transaction wrote: lower-case (schema, name) -> current state."""
         self.written: dict[TableRef, None] = {}
-        self._defined: set[tuple[str, str]] = set()
+        self.defined: set[tuple[str, str]] = set()
+        """Tables whose definition by the running commit was carried out."""
         self.altered: dict[TableRef, int] = {}
         """Tables, by id, whose columns changed while rows may be inlined."""
         self.began: dict[TableRef, None] = {}
@@ -137,17 +138,9 @@ class Work:
         with self.catalog.errors("transaction"):
             return self.cursor.execute(with_values(sql, values)).fetchall()
 
-    def is_defined(self, ref: TableRef) -> bool:
-        """True if the definition of the running commit was carried out."""
-        return (ref.schema, ref.name) in self._defined
-
-    def now_defined(self, ref: TableRef) -> None:
-        """Note that the definition of the running commit was carried out."""
-        self._defined.add((ref.schema, ref.name))
-
     def remember(self, ref: TableRef, snapshot: Snapshot | None, new: NewCommit) -> None:
         """Record the new state of a table for later commits of this multi-table transaction."""
-        self._defined.discard((ref.schema, ref.name))
+        self.defined.discard((ref.schema, ref.name))
         self.written[ref] = None
         before: TableState | None = None if snapshot is None else snapshot.format_state
         definition: Any = new.definition if new.definition is not None or before is None else before.definition
