@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import re
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -100,6 +101,13 @@ def _covers_on_spark(item: pytest.Item) -> str:
     if item.path.match("engines/test_writes.py"):
         return item.nodeid.partition("[")[0]
     return str(item.path.parent)
+
+
+@pytest.fixture(autouse=True)
+def _by_polars(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let polars write the frames of every other test, however few their rows, as it writes large frames."""
+    if zlib.crc32(request.node.nodeid.encode()) % 2:
+        monkeypatch.setattr("duckrun.engines.duckdb.writers.columnar._FEWEST", 1)
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import duckdb
 from duckrun.engines.decisions import rows_outside
 from duckrun.engines.duckdb.rows.computed import Computed
 from duckrun.engines.duckdb.rows.lake_values import Test, folder_test, lake_tests
-from duckrun.engines.duckdb.rows.source import Rows, without_type
+from duckrun.engines.duckdb.rows.source import InMemory, Rows, without_type
 from duckrun.engines.duckdb.rows.types import Types, fit_all, kind_of, store_all, whole_microseconds
 from duckrun.engines.fit import Kind, assigned_columns, castable_columns, fits, text_pattern
 from duckrun.errors import InvalidConfig, RowsOutsidePartition, SchemaMismatch, UnsupportedFeature
@@ -129,7 +129,7 @@ def fitted(
         for name, (source, kind) in filled.items()
     )
     table = definition or snapshot
-    checked = _checks(filled, partition_by, spec, table, computed)
+    checked, simple = _checks(filled, partition_by, spec, table, computed)
     # The checks are in the SELECT list: DuckDB could push a failing filter below a join, where it
     # would see other rows.
     columns = ", ".join(
@@ -138,12 +138,28 @@ def fitted(
     table_order = definition.sort_by if definition is not None else () if snapshot is None else order_of(snapshot)
     order = _order_of(ref, filled, spec, table_order)
     along = "".join(f", {name}" for name in rows.carried)
-    inner = _with_limits(f"SELECT {casts}{along} FROM ({rows.sql})", filled, None if table is None else table.schema)
+    cast = f"SELECT {casts}{along} FROM ({rows.sql})"
+    inner = _with_limits(cast, filled, None if table is None else table.schema)
     inner = _with_computed(inner, filled, computed)
     sql = f"SELECT {columns}{along} FROM ({inner}) AS {_ROWS}"
     types = {name: _type(kind) for name, (_, kind) in filled.items()}
     numbering = {} if computed is None or has_computed else computed.numbering(filled)
-    return Rows(rows.cursor, sql, types, rows.one_shot, order, rows.carried, numbering)
+    in_memory = _in_memory(rows, filled, sql, table) if simple and inner == cast and not (order or along) else None
+    return Rows(rows.cursor, sql, types, rows.one_shot, order, rows.carried, numbering, in_memory)
+
+
+def _in_memory(rows: Rows, filled: Filled, sql: str, table: TableDefinition | Snapshot | None) -> InMemory | None:
+    """Return the fitted rows in memory; None if a column is cast."""
+    memory = rows.in_memory
+    if memory is None or memory.sql != rows.sql:
+        return None
+    columns = {}
+    for name, (source, kind) in filled.items():
+        if source is None or str(rows.types[source]) != kind:
+            return None
+        columns[name] = memory.columns[source]
+    required = () if table is None else tuple(field.name for field in table.schema if not field.nullable)
+    return InMemory(memory.table, columns, sql, required)
 
 
 def finished(
@@ -315,9 +331,13 @@ def _checks(
     spec: WriteSpec | None,
     table: TableDefinition | Snapshot | None,
     computed: Computed | None,
-) -> dict[str, str]:
-    """Column -> expression that raises for an invalid row, and is the column otherwise."""
+) -> tuple[dict[str, str], bool]:
+    """Column -> expression that raises for an invalid row, and is the column otherwise.
+
+    The second value is True if they only check for years and NULL in top-level columns.
+    """
     tests: list[Test] = []
+    simple = 0
     if table is not None and table.sql_types is not None:  # DuckLake's files cannot hold some values
         kinds = {name: kind for name, (_, kind) in filled.items()}
         tests += lake_tests(kinds, [name for name in table.partition_columns if name in kinds])
@@ -333,6 +353,7 @@ def _checks(
             first, last = (f"CAST({text} AS {stored})" for text in _YEARS[stored])
             test = f"({quote_identifier(name)} BETWEEN {first} AND {last}) IS NOT FALSE"
             tests.append((name, test, SchemaMismatch, quote_literal(outside_years(name))))
+            simple += 1
     bounds = () if spec is None else ((spec.predicate, "replaced"), (spec.within, "written"))
     for bound, done in bounds:
         if spec is not None and bound is not None:
@@ -343,6 +364,7 @@ def _checks(
         if not field.nullable:
             message = quote_literal(f"column {field.name} is NOT NULL, and the data has a NULL in it")
             tests.append((field.name, f"{quote_identifier(field.name)} IS NOT NULL", SchemaMismatch, message))
+            simple += 1
     for field in fields:
         parts = _inside(quote_identifier(field.name), field) if table and field.name not in table.variants else ()
         for test, part in parts:
@@ -373,4 +395,4 @@ def _checks(
     for name, test, kind, message in tests:
         inner = checked.get(name, quote_identifier(name))
         checked[name] = f"CASE WHEN {test} THEN {inner} ELSE CAST({raising(kind, message)} AS {filled[name][1]}) END"
-    return checked
+    return checked, len(tests) == simple

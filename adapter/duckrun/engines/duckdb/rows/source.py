@@ -48,6 +48,19 @@ class SqlOnCursor:
     text: str
 
 
+@dataclass(frozen=True)
+class InMemory:
+    """An Arrow table in memory whose columns are the rows of a SELECT."""
+
+    table: pa.Table
+    columns: Mapping[str, str]
+    """Column of the SELECT -> column of the table, in the order of the SELECT."""
+    sql: str
+    """The SELECT. Rows with another one are other rows."""
+    required: tuple[str, ...] = ()
+    """Columns that the SELECT checks for NULL."""
+
+
 @dataclass
 class Rows:
     """Rows to write, as a SELECT on a cursor."""
@@ -64,6 +77,8 @@ class Rows:
     """
     numbered: Mapping[str, NumberedBy] = field_of(default_factory=dict)
     """Identity columns that number these rows."""
+    in_memory: InMemory | None = None
+    """The same rows in memory, if its SELECT is still the one of the rows."""
 
     def ordered(self, first: Sequence[str] = ()) -> str:
         """The SELECT, sorted by the columns ``first`` and then by ``order``."""
@@ -156,9 +171,12 @@ def _of_arrow(cursor: duckdb.DuckDBPyConnection, name: str, data: Any) -> Rows:
     if not data.schema.names:
         raise SchemaMismatch("the rows have no columns; a table has at least one")
     refuse_twins(data.schema.names)  # DuckDB would rename the second to X_1
-    rows = select(cursor, *register(cursor, name, _instants_in_microseconds(data)))
+    data = _instants_in_microseconds(data)
+    rows = select(cursor, *register(cursor, name, data))
     for field in data.schema:
         rows.types[field.name] = untyped(rows.types[field.name], field.type)
+    if isinstance(data, pa.Table):
+        rows.in_memory = InMemory(data, {name: name for name in data.schema.names}, rows.sql)
     return rows
 
 
@@ -210,7 +228,8 @@ def _polars(value: Any, cursor: duckdb.DuckDBPyConnection, name: str, file: Path
     import polars
 
     if isinstance(value, polars.DataFrame):
-        return _of_arrow(cursor, name, value.to_arrow())
+        # Views of strings share polars' memory, where the older types are a copy of each string.
+        return _of_arrow(cursor, name, value.to_arrow(compat_level=polars.CompatLevel.newest()))
     if not isinstance(value, polars.LazyFrame):
         raise InvalidConfig(f"A polars {type(value).__name__} is not a table; give a DataFrame or a LazyFrame.")
     # The streaming engine computes the frame to disk once, in bounded memory, and it can be read

@@ -20,6 +20,7 @@ from duckrun.engines.data_files import file_size
 from duckrun.engines.duckdb.rows.reads import Read, may_go_on_top
 from duckrun.engines.duckdb.rows.source import Rows, schema_of_types
 from duckrun.engines.duckdb.rows.types import has_variant_inside, refuse_variants_inside
+from duckrun.engines.duckdb.writers import columnar
 from duckrun.engines.duckdb.writers.stored_names import as_stored, field_ids
 from duckrun.errors import StorageError, UnsupportedFeature
 from duckrun.formats.commits import CommitRecord, NewCommit
@@ -103,6 +104,13 @@ def stage(
     text = schema_to_text(with_stored_names(schema, stored))
     codec = codec_of(properties) or CODECS[0]
     target_file_size = file_size(properties)
+    is_one_file = not (partition_by or beside or stored or target_file_size or row_group_size)
+    if is_one_file and "://" not in ref.location and (frame := columnar.frame_of(rows)) is not None:
+        path = f"part-{token}-{uuid.uuid4()}-c000.{codec}.parquet"
+        with _whole(ref, token):
+            of_columns = columnar.write(frame, f"{ref.location}/{path}", codec)
+        size = Path(ref.location, path).stat().st_size
+        return (StagedFile(path, size, {}, frame.height, schema=text, figures=of_columns),)
     options = ["FORMAT parquet", "RETURN_STATS", f"COMPRESSION {codec}"]
     options.append(f"ROW_GROUP_SIZE_BYTES {_row_group_bytes(rows.cursor)}")
     if row_group_size:
