@@ -43,6 +43,9 @@ class FrameSource(Protocol):
 
     def schema(self) -> pa.Schema: ...
     def reader(self) -> pa.RecordBatchReader: ...
+    def polars(self) -> pl.DataFrame | None:
+        """Return all rows as polars reads them from files; None if only the engine can."""
+
     def polars_lazy(self, check: Callable[[], None]) -> pl.LazyFrame: ...
     def count(self) -> int: ...
     def limit(self, rows: int) -> FrameSource: ...
@@ -133,6 +136,8 @@ class LazyRows:
 
         if lazy:
             return self.source.polars_lazy(self.reads.check)
+        if (read := self.source.polars()) is not None:
+            return read
         frame = polars.from_arrow(self._told_apart())
         assert isinstance(frame, polars.DataFrame)
         return frame

@@ -165,6 +165,9 @@ class Snapshot:
     """The format's own handle, from which a write begins. Private to the format."""
     list_beside: Callable[[Snapshot], Sequence[ScanFile]] | None = field(default=None, repr=False, compare=False)
     """Lists rows stored outside the data files, to scan unfiltered; None if the format has none."""
+    find_plain: Callable[[Snapshot, FileColumns, int], Sequence[str] | None] | None = field(
+        default=None, repr=False, compare=False
+    )
     find_rounded: Callable[[Snapshot], frozenset[str]] | None = field(default=None, repr=False, compare=False)
     find_legacy: Callable[[Snapshot], frozenset[str]] | None = field(default=None, repr=False, compare=False)
     find_figures: Callable[[Snapshot], Mapping[str, ColumnFigures]] | None = field(
@@ -241,6 +244,13 @@ class Snapshot:
     def rounded(self) -> frozenset[str]:
         """Return the columns whose logged bounds are inexact, so that they cannot prune files."""
         return frozenset() if self.find_rounded is None else self.find_rounded(self)
+
+    def plain_files(self, footers: FileColumns, most: int) -> Sequence[str] | None:
+        """Return the paths of files whose columns are the table's rows, for any Parquet reader.
+
+        None if there are more files than ``most``, or if a plain reader may get other rows.
+        """
+        return None if self.find_plain is None else self.find_plain(self, footers, most)
 
     def legacy(self) -> frozenset[str]:
         """Return the columns with lists in the layout from before the Parquet LIST standard."""

@@ -42,6 +42,7 @@ from duckrun.libraries import pa
 from duckrun.run.memory import Arbiter
 from duckrun.run.pins import NOTHING, Reads, together
 from duckrun.run.transaction import Transaction
+from duckrun.sql.char_types import is_padded
 from duckrun.sql.dialects import text_in
 from duckrun.sql.names import dotted_names
 from duckrun.sql.scalar import holds_statements
@@ -54,6 +55,10 @@ from duckrun.values.snapshot import ReadAs, Scan, Snapshot
 from duckrun.values.tables import OptimizeSpec, PurgeSpec
 
 log = logging.getLogger(__name__)
+
+
+_MOST_FILES = 1000
+"""Maximum number of files whose footers are read before polars reads them."""
 
 
 class DuckDBEngine(SpecEngine):
@@ -111,7 +116,17 @@ class DuckDBEngine(SpecEngine):
 
     def scan(self, snapshot: Snapshot, spec: ReadSpec) -> LazyRows:
         sql = select_sql(self._scan_sql(snapshot), spec, snapshot.schema.names, str(snapshot.ref))
-        return self._frame(sql, about_tables("read", [str(snapshot.ref)]))
+        frame = self._frame(sql, about_tables("read", [str(snapshot.ref)]))
+        if spec.predicate is None and isinstance(frame.source, DuckDBFrame):
+            frame.source.files = partial(self._plain_files, snapshot)
+        return frame
+
+    def _plain_files(self, snapshot: Snapshot) -> Sequence[str] | None:
+        """Local files that polars may read instead of DuckDB; None if DuckDB must."""
+        # DuckDB pads CHAR(n) as it reads. A store needs the lake's credentials.
+        if "://" in snapshot.ref.location or any(map(is_padded, snapshot.schema)):
+            return None
+        return snapshot.plain_files(lambda files: columns_in(self.connection.cursor(), files), _MOST_FILES)
 
     def open(self, planned: Scan) -> LazyRows:
         source = self.lake.format.scan_sql(planned.snapshot(), ReadAs(planned.files, named=True))

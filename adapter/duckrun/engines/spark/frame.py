@@ -40,6 +40,9 @@ class SparkFrame:
     def _errors(self) -> AbstractContextManager[None]:
         return errors_about(self._what, analysis=InvalidConfig, writes=False)
 
+    def polars(self) -> None:
+        """Spark alone has the rows."""
+
     def polars_lazy(self, check: Callable[[], None]) -> Any:
         import polars
 

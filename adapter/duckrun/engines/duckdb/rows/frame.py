@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -16,6 +17,8 @@ from duckrun.engines.frame import without_arrow_form
 from duckrun.libraries import pa
 from duckrun.run.pins import Reads
 from duckrun.sql.quoting import quote_identifier, quote_literal
+
+log = logging.getLogger(__name__)
 
 
 class _Checked:
@@ -54,6 +57,9 @@ class DuckDBFrame:
     as_written: Callable[[str], str] = str
     """Restores the names of the user's query in an error message."""
 
+    files: Callable[[], Sequence[str] | None] = lambda: None
+    """Returns files whose columns of these names are the rows, for any Parquet reader."""
+
     def __post_init__(self) -> None:
         with self._errors():
             parsed = self.cursor.extract_statements(self.sql)
@@ -87,7 +93,22 @@ class DuckDBFrame:
 
     def _of(self, sql: str) -> DuckDBFrame:
         """A query over this one."""
-        return replace(self, sql=sql)
+        return replace(self, sql=sql, files=lambda: None)
+
+    def polars(self) -> Any:
+        import polars
+
+        files, names = self.files(), list(self.native.columns)
+        if not files:
+            return None
+        try:
+            frame = polars.read_parquet(list(files), columns=names, glob=False, hive_partitioning=False).select(names)
+        except (OSError, polars.exceptions.PolarsError) as error:
+            log.debug("%s: polars cannot read the files, so DuckDB reads them and reports errors: %s", self.what, error)
+            return None
+        schema = polars.DataFrame(self.schema().empty_table()).schema
+        # Footers of Arrow writers name the zone that instants were written with, and other hints.
+        return frame if frame.schema == schema else frame.cast(schema)
 
     def polars_lazy(self, check: Callable[[], None]) -> Any:
         """A polars LazyFrame that reads the tables at each collect(), after a call of ``check``."""

@@ -13,12 +13,12 @@ from duckrun.formats.delta.definition.mapping import is_mapped
 from duckrun.formats.delta.files.cautions import OURS
 from duckrun.libraries import pa
 from duckrun.sql.typed import sql_type
-from duckrun.values.data_files import is_absolute, literally, place_of
+from duckrun.values.data_files import is_absolute, place_of
 from duckrun.values.rows import ScanFile
 from duckrun.values.snapshot import FileColumns, Snapshot
 
-_MOST = 8
-"""Maximum number of files that are read by name.
+MOST = 8
+"""Maximum number of files that a query reads by name.
 
 DuckDB opens the footer of each file for each query, where delta_scan() may skip files by the log.
 """
@@ -29,27 +29,27 @@ UNIQUE = re.compile(r"(?:^|/)part-\d{5}-[0-9a-f-]{36}[^/]*\.parquet\Z|" + OURS.p
 """Names that Spark, delta_rs and Duckrun give to data files. Each contains a UUID."""
 
 
-def plain_files(snapshot: Snapshot, footers: FileColumns) -> Sequence[str] | None:
+def plain_files(snapshot: Snapshot, footers: FileColumns, most: int = MOST) -> Sequence[str] | None:
     """Return the places of a table's files if a plain read of them returns the table's rows.
 
     Args:
         footers: Function that reads the columns in the footers of files.
+        most: Maximum number of files.
 
     Returns:
-        Paths as read_parquet() takes them. None if the rows may differ, or if the files are too
-        many or none.
+        None if the rows may differ, or if the files are too many or none.
     """
     if snapshot.partition_columns or is_mapped(snapshot.properties) or not snapshot.reader_features <= _FEATURES:
         return None
     types = {field.name: _type_of(field) for field in snapshot.stored_schema}
-    if None in types.values() or not 0 < snapshot.files().weight()[0] <= _MOST:
+    if None in types.values() or not 0 < snapshot.files().weight()[0] <= most:
         return None
     files = list(snapshot.files())
     if not all(map(_is_whole, files)):
         return None
     places = [place_of(snapshot.ref.location, file) for file in files]
     columns = footers(places)
-    return [literally(each) for each in places] if all(columns.get(each) == types for each in places) else None
+    return places if all(columns.get(each) == types for each in places) else None
 
 
 def is_scalar(kind: pa.DataType) -> bool:

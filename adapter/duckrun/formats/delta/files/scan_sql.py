@@ -82,7 +82,7 @@ def scan_sql(snapshot: Snapshot, read: ReadAs, deleted: Deleted | None = None) -
     elif read.footers is not None and place is None and not numbered and (whole := plain_files(snapshot, read.footers)):
         # The alias tells what a query reads, as the arguments of delta_scan() do.
         alias = name_of_files(snapshot.ref.location, snapshot.version)
-        source = f"{_parquet(whole, 'hive_partitioning => false')} AS {quote_identifier(alias)}"
+        source = f"{_parquet(list(map(literally, whole)), 'hive_partitioning => false')} AS {quote_identifier(alias)}"
     if source is None:
         options = "" if place is None else f", filename => {quote_literal(place)}"
         options += ", file_row_number => true" if numbered else ""

@@ -19,6 +19,7 @@ from duckrun.formats.delta.definition.protocol import CLUSTERING, Protocol, unli
 from duckrun.formats.delta.files import cautions
 from duckrun.formats.delta.files.bounds import column_figures, file_bounds
 from duckrun.formats.delta.files.logged import LoggedFiles, files_in
+from duckrun.formats.delta.files.plain_files import plain_files
 from duckrun.formats.delta.files.scan_sql import scan_sql
 from duckrun.formats.delta.files.vectors import deleted_of
 from duckrun.formats.delta.log.access import LogAccess
@@ -82,6 +83,7 @@ class TableAccess(LogAccess, ABC):
             description=metadata.description,
             list_files=self._files_of,
             find_rounded=partial(cautions.rounded, self.handle_of, self.mark),
+            find_plain=plain_files,
             find_legacy=partial(cautions.legacy, self.storage, self.mark),
             find_figures=partial(column_figures, self.handle_of),
             find_computed=computed.computing,
