@@ -108,9 +108,8 @@ class Changes:
                 f"changes of table {ref}: commit_version is for append_only and upsert; min_delta has no versions, "
                 "and full_delta always has."
             )
-        self.to = self._last(newest)
         self.from_version = self._first()
-        self.to_version = self._end()
+        self.to, self.to_version = self._last(newest)
         self._refuse_another_table()
         if self.from_version > self.to_version and spec.to_version is None:
             raise VersionNotReadable(
@@ -156,25 +155,23 @@ class Changes:
             f"created in its place. {_ANEW}"
         )
 
-    def _last(self, newest: Snapshot | None) -> Snapshot:
-        to = self._spec.to_version
-        if self._reader is not None and to is not None:
-            now = self._form.snapshot(self._ref)
-            at = self._reader.at_time(self._ref, to) if isinstance(to, str) else to
-            return self._form.snapshot(self._ref, at) if at < 0 or self._reader.has_table(now, at) else now
-        if isinstance(to, str):
-            return self._form.snapshot(self._ref, timestamp=to)
-        return newest if newest is not None and to is None else self._form.snapshot(self._ref, to)
+    def _last(self, newest: Snapshot | None) -> tuple[Snapshot, int]:
+        """Return the last version of the range, and its number.
 
-    def _end(self) -> int:
-        """Return the last version of the range; in a lake it need not have changed the table."""
+        In a lake, that version need not have changed the table.
+        """
         to = self._spec.to_version
         if self._reader is None:
-            return self.to.version
+            version, time = (None, to) if isinstance(to, str) else (to, None)
+            last = newest if newest is not None and to is None else self._form.snapshot(self._ref, version, time)
+            return last, last.version
         if to is not None:
-            return self._reader.at_time(self._ref, to) if isinstance(to, str) else to
-        last = self._reader.read_at(self.to)
-        return self.from_version if self.to.version < self.from_version <= last else self.to.version
+            last = self._form.snapshot(self._ref)
+            at = self._reader.at_time(self._ref, to) if isinstance(to, str) else to
+            return self._form.snapshot(self._ref, at) if at < 0 or self._reader.has_table(last, at) else last, at
+        last = newest or self._form.snapshot(self._ref)
+        is_ahead = last.version < self.from_version <= self._reader.read_at(last)
+        return last, self.from_version if is_ahead else last.version
 
     def _first(self) -> int:
         spec = self._spec

@@ -79,12 +79,9 @@ class Cursor:
     """
 
     def __init__(self, lake: Lake, output: TableRef, consumer: str) -> None:
-        self._form, self._storage, self._output, self._consumer = lake.format, lake.storage, output, consumer
-
-    @property
-    def output(self) -> TableRef:
+        self._form, self._storage, self._consumer = lake.format, lake.storage, consumer
+        self.output = output
         """Table whose commits hold the consumer's position."""
-        return self._output
 
     def earlier(self, work: WorkTransaction) -> CommitRecord | None:
         """Return the consumer's newest commit, if an older attempt of the same work made it.
@@ -92,19 +89,19 @@ class Cursor:
         Raises:
             CommitConflict: A newer attempt made it.
         """
-        if not self._form.exists(self._output):
+        if not self._form.exists(self.output):
             return None
-        newest = self._form.snapshot(self._output)
-        holds = self._form.counter(self._output, self._consumer, newest).holds
+        newest = self._form.snapshot(self.output)
+        holds = self._form.counter(self.output, self._consumer, newest).holds
         if holds is None:
             return None
-        commit = self._form.find_commit(self._output, AppTransaction(self._consumer, holds), newest)
-        record = None if commit is None else self._form.record(self._output, commit.version)
+        commit = self._form.find_commit(self.output, AppTransaction(self._consumer, holds), newest)
+        record = None if commit is None else self._form.record(self.output, commit.version)
         if record is None or record.note.get("work") != work.app_id or record.note.get("attempt") == work.attempt:
             return None
         if record.note.get("attempt_started", 0) > work.started:
             raise CommitConflict(
-                f"Table {self._output}: this attempt of {self._consumer} is superseded: a newer one has committed "
+                f"Table {self.output}: this attempt of {self._consumer} is superseded: a newer one has committed "
                 f"version {record.version}",
                 remedy=NOTHING_LEFT,
             )
@@ -134,8 +131,8 @@ class Cursor:
                 read.
         """
         counter = Counter()
-        if self._form.exists(self._output):
-            counter = self._form.counter(self._output, self._consumer)
+        if self._form.exists(self.output):
+            counter = self._form.counter(self.output, self._consumer)
         if not counter.known and not full_refresh:
             raise self._lost("its log no longer says which of the consumer's commits the table holds")
         instead = None
@@ -161,7 +158,7 @@ class Cursor:
         if note and not step.idle:
             for each in upstreams.values():
                 if each.storage is not None:
-                    register(each.storage, each.snapshot.ref, self._consumer, self._output)
+                    register(each.storage, each.snapshot.ref, self._consumer, self.output)
         return step
 
     def _was_here(self) -> bool:
@@ -169,16 +166,16 @@ class Cursor:
 
         False if only a killed first run left offsets.
         """
-        if self._read(1) is not None or self._read(0) is None or not self._form.exists(self._output):
+        if self._read(1) is not None or self._read(0) is None or not self._form.exists(self.output):
             return self._read(1) is not None
-        newest = self._form.snapshot(self._output).version
-        records = self._form.records_back(self._output, newest)
+        newest = self._form.snapshot(self.output).version
+        records = self._form.records_back(self.output, newest)
         return any(each.app_id == self._consumer for record in records for each in record.transactions)
 
     def _is_due(self, before: Offsets, upstreams: Mapping[str, Upstream]) -> bool:
         """True if half of a log's retention has passed since the consumer's last commit."""
         retentions = [each.form.log_retention(each.snapshot) for each in upstreams.values()]
-        retentions.append(self._form.log_retention(self._form.snapshot(self._output)))
+        retentions.append(self._form.log_retention(self._form.snapshot(self.output)))
         return time.time() * 1000 - before.at >= min(retentions) / 2
 
     def _ranges(self, before: Offsets | None, upstreams: Mapping[str, Upstream]) -> dict[str, Range]:
@@ -217,7 +214,7 @@ class Cursor:
                 return step
             if not note and self._read(number) is None:
                 return step
-            if note and self._storage.put_new(self._output.location, self._path(number), wanted.to_json().encode()):
+            if note and self._storage.put_new(self.output.location, self._path(number), wanted.to_json().encode()):
                 return step
             there = self._read(number)
             same = there is not None and not anew and (there.after, there.whole) == (counter.holds, whole)
@@ -237,12 +234,12 @@ class Cursor:
         return offsets_path(self._consumer, number)
 
     def _read(self, number: int) -> Offsets | None:
-        raw = self._storage.read_at(self._output.location, self._path(number))
+        raw = self._storage.read_at(self.output.location, self._path(number))
         return None if raw is None else Offsets.from_json(raw)
 
     def _lost(self, why: str) -> VersionNotReadable:
         return VersionNotReadable(
-            f"Table {self._output}: what has changed since the last commit of {self._consumer} cannot be told: {why}",
+            f"Table {self.output}: what has changed since the last commit of {self._consumer} cannot be told: {why}",
             remedy=_REFRESH,
         )
 

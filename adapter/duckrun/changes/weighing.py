@@ -47,7 +47,10 @@ def weighed(counted: Iterable[Counted], vectors: Vectors) -> tuple[Weighed, ...]
     for each in counted:
         key = (each.file.path, each.vector)
         before = sums.get(key)
-        sums[key] = each if before is None else replace(_fuller(before, each), count=before.count + each.count)
+        if before is not None:  # A remove may lack fields.
+            is_full = before.file.partition_values or before.first_row_id is not None
+            each = replace(before if is_full else each, count=before.count + each.count)
+        sums[key] = each
     left: dict[str, list[Counted]] = {}
     for (path, _), each in sums.items():
         if each.count:
@@ -55,11 +58,6 @@ def weighed(counted: Iterable[Counted], vectors: Vectors) -> tuple[Weighed, ...]
     deleted = vectors({each.vector for parts in left.values() for each in parts if each.vector is not None})
     files = (_weighed(parts, deleted) for parts in left.values())
     return tuple(file for file in files if file.base or len(file.rows))
-
-
-def _fuller(one: Counted, other: Counted) -> Counted:
-    """Return the fuller of two mentions of a file; a remove may lack fields."""
-    return one if one.file.partition_values or one.first_row_id is not None else other
 
 
 def _weighed(parts: Sequence[Counted], deleted: Mapping[Hashable, Any]) -> Weighed:

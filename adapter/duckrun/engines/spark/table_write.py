@@ -15,7 +15,7 @@ from duckrun.engines.spark.scratch import arranged
 from duckrun.engines.spark.sql import quote
 from duckrun.engines.spark.structs import shaped, with_types
 from duckrun.engines.spark.types import cast_to, fit_all
-from duckrun.formats.commits import NewCommit, TakenBack
+from duckrun.formats.commits import NewCommit
 from duckrun.formats.format import logs_of
 from duckrun.run.transaction import Transaction
 from duckrun.sql.char_types import is_padded
@@ -65,15 +65,12 @@ class SparkWrite(SparkCommit):
             present = {} if snapshot is None or (isinstance(spec, WriteSpec) and spec.redefine) else snapshot.properties
             self.properties = file_properties(spec, {**present, **spec.table_properties})
         self.frame = frame
+        self.taken = transaction.taken_back
+        """Commits of an older attempt that this commit rolls back."""
         self.form = transaction.lake.format
         self.logs = logs_of(self.form)
         self.grown: dict[str, Any] = {}
         """Types of the columns whose structs get new fields."""
-
-    @property
-    def taken(self) -> TakenBack | None:
-        """Commits of an older attempt that this commit rolls back."""
-        return self.transaction.taken_back
 
     @property
     def is_new(self) -> bool:

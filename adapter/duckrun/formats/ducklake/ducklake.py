@@ -26,7 +26,7 @@ from duckrun.formats.ducklake.definition.defining import Defining
 from duckrun.formats.ducklake.state.applied import Applied
 from duckrun.formats.ducklake.state.figures import column_figures
 from duckrun.formats.ducklake.state.inlined import inlined_tables
-from duckrun.formats.ducklake.state.lake_files import Footers, lake_files
+from duckrun.formats.ducklake.state.lake_files import Footers, Reading
 from duckrun.formats.ducklake.state.records import Records
 from duckrun.formats.ducklake.state.state import States, TableState
 from duckrun.formats.ducklake.state.tenures import Tenures
@@ -205,7 +205,7 @@ class DuckLakeFormat(Defining):
         )
 
     def _parts(self, snapshot: Snapshot) -> LakeFiles:
-        return lake_files(self.catalog, self.footers, snapshot)
+        return Reading(self.catalog, self.footers, snapshot).read()
 
     # -- history
 

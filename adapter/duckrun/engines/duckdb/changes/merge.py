@@ -67,7 +67,11 @@ def merge(writer: TableWriter, spec: MergeSpec, snapshot: Snapshot, rows: Rows) 
     compared = {key: expression(text, spec.dialect) for key, text in spec.compared.items()}
     clauses = [of_source(clause, rows, snapshot, snapshot.computed()) for clause in clauses]
     # The table's constraints apply to the rows that are written, not to the source's.
-    more_types = _types_compared(compared, snapshot, cursor)
+    more_types = dict[str, Any]()
+    if compared:
+        nulls = (f"CAST(NULL AS {k}) AS {quote_identifier(n)}" for n, k in types_of(snapshot, cursor).items())
+        relation = cursor.sql(f"SELECT {', '.join(compared.values())} FROM (SELECT {', '.join(nulls)}) AS target")
+        more_types |= zip(compared, relation.types, strict=True)
     # JSON columns that the table lacks. Cast to VARCHAR they would become VARIANT strings, and NULL
     # the string 'null'.
     there = {name.lower() for name in snapshot.schema.names}
@@ -135,19 +139,6 @@ def _with_own_values(
         return rows, copy_names
     carried = tuple(quote_identifier(name) for name in copy_names.values())
     return replace(rows, sql=f"SELECT *, {', '.join(copies)} FROM ({rows.sql})", carried=carried), copy_names
-
-
-def _types_compared(
-    compared: Mapping[str, str], snapshot: Snapshot, cursor: duckdb.DuckDBPyConnection
-) -> dict[str, Any]:
-    """Types of the expressions that keys are compared with."""
-    if not compared:
-        return {}
-    columns = ", ".join(
-        f"CAST(NULL AS {kind}) AS {quote_identifier(n)}" for n, kind in types_of(snapshot, cursor).items()
-    )
-    relation = cursor.sql(f"SELECT {', '.join(compared.values())} FROM (SELECT {columns}) AS target")
-    return dict(zip(compared, relation.types, strict=True))
 
 
 def _refuse_unsteady(

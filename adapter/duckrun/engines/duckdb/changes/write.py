@@ -132,24 +132,14 @@ class Write:
         if snapshot is not None and spec.partition_by is None and not spec.cluster_by:
             partition_by = snapshot.partition_columns
         stored = stored_types(self._form, rows.types)
-        computed = self._computed_too(spec, stored, snapshot, rows.cursor)
+        computed = None
+        if snapshot is not None and not spec.redefine:
+            kinds, given = types_of(snapshot, rows.cursor), {name.lower() for name in stored}
+            computed = Computed.of(self._form, self._transaction.ref, snapshot, kinds)
+            # The rows may lack these columns.
+            stored |= {name: str(kinds[name]) for name in computed.optional if name.lower() not in given}
         whole = WholeRows(spec, rows, stored, partition_by, computed)
         return self._writer.write_all(whole, snapshot)
-
-    def _computed_too(
-        self, spec: WriteSpec, stored: dict[str, str], snapshot: Snapshot | None, cursor: duckdb.DuckDBPyConnection
-    ) -> Computed | None:
-        """Computed columns of a table whose rows are all replaced; None for a new definition.
-
-        Adds to ``stored`` the computed columns that the rows may lack.
-        """
-        if snapshot is None or spec.redefine:
-            return None
-        kinds = types_of(snapshot, cursor)
-        table_columns = Computed.of(self._form, self._transaction.ref, snapshot, kinds)
-        names_in_rows = {name.lower() for name in stored}
-        stored |= {name: str(kinds[name]) for name in table_columns.optional if name.lower() not in names_in_rows}
-        return table_columns
 
     def _merge(self, spec: MergeSpec | DeleteInsertSpec, rows: Rows, snapshot: Snapshot | None) -> Commit:
         spec, rows = _keys_as_spelled(spec, rows, snapshot)

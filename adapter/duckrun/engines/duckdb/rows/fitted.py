@@ -13,7 +13,7 @@ from duckrun.engines.decisions import rows_outside
 from duckrun.engines.duckdb.rows.computed import Computed
 from duckrun.engines.duckdb.rows.lake_values import Test, folder_test, lake_tests
 from duckrun.engines.duckdb.rows.source import InMemory, Rows, without_type
-from duckrun.engines.duckdb.rows.types import Types, fit_all, kind_of, store_all, whole_microseconds
+from duckrun.engines.duckdb.rows.types import Types, fit_all, kind_of, storable, whole_microseconds
 from duckrun.engines.fit import Kind, assigned_columns, castable_columns, fits, text_pattern
 from duckrun.errors import InvalidConfig, RowsOutsidePartition, SchemaMismatch, UnsupportedFeature
 from duckrun.formats.definitions import TableDefinition
@@ -27,7 +27,7 @@ from duckrun.sql.raising import raising
 from duckrun.sql.scalar import why_not_scalar
 from duckrun.sql.typed import sql_type
 from duckrun.values.choices import SchemaMode
-from duckrun.values.columns import outside_years
+from duckrun.values.columns import outside_years, refuse_twins
 from duckrun.values.partition_values import NO_PARTITION_VALUES, no_partition_value, refuse_partition_type
 from duckrun.values.rows import MergeSpec, WriteSpec
 from duckrun.values.snapshot import Snapshot, TableRef
@@ -66,9 +66,12 @@ def stored_types(form: Format, types: Types) -> dict[str, str]:
     """Types as which a format stores the columns of a new table.
 
     Raises:
-        SchemaMismatch: The format cannot store a type.
+        SchemaMismatch: There is no column, or the format cannot store one.
     """
-    return store_all(types, native=form.native_types)
+    if not types:
+        raise SchemaMismatch("the rows have no columns")
+    refuse_twins(types)
+    return {name: storable(name, kind, native=form.native_types) for name, kind in types.items()}
 
 
 def differs(stored: Mapping[str, str], snapshot: Snapshot, cursor: duckdb.DuckDBPyConnection) -> bool:

@@ -203,18 +203,6 @@ def kind_of(kind: Any) -> Kind:
     return Kind(name, spelled, _STORED_AS.get(kind.id, spelled), inner)
 
 
-def store_all(source: Types, *, native: bool = False) -> dict[str, str]:
-    """Stored type of each column of a new table, for Delta or for DuckLake (``native``).
-
-    Raises:
-        SchemaMismatch: There is no column, or the format cannot store one.
-    """
-    if not source:
-        raise SchemaMismatch("the rows have no columns")
-    refuse_twins(source)
-    return {name: storable(name, kind, native=native) for name, kind in source.items()}
-
-
 def fit_all(
     source: Types,
     target: Types,

@@ -111,7 +111,7 @@ class _Question:
     """Transaction on the catalog's server, outside of the lake."""
 
     def __init__(self, catalog: Catalog, delete_files: Sequence[tuple[Any, ...]]) -> None:
-        self._catalog, self._delete_files = catalog, delete_files
+        self._catalog, self._delete_files, self._root = catalog, delete_files, catalog.storage.root
         self._cursor, self._database = catalog.beside()
 
     def outcome(self, base: int, txn_id: str) -> int | None:
@@ -143,10 +143,6 @@ class _Question:
             except duckdb.Error as error:  # The transaction has already ended.
                 log.debug("lake %s: %s", self._root, self._catalog.redacted(error))
             self._cursor.close()
-
-    @property
-    def _root(self) -> str:
-        return self._catalog.storage.root
 
     def _ask(self, sql: str) -> list[tuple[Any, ...]]:
         return self._cursor.execute(

@@ -48,7 +48,7 @@ def restore(
         )
     with commits.transactor.transaction(commits.catalog.cursor(create=True), snapshot) as work:
         anew = not _keeps_columns(snapshot.format_state.definition, then.format_state.definition)
-        old = kept(work, then)
+        old = _kept(work, f"SELECT * FROM {then.scan_sql(row=_ROW)}")
         gone = work.execute(f"DELETE FROM {work.table(snapshot.ref)}") if anew else 0
         commits.define(work, snapshot.ref, snapshot, NewCommit(None, then.format_state.definition), emptied=anew)
         counts = put_back(work, snapshot, then, old)
@@ -75,15 +75,15 @@ def at_version(snapshot: Snapshot, version: int) -> Snapshot:
     return snapshot.find_other(version, None)
 
 
-def kept(work: Work, then: Snapshot) -> str:
-    """Create a temporary table with the rows and row ids of another snapshot."""
-    old = quote_identifier(f"__duckrun_{uuid.uuid4().hex}")
-    work.cursor.execute(f"CREATE TEMP TABLE {old} AS SELECT * FROM {then.scan_sql(row=_ROW)}")
-    return old
+def _kept(work: Work, query: str) -> str:
+    """Create a temporary table with the rows of a query, and return its name."""
+    name = quote_identifier(f"__duckrun_{uuid.uuid4().hex}")
+    work.cursor.execute(f"CREATE TEMP TABLE {name} AS {query}")
+    return name
 
 
 def put_back(work: Work, snapshot: Snapshot, then: Snapshot, old: str) -> tuple[int, int, int]:
-    """Change the rows of a table to those of another snapshot, which ``old`` holds.
+    """Change the rows of a table to those of another snapshot, which ``old`` holds with their ids.
 
     Returns:
         Numbers of rows inserted, updated and deleted.
@@ -96,15 +96,11 @@ def put_back(work: Work, snapshot: Snapshot, then: Snapshot, old: str) -> tuple[
     # both snapshots.
     now = f"SELECT rowid AS {_ROW}, {', '.join(f'{hide(name)} AS {name}' for name in names)} FROM {table}"
     differs = " OR ".join(f"t.{name} IS DISTINCT FROM o.{name}" for name in names)
-    changed = quote_identifier(f"__duckrun_{uuid.uuid4().hex}")
-    work.cursor.execute(
-        f"CREATE TEMP TABLE {changed} AS SELECT o.* FROM {old} AS o JOIN ({now}) AS t USING ({_ROW}) WHERE {differs}"
-    )
+    changed = _kept(work, f"SELECT o.* FROM {old} AS o JOIN ({now}) AS t USING ({_ROW}) WHERE {differs}")
     assigned = ", ".join(f"{name} = o.{name}" for name in names)
     updated = work.execute(f"UPDATE {table} AS t SET {assigned} FROM {changed} AS o WHERE t.rowid = o.{_ROW}")
     missing = f"SELECT {listed} FROM {old} AS o WHERE NOT EXISTS (SELECT 1 FROM {table} AS t WHERE t.rowid = o.{_ROW})"
-    come = quote_identifier(f"__duckrun_{uuid.uuid4().hex}")
-    work.cursor.execute(f"CREATE TEMP TABLE {come} AS {missing}")
+    come = _kept(work, missing)
     inserted = work.execute(f"INSERT INTO {table} ({listed}) SELECT * FROM {come}")
     for each in (old, changed, come):
         work.cursor.execute(f"DROP TABLE {each}")
@@ -270,7 +266,8 @@ def taken_back(work: Work, taken: TakenBack) -> tuple[Snapshot, int]:
     if taken.anew:
         return live, 0  # The write replaces all rows.
     if taken.base is not None:
-        put_back(work, newest, taken.base, kept(work, taken.base))
+        old = _kept(work, f"SELECT * FROM {taken.base.scan_sql(row=_ROW)}")
+        put_back(work, newest, taken.base, old)
         return live, 0
     row = fresh_name("__duckrun_row", newest.schema.names)
     ids = " UNION ALL ".join(_added(newest, record, row) for record in taken.records)

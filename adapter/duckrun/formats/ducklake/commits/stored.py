@@ -48,7 +48,7 @@ class Views:
         """
         work = self._transactor.together
         if work is None:
-            views = self._listed(None, "s.schema_name = ? AND v.view_name = ?", [schema, name])
+            views = self.at(None, "s.schema_name = ? AND v.view_name = ?", [schema, name])
             return views.get((schema, name))
         listed = "SELECT sql, comment FROM duckdb_views() WHERE database_name = ? AND schema_name = ? AND view_name = ?"
         rows = work.ask(listed, [work.alias, schema, name])
@@ -68,14 +68,10 @@ class Views:
     def drop(self, ref: TableRef) -> None:
         self._transactor.run_alone(f"DROP VIEW IF EXISTS {{lake}}.{quote_identifier(ref.schema, ref.name)}")
 
-    def at(self, snapshot: int) -> dict[tuple[str, str], tuple[str, str | None]]:
-        """Return the views at a snapshot: (schema, name) -> (SQL, comment)."""
-        return self._listed(snapshot)
-
-    def _listed(
+    def at(
         self, snapshot: int | None, where: str = "true", values: Sequence[str] = ()
     ) -> dict[tuple[str, str], tuple[str, str | None]]:
-        """Views at a snapshot, or now."""
+        """Return the views at a snapshot, or now: (schema, name) -> (SQL, comment)."""
         meta = self._transactor.catalog.meta
         rows = self._transactor.catalog.ask(
             f"SELECT s.schema_name, v.view_name, v.sql, t.value FROM {meta('ducklake_view')} AS v "
@@ -130,13 +126,9 @@ class Macros:
         """Return the current macros, as an open multi-table transaction sees them."""
         work = self._transactor.together
         if work is None:
-            return self._listed(None)
-        macros: dict[tuple[str, str], Macro | None] = {**self._listed(work.base), **self._of(work)}
+            return self.at(None)
+        macros: dict[tuple[str, str], Macro | None] = {**self.at(work.base), **self._of(work)}
         return {name: macro for name, macro in macros.items() if macro is not None}
-
-    def at(self, snapshot: int) -> Names:
-        """Return the macros at a snapshot."""
-        return self._listed(snapshot)
 
     def put(self, macro: Macro) -> None:
         """Create a macro, or replace the one of its name.
@@ -170,7 +162,8 @@ class Macros:
             self._changed = (work, {})
         return self._changed[1]
 
-    def _listed(self, snapshot: int | None) -> Names:
+    def at(self, snapshot: int | None) -> Names:
+        """Return the macros at a snapshot, or now."""
         meta = self._transactor.catalog.meta
         rows = self._transactor.catalog.ask(
             "SELECT s.schema_name, m.macro_name, i.impl_id, i.sql, i.type, p.parameter_name, p.default_value, "

@@ -27,16 +27,7 @@ from duckrun.values.lake_files import DeleteFile, LakeColumn, LakeFile, LakeFile
 from duckrun.values.snapshot import Snapshot
 
 
-def lake_files(catalog: Catalog, footers: Footers, snapshot: Snapshot) -> LakeFiles:
-    """Return the files to read for a version.
-
-    Raises:
-        UnsupportedFeature: The lake is encrypted, or a file has deletion vectors.
-    """
-    return _Reading(catalog, footers, snapshot).read()
-
-
-class _Reading:
+class Reading:
     """Queries about one version, in one transaction.
 
     A flush or merge between two queries would move rows from one answer to another.
@@ -50,6 +41,11 @@ class _Reading:
         self.now = f"begin_snapshot <= {self.version} AND ((end_snapshot IS NULL) OR end_snapshot > {self.version})"
 
     def read(self) -> LakeFiles:
+        """Return the files to read for the version.
+
+        Raises:
+            UnsupportedFeature: The lake is encrypted, or a file has deletion vectors.
+        """
         self.catalog.ensure(self.state.epoch)
         if self.catalog.encrypted:
             raise UnsupportedFeature(
