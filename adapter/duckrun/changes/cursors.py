@@ -210,9 +210,7 @@ class Cursor:
         while True:
             wanted = Offsets(number, counter.holds, whole, ranges, int(time.time() * 1000))
             step = Step(wanted, CursorTransaction(self._consumer, number, after=counter.holds), due)
-            if step.idle and self._read(number) is None:
-                return step
-            if not note and self._read(number) is None:
+            if (step.idle or not note) and self._read(number) is None:
                 return step
             if note and self._storage.put_new(self.output.location, self._path(number), wanted.to_json().encode()):
                 return step

@@ -10,7 +10,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, ClassVar, Generic, TypeVar
 
 from duckrun.errors import InvalidConfig, SchemaMismatch
@@ -247,7 +246,11 @@ def evolved(before: D, source: Sequence[Field], mode: SchemaMode, rules: Rules[D
         kind = same["type"]
         if mode == "sync_all_columns" and rules.widens(column["type"], kind):
             after = after.with_column(name, **rules.retyped(after, (name,), column, kind))
-        larger = _edited(after, name, partial(_with_new_fields, kind=kind, rules=rules), rules)
+
+        def with_fields(field: Field, kind: Any = kind) -> Field:
+            return {**field, "type": nested.with_new_fields(rules.types, field["type"], kind)}
+
+        larger = _edited(after, name, with_fields, rules)
         if larger is not after:
             grown.add(name)
             after = larger
@@ -256,11 +259,6 @@ def evolved(before: D, source: Sequence[Field], mode: SchemaMode, rules: Rules[D
 
 def _unchanged(before: TableDefinition) -> dict[str, str | None]:
     return {name: name for name in before.names}
-
-
-def _with_new_fields(field: Field, kind: Any, rules: Rules[Any]) -> Field:
-    larger = nested.with_new_fields(rules.types, field["type"], kind)
-    return field if larger == field["type"] else {**field, "type": larger}
 
 
 def _edited(now: D, name: str, edit: Callable[[Field], Field], rules: Rules[D]) -> D:

@@ -11,7 +11,6 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import compress
-from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
@@ -153,11 +152,6 @@ def refuse_nulls(cursor: duckdb.DuckDBPyConnection, ref: TableRef, paths: Sequen
         raise SchemaMismatch(
             f"Table {ref}: {count[0]} rows of these files have a NULL in {', '.join(strict)}, which is NOT NULL"
         )
-
-
-def delta_table_around(path: str) -> Path | None:
-    """Return the folder of the Delta table around a file; None if there is none."""
-    return next((folder for folder in Path(path).parents if (folder / "_delta_log").is_dir()), None)
 
 
 @contextmanager

@@ -70,10 +70,12 @@ class Moving:
                 # Logs that a killed adoption has hidden come back, so that their tables are listed.
                 for ref in logs_of(source.lake.format).all_aside():
                     adopting.settle(source.lake, self._lake, ref)
-            known = [name for name in source.tables() if names is not None or not _is_view(source, name)]
-            if names is None and not known:
-                raise StorageError(f"There is no Delta table in {root}")
-            chosen = [source.ref(name) for name in (known if names is None else names)]
+            if names is None:
+                views = {f"{schema}.{view}" for schema in source.lake.schemas() for view in source.lake.views(schema)}
+                names = [name for name in source.tables() if name not in views]
+                if not names:
+                    raise StorageError(f"There is no Delta table in {root}")
+            chosen = [source.ref(name) for name in names]
             unfit: list[str] = []
             moving, left_out = [], {}
             for ref in chosen:
@@ -181,7 +183,7 @@ class Moving:
         ]
         snapshot = lake.snapshot(ref)
         for path in paths:
-            around = adopting.delta_table_around(path)
+            around = next((folder for folder in Path(path).parents if (folder / "_delta_log").is_dir()), None)
             if around is not None:
                 raise UnsupportedFeature(
                     f"Table {ref}: the file {path} is of the Delta table {around}, whose log says which rows of "
@@ -215,21 +217,15 @@ class Moving:
         self._lake.transactions(" already; export_to() copies tables of a DuckLake to a Delta lake.")
         if isinstance(versions, bool) or not isinstance(versions, int) or versions < 1:
             raise InvalidConfig(f"versions is {versions!r}; it is how many of the last versions to copy, 1 or more.")
-        names = None if tables is None else names_in([tables], "tables", "export_to()")
-        session = self._session
-        known = [f"{schema}.{name}" for schema in self._lake.schemas() for name in self._lake.tables(schema)]
-        if names is None and not known:
+        every = (f"{schema}.{name}" for schema in self._lake.schemas() for name in self._lake.tables(schema))
+        names = tuple(every) if tables is None else names_in([tables], "tables", "export_to()")
+        if tables is None and not names:
             self._lake.refuse_other_format()
             raise StorageError(f"There is no table in lake {self._lake.root}")
-        refs = [session.existing(name) for name in (known if names is None else names)]
+        refs = [self._session.existing(name) for name in names]
         with self._connect(text, storage_options=options) as other:
-            return exporting.export(session, other, refs, versions)
+            return exporting.export(self._session, other, refs, versions)
 
 
 def _rows(source: TableSession, table: TableToMove) -> Frame:
     return source.scan(table.snapshot.ref, ReadSpec(version=table.snapshot.version))
-
-
-def _is_view(source: TableSession, name: str) -> bool:
-    schema, _, table = name.rpartition(".")
-    return table in source.lake.views(schema)

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import duckdb
 
 from duckrun.errors import StorageError
+from duckrun.sql.quoting import quote_literal
+
+if TYPE_CHECKING:
+    from duckrun.storage.storage import Storage
 
 UNSIGNED = "allow_unsigned_extensions"
 """Setting that skips signature checks; an instance starts with it and loses it after loading.
@@ -41,6 +47,22 @@ def extension_path(name: str) -> Path:
     if not path.is_file():
         raise StorageError(f"The wheel {wheel} is not of {version}: install {wheel}=={duckdb.__version__}")
     return path
+
+
+def load(
+    connection: duckdb.DuckDBPyConnection, names: Iterable[str], storages: Sequence[Storage], *, narrow: bool
+) -> None:
+    """Load extensions, and those of some storages, from wheels, and set the storages' secrets.
+
+    Nothing is downloaded. With ``narrow``, a secret applies to the storage's root only.
+    """
+    of_kinds = {"s3": "httpfs", "gcs": "httpfs", "azure": "azure"}
+    of_storages = (of_kinds[storage.kind] for storage in storages if storage.kind in of_kinds)
+    for name in dict.fromkeys((*names, *of_storages)):
+        connection.execute(f"LOAD {quote_literal(extension_path(name).as_posix())}")
+    for storage in storages:
+        for statement in storage.duckdb_secrets(narrow=narrow):
+            connection.execute(statement)
 
 
 def keep_forever(connection: duckdb.DuckDBPyConnection) -> None:

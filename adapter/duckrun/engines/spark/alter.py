@@ -11,8 +11,6 @@ from dataclasses import replace
 from duckrun.engines.data_files import file_size
 from duckrun.engines.spark.access import SparkAccess
 from duckrun.engines.spark.commit import SparkCommit
-from duckrun.engines.spark.errors import errors_about
-from duckrun.engines.spark.scratch import altered_rows
 from duckrun.engines.spark.sql import cluster_clause, properties_list, quote, text_literal, to_spark
 from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature
 from duckrun.formats.definitions import Alteration, TableDefinition
@@ -27,13 +25,6 @@ from duckrun.values.tables import AlterSpec, Change, ColumnSpec, CreateSpec, Opt
 
 _TRACKING = "delta.enablerowtracking"
 _OWN = "Spark's own statement, since only Spark knows all features of this table"
-
-
-def count_breaking(access: SparkAccess, snapshot: Snapshot, alteration: Alteration, condition: str) -> int:
-    """Count the altered rows that violate a condition in Spark SQL."""
-    with errors_about(f"alter on table {snapshot.ref}", analysis=InvalidConfig):
-        rows = altered_rows(access, snapshot, alteration)
-        return rows.where(f"NOT coalesce(({condition}), false)").count()
 
 
 # -- compaction

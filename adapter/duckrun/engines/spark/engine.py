@@ -25,7 +25,7 @@ from duckrun.engines.spark.foreign_servers import refuse_what_it_would_get_wrong
 from duckrun.engines.spark.frame import SparkFrame, arrow_schema
 from duckrun.engines.spark.process.checks import check_workers_see
 from duckrun.engines.spark.process.session import apply_storage
-from duckrun.engines.spark.scratch import scratch
+from duckrun.engines.spark.scratch import altered_rows, scratch
 from duckrun.engines.spark.sql import quote, to_spark
 from duckrun.engines.spark.structs import shaped, type_text
 from duckrun.engines.spark.types import storable_table
@@ -350,7 +350,9 @@ class SparkEngine(SpecEngine):
         return alter.instead(self.access, spec, snapshot, transaction)
 
     def count_breaking(self, snapshot: Snapshot, alteration: Alteration, condition: str) -> int:
-        return alter.count_breaking(self.access, snapshot, alteration, condition)
+        with errors_about(f"alter on table {snapshot.ref}", analysis=InvalidConfig):
+            rows = altered_rows(self.access, snapshot, alteration)
+            return rows.where(f"NOT coalesce(({condition}), false)").count()
 
     def optimize(self, spec: OptimizeSpec | PurgeSpec, snapshot: Snapshot, transaction: Transaction) -> Commit:
         return alter.optimize(self.access, spec, snapshot, transaction)

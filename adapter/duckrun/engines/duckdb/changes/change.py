@@ -44,7 +44,9 @@ def delete_insert(writer: TableWriter, spec: DeleteInsertSpec, snapshot: Snapsho
     cursor, form = rows.cursor, writer.transaction.lake.format
     snapshot = target_of(snapshot, rows, spec.schema_mode, form)
     fitted = finished(form, rows, snapshot, spec.schema_mode, cast=rows.types)
-    on, source = equal(spec.keys), _as_read(fitted, snapshot, spec.keys)
+    sql = f"SELECT {_as_read(snapshot, spec.keys)} FROM ({fitted.sql})"
+    source = replace_fields(fitted, sql=sql, types={name: fitted.types[name] for name in spec.keys})
+    on = equal(spec.keys)
     limits = [expression(limit, spec.dialect) for limit in (spec.predicate, spec.within) if limit is not None]
     within = " AND ".join(f"({limit})" for limit in limits) or None
     if spec.within is not None:
@@ -64,15 +66,10 @@ def delete_insert(writer: TableWriter, spec: DeleteInsertSpec, snapshot: Snapsho
     return writer.commit(snapshot, new, lambda: joined(cursor, source.sql, on, within))
 
 
-def _as_read(rows: Rows, snapshot: Snapshot, keys: Sequence[str]) -> Rows:
-    """Keys of the rows as readers see them: CHAR(n) is padded."""
-    fields = {name: snapshot.schema.field(name) for name in keys}
-    values = (
-        f"{padded(quote_identifier(name), field) or quote_identifier(name)} AS {quote_identifier(name)}"
-        for name, field in fields.items()
-    )
-    sql = f"SELECT {', '.join(values)} FROM ({rows.sql})"
-    return replace_fields(rows, sql=sql, types={name: rows.types[name] for name in keys})
+def _as_read(snapshot: Snapshot, names: Sequence[str]) -> str:
+    """SELECT list of columns as readers see them: CHAR(n) is padded."""
+    columns = {quote_identifier(name): snapshot.schema.field(name) for name in names}
+    return ", ".join(f"{padded(column, field) or column} AS {column}" for column, field in columns.items())
 
 
 def delete(
@@ -232,14 +229,10 @@ def _is_appended(form: Format, snapshot: Snapshot, commit: CommitRecord, rows: R
 
 
 def _same_partitions(snapshot: Snapshot, table: Numbered, rows: Rows) -> str:
-    columns = [quote_identifier(c) for c in snapshot.partition_columns]
-    fields = (snapshot.schema.field(c) for c in snapshot.partition_columns)
-    values = [
-        f"{padded(quote_identifier(f.name), f) or quote_identifier(f.name)} AS {quote_identifier(f.name)}"
-        for f in fields
-    ]
+    columns = map(quote_identifier, snapshot.partition_columns)
     on = " AND ".join(f"target.{c} IS NOT DISTINCT FROM source.{c}" for c in columns)
+    values = _as_read(snapshot, snapshot.partition_columns)
     return (
         f"SELECT target.{table.file}, target.{table.row} FROM ({table.sql}) AS target "
-        f"SEMI JOIN (SELECT DISTINCT {', '.join(values)} FROM ({rows.sql})) AS source ON {on}"
+        f"SEMI JOIN (SELECT DISTINCT {values} FROM ({rows.sql})) AS source ON {on}"
     )

@@ -21,16 +21,7 @@ def register(cursor: duckdb.DuckDBPyConnection, name: str, rows: Any) -> tuple[s
     Raises:
         SchemaMismatch: DuckDB cannot read a type.
     """
-    return _registered(cursor, name, with_nested_structs_whole(rows))
-
-
-def register_view(cursor: duckdb.DuckDBPyConnection, name: str, rows: pa.Table) -> None:
-    """Register a table, whose nested structs are whole, as a view that any query may read."""
-    select, _ = _registered(cursor, f"__duckrun_arrow_{name}", rows)
-    cursor.execute(f"CREATE OR REPLACE TEMP VIEW {quote_identifier(name)} AS {select}")
-
-
-def _registered(cursor: duckdb.DuckDBPyConnection, name: str, rows: Any) -> tuple[str, bool]:
+    rows = with_nested_structs_whole(rows)
     stream = isinstance(rows, pa.RecordBatchReader)
     try:
         # A stream gets no filters pushed down, and goes through Arrow's C interface. DuckDB would

@@ -8,25 +8,13 @@ import duckdb
 
 from duckrun.lake.lake import Lake
 from duckrun.run.memory import threads_within
-from duckrun.sql.quoting import quote_literal
-from duckrun.storage.extensions import UNSIGNED, extension_path
+from duckrun.storage.extensions import UNSIGNED as UNSIGNED, extension_path as extension_path, load
 
 
 def load_extensions(connection: duckdb.DuckDBPyConnection, lakes: Sequence[Lake] = (), *, narrow: bool = False) -> None:
-    """Load the extensions that these lakes need, from wheels, and set their secrets.
-
-    Nothing is downloaded. With ``narrow``, a secret applies to the lake's root only.
-    """
-    storages = [lake.storage for lake in lakes]
+    """Load the extensions that these lakes need, and set their secrets; see ``load()``."""
     needed = [name for lake in lakes for name in lake.format.extensions] or ["delta"]
-    kinds = {storage.kind for storage in storages}
-    needed += ["httpfs"] if kinds & {"s3", "gcs"} else []
-    needed += ["azure"] if "azure" in kinds else []
-    for name in dict.fromkeys(needed):
-        connection.execute(f"LOAD {quote_literal(extension_path(name).as_posix())}")
-    for storage in storages:
-        for statement in storage.duckdb_secrets(narrow=narrow):
-            connection.execute(statement)
+    load(connection, needed, [lake.storage for lake in lakes], narrow=narrow)
 
 
 def instance_config(limit: int, scratch: str) -> dict[str, str]:

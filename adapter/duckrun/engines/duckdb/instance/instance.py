@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import duckdb
 
 from duckrun.display.progress import shows_progress
-from duckrun.engines.duckdb.instance.arrow import register_view, with_nested_structs_whole
+from duckrun.engines.duckdb.instance.arrow import register, with_nested_structs_whole
 from duckrun.engines.duckdb.instance.connection import has_ended, load_extensions, open_connection
 from duckrun.engines.duckdb.instance.sql import attach_again
 from duckrun.errors import InvalidConfig
@@ -155,7 +155,8 @@ class Instance:
         """A cursor that sees the registered tables too."""
         cursor = self.cursor()
         for name, value in self.registered.items():
-            register_view(cursor, name, value)
+            select, _ = register(cursor, f"__duckrun_arrow_{name}", value)
+            cursor.execute(f"CREATE OR REPLACE TEMP VIEW {quote_identifier(name)} AS {select}")
         return cursor
 
     @contextmanager

@@ -210,26 +210,16 @@ class _Write:
         taken = transaction.taken_back
         with self.transactions.transaction(None, snapshot) as work:
             gone = 0 if taken is None else self.transactions.taken_back(work, taken)[1]
-            return self._added(work, snapshot, self.planned, self.files, gone)
-
-    def _added(self, work: LakeWork, snapshot: Snapshot | None, planned: Plan, files: Written, gone: int) -> Commit:
-        spec = self.spec
-        whole = snapshot is None or spec.mode == "overwrite"
-        new = NewCommit(
-            spec,
-            planned.definition if planned.changed else None,
-            writer="ducklake",
-            reason=ADDED,
-            anew=spec.redefine and snapshot is not None,
-            work=work,
-        )
-        if snapshot is not None and not new.anew and (whole or spec.mode == "replace"):
-            where = "" if whole else f" WHERE {self._replaced(files, snapshot)}"
-            gone = work.execute(f"DELETE FROM {work.table(self.ref)}{where}")
-        self.transactions.define(work, self.ref, snapshot, new)
-        came = self._add(work, planned, files)
-        work.changed = work.changed or bool(gone or came)
-        return self.transaction.commit(snapshot, replace(new, rows=(came, 0, gone)))
+            definition = self.planned.definition if self.planned.changed else None
+            anew = spec.redefine and snapshot is not None
+            new = NewCommit(spec, definition, writer="ducklake", reason=ADDED, anew=anew, work=work)
+            if snapshot is not None and not anew and spec.mode in ("overwrite", "replace"):
+                where = "" if spec.mode == "overwrite" else f" WHERE {self._replaced(self.files, snapshot)}"
+                gone = work.execute(f"DELETE FROM {work.table(self.ref)}{where}")
+            self.transactions.define(work, self.ref, snapshot, new)
+            came = self._add(work, self.planned, self.files)
+            work.changed = work.changed or bool(gone or came)
+            return transaction.commit(snapshot, replace(new, rows=(came, 0, gone)))
 
     def _add(self, work: LakeWork, planned: Plan, files: Written) -> int:
         """Add the files to the table, and return their number of rows."""

@@ -26,7 +26,7 @@ from duckrun.formats.ducklake.catalog.trouble import (
     translated,
 )
 from duckrun.sql.quoting import quote_identifier, quote_literal, with_values
-from duckrun.storage.extensions import UNSIGNED, extension_path
+from duckrun.storage.extensions import UNSIGNED, extension_path, load
 from duckrun.storage.storage import Storage
 from duckrun.values.lake_format import DUCKLAKE_MARK, CatalogAddress, LakeFormat
 
@@ -226,13 +226,8 @@ class Catalog:
         }
         connection = duckdb.connect(":memory:", config=settings)
         connection.execute("SET GLOBAL TimeZone = 'UTC'")
-        needed = [*self.extensions]
-        needed += {"s3": ["httpfs"], "gcs": ["httpfs"], "azure": ["azure"]}.get(self.storage.kind, [])
-        for name in dict.fromkeys(needed):
-            connection.execute(f"LOAD {quote_literal(extension_path(name).as_posix())}")
+        load(connection, self.extensions, [self.storage], narrow=True)
         connection.execute(f"SET GLOBAL {UNSIGNED} = false")
-        for statement in self.storage.duckdb_secrets(narrow=True):
-            connection.execute(statement)
         return connection
 
     def beside(self) -> tuple[duckdb.DuckDBPyConnection, str]:
