@@ -6,6 +6,7 @@ A commit that changes no row (a compaction, a property) does not count.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 from duckrun.errors import SourceOutdated, VersionNotReadable
 from duckrun.formats.commits import CommitRecord
@@ -16,38 +17,27 @@ from duckrun.values.rows import NO_TABLE
 from duckrun.values.snapshot import Snapshot, TableRef
 
 
+@dataclass(eq=False)
 class Fence:
-    """Commits to one table, compared with the reads behind the rows of a write to it.
+    """Commits to one table, compared with the reads behind the rows of a write to it."""
 
-    Args:
-        lake: Lake of the table.
-        ref: The table.
-        pins: Versions that the run around the write reads.
-        reads: Inputs of the rows; None if there are none.
-        log: Reads and commits of this work, if there are no pins.
-        sees: Tells whether a commit changed rows of a condition. Without it, any commit may have.
-    """
-
-    def __init__(
-        self,
-        lake: Lake,
-        ref: TableRef,
-        pins: Pins | None,
-        reads: Reads | None,
-        log: WorkLog,
-        sees: Callable[[CommitRecord, str], bool] | None,
-    ) -> None:
-        self._lake, self._ref, self._pins = lake, ref, pins
-        self.reads = reads
-        self.log = log if pins is None else pins.log
-        """Reads and commits of the piece of work around the write."""
-        self._sees = sees
-        self._versions: dict[int, Snapshot] = {}
-        """Cached versions of the table that the write has read."""
-        self._records: dict[int, CommitRecord] = {}
-        """Cached commits that it has read."""
-        self._judged: tuple[Read, int] | None = None
-        """A read, and the version up to which others' commits are known not to affect it."""
+    lake: Lake
+    """Lake of the table."""
+    ref: TableRef
+    pins: Pins | None
+    """Versions that the run around the write reads."""
+    reads: Reads | None
+    """Inputs of the rows; None if there are none."""
+    log: WorkLog
+    """Reads and commits of the piece of work around the write."""
+    sees: Callable[[CommitRecord, str], bool] | None
+    """Tells whether a commit changed rows of a condition. Without it, any commit may have."""
+    _versions: dict[int, Snapshot] = field(default_factory=dict)
+    """Cached versions of the table that the write has read."""
+    _records: dict[int, CommitRecord] = field(default_factory=dict)
+    """Cached commits that it has read."""
+    _judged: tuple[Read, int] | None = None
+    """A read, and the version up to which others' commits are known not to affect it."""
 
     def commits_after(self, version: int) -> list[CommitRecord]:
         """Return the commits after a version, oldest first."""
@@ -55,19 +45,19 @@ class Fence:
         while (record := self._records.get(version + 1 + len(past))) is not None:
             past.append(record)
         known = self._versions.get(version + len(past))
-        logs = self._lake.format.logs
+        logs = self.lake.format.logs
         steps = None if known is None or logs is None else logs.caught_up(known)
         if steps is None:
             self._versions.clear()  # another table may have come to the place
             self._records.clear()
-            return self._lake.format.records_after(self._ref, version)
+            return self.lake.format.records_after(self.ref, version)
         for record, after in steps:
             self._records[record.version], self._versions[record.version] = record, after
         return [*past, *(record for record, _ in steps)]
 
     def version(self, number: int) -> Snapshot:
         """Return a version of the table, cached if this fence has read it before."""
-        return self._versions.get(number) or self._lake.format.snapshot(self._ref, number)
+        return self._versions.get(number) or self.lake.format.snapshot(self.ref, number)
 
     def known(self, number: int) -> Snapshot | None:
         """Return a version of the table if it is cached."""
@@ -81,8 +71,8 @@ class Fence:
         """Return the reads of the target behind the rows, by their source and by the run."""
         if self.reads is None:
             return None
-        ran = None if self._pins is None else self._pins.log.read(self._ref.location)
-        source = self.reads.newest.get(self._ref.location)
+        ran = None if self.pins is None else self.pins.log.read(self.ref.location)
+        source = self.reads.newest.get(self.ref.location)
         return ran if source is None else source.with_(ran)
 
     def outdated_by(self, others: Sequence[CommitRecord]) -> bool:
@@ -98,20 +88,20 @@ class Fence:
             other
             for other in others
             if other.changes_rows
-            and not self.log.is_own(self._ref.location, other.version)
+            and not self.log.is_own(self.ref.location, other.version)
             and self.is_seen(read, other)
         ]
 
     def is_seen(self, read: Read, other: CommitRecord) -> bool:
-        if read.predicates is None or self._sees is None:
+        if read.predicates is None or self.sees is None:
             return True
-        return any(self._sees(other, predicate) for predicate in sorted(read.predicates))
+        return any(self.sees(other, predicate) for predicate in sorted(read.predicates))
 
     def _is_another(self, snapshot: Snapshot, read: Read) -> bool:
         """True if a snapshot belongs to another table of the same name."""
-        if self._lake.format.transactions is not None:
+        if self.lake.format.transactions is not None:
             return True
-        if self.log.has_dropped(self._ref.location, read) or read.version > snapshot.version:
+        if self.log.has_dropped(self.ref.location, read) or read.version > snapshot.version:
             return False  # the version says it
         try:  # Spark's CREATE OR REPLACE TABLE may change the id within one log
             return self.version(read.version).table_id != read.table_id
@@ -129,7 +119,7 @@ class Fence:
         newest = NO_TABLE if snapshot is None else snapshot.version
         if snapshot is not None and read.table_id not in ("", snapshot.table_id) and self._is_another(snapshot, read):
             raise self._outdated(read, mode, "another table has its name now")
-        since = NO_TABLE if self.log.has_dropped(self._ref.location, read) else read.version
+        since = NO_TABLE if self.log.has_dropped(self.ref.location, read) else read.version
         if self._judged is not None and self._judged[0] == read and since < self._judged[1] <= newest:
             since = self._judged[1]  # no commit is judged twice, however often the race is lost
         if newest == since:
@@ -139,12 +129,12 @@ class Fence:
                 read, mode, "that table is gone" if snapshot is None else f"it is at version {newest} now"
             )
         commits = self.commits_after(since)
-        others = [other for other in commits if not self.log.is_own(self._ref.location, other.version)]
+        others = [other for other in commits if not self.log.is_own(self.ref.location, other.version)]
         changes = self._changes(read, others)
         if changes:
             named = ", ".join(f"{other.version} ({other.operation})" for other in changes[:5])
             raise self._outdated(read, mode, f"version {named} has changed its rows since")
-        if not self._lake.format.tells_since(self._ref, since, newest, commits):
+        if not self.lake.format.tells_since(self.ref, since, newest, commits):
             raise self._outdated(read, mode, f"the log no longer says what changed since, up to version {newest}")
         if (
             since != NO_TABLE
@@ -157,17 +147,17 @@ class Fence:
 
     def _has_other_columns(self, read: Read, snapshot: Snapshot | None) -> bool:
         try:
-            before = self._lake.snapshot(self._ref, read.version)
+            before = self.lake.snapshot(self.ref, read.version)
         except VersionNotReadable:
             return True
-        after = self._lake.snapshot(self._ref) if snapshot is None else snapshot
+        after = self.lake.snapshot(self.ref) if snapshot is None else snapshot
         return before.schema != after.schema or before.partition_columns != after.partition_columns
 
     def _outdated(self, read: Read, mode: str, why: str) -> SourceOutdated:
-        advice = Pins.advice if self._pins is None else self._pins.advice
+        advice = Pins.advice if self.pins is None else self.pins.advice
         seen = (
             f"from version {read.version} of that table" if read.version != NO_TABLE else "when there was no such table"
         )
         return SourceOutdated(
-            f"{mode} on table {self._ref} was computed {seen}, and {why}", remedy=advice, version=read.version
+            f"{mode} on table {self.ref} was computed {seen}, and {why}", remedy=advice, version=read.version
         )

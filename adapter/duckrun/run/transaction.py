@@ -109,7 +109,8 @@ class Transaction:
         """An older attempt's append that must stay. Equal rows replay it, others conflict."""
         self.metadata = dict(metadata or {})
         self.pins = pins
-        self.fence = Fence(lake, ref, pins, reads, log or WorkLog(), None if sees is None else partial(sees, self))
+        log = pins.log if pins is not None else log or WorkLog()
+        self.fence = Fence(lake, ref, pins, reads, log, None if sees is None else partial(sees, self))
         self.returning: Returning | None = None
         self.remark = ""
         """Addition to the commit's reason, such as why the preferred writer was not used."""

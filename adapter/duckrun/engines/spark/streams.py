@@ -186,7 +186,12 @@ class _BatchWriter:
         try:
             written = rows if self.transform is None else self.transform(rows)
             lake = Lake(self.root, storage_options=self.storage_options)
-            app = AppTransaction(self.app_id(lake), number)
+            app_id = self._app_id(lake)
+            if app_id is None:
+                raise StorageError(
+                    f"The checkpoint {lake.root}/{self.checkpoint} names no stream. Remove it to start anew."
+                )
+            app = AppTransaction(app_id, number)
             schema, name = self.target.split(".")[:2]
             transaction = Transaction(lake, lake.at(self.location, schema=schema, name=name), app=app)
             SparkEngine(lake, rows.sparkSession).execute(replace(self.spec, app=app), written, transaction)
@@ -194,28 +199,19 @@ class _BatchWriter:
             self.raised.append(error)
             raise
 
-    def app_id(self, lake: Lake) -> str:
-        """Return the application id of the stream."""
+    def _app_id(self, lake: Lake) -> str | None:
+        """Return the application id of the stream; None if the checkpoint names none."""
         # The id is that of the checkpoint. A new checkpoint is another stream: its numbers start
         # at 0 again, and its batches are not those committed before.
-        stream = self._stream(lake)
-        if stream is None:
-            raise StorageError(
-                f"The checkpoint {lake.root}/{self.checkpoint} names no stream. Remove it to start anew."
-            )
-        return f"stream/{stream}"
-
-    def _stream(self, lake: Lake) -> str | None:
         metadata = lake.storage.read(f"{self.checkpoint}/metadata")
-        return None if metadata is None else str(json.loads(metadata)["id"])
+        return None if metadata is None else f"stream/{json.loads(metadata)['id']}"
 
     def committed(self, lake: Lake) -> int:
         """Return the number of the newest batch in the target; -1 if there is none."""
-        ref = lake.at(self.location)
-        stream = self._stream(lake)
-        if stream is None or not lake.format.exists(ref):
+        ref, app_id = lake.at(self.location), self._app_id(lake)
+        if app_id is None or not lake.format.exists(ref):
             return -1
-        version = logs_of(lake.format).app_version(ref, f"stream/{stream}")
+        version = logs_of(lake.format).app_version(ref, app_id)
         return -1 if version is None else version
 
     def commits_after(self, lake: Lake, number: int) -> list[Commit]:
@@ -223,7 +219,7 @@ class _BatchWriter:
 
         A batch that touched no row has none.
         """
-        ref, app_id, last = lake.at(self.location), f"stream/{self._stream(lake)}", self.committed(lake)
+        ref, app_id, last = lake.at(self.location), str(self._app_id(lake)), self.committed(lake)
         commits = (lake.format.find_commit(ref, AppTransaction(app_id, each)) for each in range(number + 1, last + 1))
         seen: dict[int, Commit] = {commit.version: commit for commit in commits if commit is not None}
         return [seen[version] for version in sorted(seen)]
