@@ -179,7 +179,11 @@ class Lakes:
         schema, table = (parts[-2] if len(parts) > 1 else self.schema), parts[-1]
         if to_write and (ref := lake.known(schema, table)) is not None:
             return Located(lake, ref)
-        return _spelled(lake, schema, table)
+        newest = lake.newest(schema, table)
+        if newest is not None:
+            return Located(lake, newest.ref, newest=newest)
+        # The lake lists its names only if the exact one is missing.
+        return Located(lake, *lake.look_up(schema, table))
 
     def catalogs(self, name: str) -> tuple[str, ...]:
         """Return the catalogs of the same lake as this one; for "", those of the default lake."""
@@ -267,11 +271,3 @@ class Lakes:
             for name in sorted({*lake.tables(schema), *lake.views(schema)})
             if (lake.name, schema, name) not in without
         ]
-
-
-def _spelled(lake: Lake, schema: str, name: str) -> Located:
-    """Look up a name in the lake's spelling; names are listed only if the exact one is missing."""
-    newest = lake.newest(schema, name)
-    if newest is not None:
-        return Located(lake, newest.ref, newest=newest)
-    return Located(lake, *lake.look_up(schema, name))

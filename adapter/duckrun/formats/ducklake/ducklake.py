@@ -21,7 +21,6 @@ from duckrun.formats.ducklake.catalog.catalog import Catalog
 from duckrun.formats.ducklake.commits.commits import Commits
 from duckrun.formats.ducklake.commits.restore import added_rows, restore, untouched
 from duckrun.formats.ducklake.commits.transactor import Transactor
-from duckrun.formats.ducklake.commits.work import Work
 from duckrun.formats.ducklake.definition.defining import Defining
 from duckrun.formats.ducklake.state.applied import Applied
 from duckrun.formats.ducklake.state.figures import column_figures
@@ -61,7 +60,7 @@ class DuckLakeFormat(Defining):
     def __init__(self, storage: Storage, form: LakeFormat | None = None, *, read_only: bool = False) -> None:
         self.storage = storage
         self.read_only = read_only
-        self.catalog = Catalog(storage, form or LakeFormat(DUCKLAKE), read_only=read_only)
+        self.catalog = self.lent = Catalog(storage, form or LakeFormat(DUCKLAKE), read_only=read_only)
         self.states = States(self.catalog)
         self.applied = Applied(self.catalog, self.states)
         self.records = Records(self.catalog, self.states, self.applied)
@@ -76,20 +75,11 @@ class DuckLakeFormat(Defining):
     def extensions(self) -> tuple[str, ...]:
         return self.catalog.extensions
 
-    @property
-    def lent(self) -> Catalog:
-        return self.catalog
-
     def lend(self, connection: duckdb.DuckDBPyConnection) -> None:
         self.catalog.lend(connection)
 
     def locked(self, ref: TableRef) -> AbstractContextManager[None]:
         return self.transactor.locked()
-
-    @property
-    def together(self) -> Work | None:
-        """The open multi-table transaction, if any."""
-        return self.transactor.together
 
     # -- tables and their versions
 
@@ -98,7 +88,8 @@ class DuckLakeFormat(Defining):
 
     def snapshot(self, ref: TableRef, version: int | None = None, timestamp: str | None = None) -> Snapshot:
         # Changes of the open transaction have the version that its commit would get.
-        if self.together is not None and timestamp is None and version in (None, self.together.base + 1):
+        work = self.transactor.together
+        if work is not None and timestamp is None and version in (None, work.base + 1):
             live = self._live(ref)
             if live is not None:
                 return live
@@ -150,7 +141,7 @@ class DuckLakeFormat(Defining):
 
     def _live(self, ref: TableRef) -> Snapshot | None:
         """Return a table as the open multi-table transaction sees it."""
-        work = self.together
+        work = self.transactor.together
         assert work is not None
         key = (ref.schema.lower(), ref.name.lower())
         if not self.exists(ref):
@@ -161,7 +152,7 @@ class DuckLakeFormat(Defining):
         return self.of_state(ref, work.touched[key], live=True)
 
     def begin(self, ref: TableRef) -> Snapshot | None:
-        if self.together is not None:
+        if self.transactor.together is not None:
             return self._live(ref)
         state = self.states.begun(ref)
         return None if state is None else self.of_state(ref, state)
@@ -179,8 +170,9 @@ class DuckLakeFormat(Defining):
         # A row id is unique in the whole table, so the file is not needed to identify a row.
         columns += [f"'' AS {quote_identifier(read.file)}"] if read.file is not None else []
         columns += [f"rowid AS {quote_identifier(read.row)}"] if read.row is not None else []
-        if state.at == -1 and self.together is not None:
-            source = quote_identifier(self.together.alias, state.schema, state.name)
+        work = self.transactor.together
+        if state.at == -1 and work is not None:
+            source = quote_identifier(work.alias, state.schema, state.name)
         else:
             source = self.catalog.rows(epoch, state.schema, state.name, state.version)
         where = ""
@@ -262,7 +254,7 @@ class DuckLakeFormat(Defining):
 
         Changes of the open multi-table transaction are one more commit at the end.
         """
-        state, work = self._state(ref), self.together
+        state, work = self._state(ref), self.transactor.together
         changes = self.records.commits_between(ref, state, Tenures.of(self.catalog, state), after, to)
         if work is not None and state.at == -1 and after < state.version <= to and state.version > work.base:
             changes.append(CommitChange(state.version, None, "TRANSACTION", (), redefines=True))
@@ -285,11 +277,11 @@ class DuckLakeFormat(Defining):
 
     def find_commit(self, ref: TableRef, app: AppTransaction, newest: Snapshot | None = None) -> Commit | None:
         state = self.states.find(ref) if newest is None else newest.format_state
-        return None if state is None else self.applied.find_commit(ref, state, app, self.together)
+        return None if state is None else self.applied.find_commit(ref, state, app, self.transactor.together)
 
     def counter(self, ref: TableRef, consumer: str, newest: Snapshot | None = None) -> Counter:
         state = self.states.find(ref) if newest is None else newest.format_state
-        return Counter() if state is None else self.applied.counter(ref, state, consumer, self.together)
+        return Counter() if state is None else self.applied.counter(ref, state, consumer, self.transactor.together)
 
     def log_retention(self, snapshot: Snapshot) -> float:
         return float("inf")  # Snapshots expire only on request.
@@ -303,7 +295,7 @@ class DuckLakeFormat(Defining):
         return self.commits.commit(ref, snapshot, new)
 
     def committed(self, before: Snapshot | None, ref: TableRef, version: int) -> Snapshot | None:
-        if self.together is not None:
+        if self.transactor.together is not None:
             return self._live(ref)
         known = self.states.known(ref)
         snapshot = self.snapshot(ref) if known is None else self.of_state(ref, known)

@@ -134,10 +134,10 @@ class Write:
         stored = stored_types(self._form, rows.types)
         computed = None
         if snapshot is not None and not spec.redefine:
-            kinds, given = types_of(snapshot, rows.cursor), {name.lower() for name in stored}
+            kinds, present = types_of(snapshot, rows.cursor), {name.lower() for name in stored}
             computed = Computed.of(self._form, self._transaction.ref, snapshot, kinds)
             # The rows may lack these columns.
-            stored |= {name: str(kinds[name]) for name in computed.optional if name.lower() not in given}
+            stored |= {name: str(kinds[name]) for name in computed.optional if name.lower() not in present}
         whole = WholeRows(spec, rows, stored, partition_by, computed)
         return self._writer.write_all(whole, snapshot)
 

@@ -10,6 +10,7 @@ import logging
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -489,12 +490,14 @@ class Catalog:
 
 def refuse_delta(storage: Storage) -> None:
     """Raise StorageError if a root holds Delta tables."""
-    table = _delta_table_in(storage)
-    if table is not None:
-        raise StorageError(
-            f"{storage.root} is a {f'lake of Delta tables, such as {table}' if table else 'Delta table'}, and was "
-            "opened as a DuckLake: open it with format: delta, or choose another root"
-        )
+    below = (f"{schema}/{table}/" for schema in storage.list_names("")[0] for table in storage.list_names(schema)[0])
+    for folder in chain([""], below):
+        if storage.list_names(f"{folder}_delta_log") != ([], []):
+            what = f"lake of Delta tables, such as {folder.rstrip('/')}" if folder else "Delta table"
+            raise StorageError(
+                f"{storage.root} is a {what}, and was opened as a DuckLake: open it with format: delta, or choose "
+                "another root"
+            )
 
 
 def set_option(
@@ -522,17 +525,6 @@ def there(entry: str, snapshot: int | None) -> str:
         f"{entry}.begin_snapshot <= {snapshot} AND (({entry}.end_snapshot IS NULL) OR {entry}.end_snapshot > "
         f"{snapshot})"
     )
-
-
-def _delta_table_in(storage: Storage) -> str | None:
-    """Path of the first Delta table below a root, "" for the root itself; None if there is none."""
-    if storage.list_names("_delta_log") != ([], []):
-        return ""
-    for schema in storage.list_names("")[0]:
-        for table in storage.list_names(schema)[0]:
-            if storage.list_names(f"{schema}/{table}/_delta_log") != ([], []):
-                return f"{schema}/{table}"
-    return None
 
 
 def _is_open(connection: duckdb.DuckDBPyConnection, *, probe: bool = False) -> bool:
