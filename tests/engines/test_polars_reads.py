@@ -57,6 +57,8 @@ def by_us(session: Session, name: str, frame: pl.DataFrame) -> None:
 def test_each_type_is_read_as_duckdb_reads_it(
     duck: Session, by_polars: Reads, name: str, write: Callable[[Session, str, pl.DataFrame], None]
 ) -> None:
+    if write is by_deltalake and name in ("byte", "short", "unsigned"):
+        pytest.skip("deltalake casts unsigned numbers to signed ones of the same size")
     write(duck, "t", pl.DataFrame({"id": [1, 2, 3], name: OTHERS[name]}))
     read, duckdbs = both(duck, "t")
     assert_frame_equal(read, duckdbs)

@@ -44,6 +44,13 @@ OTHERS: dict[str, Any] = {
     "text": pl.Series(["", None, "é" * 40]),
     "high": pl.Series(["a" + "\U0010ffff" * 40, None, "z\x00"]),
     "bytes": pl.Series([b"", None, b"\xff\x00"]),
+    "byte": pl.Series([0, None, 255], dtype=pl.UInt8),
+    "short": pl.Series([0, None, 65_535], dtype=pl.UInt16),
+    "unsigned": pl.Series([0, None, 2**32 - 1], dtype=pl.UInt32),
+    "milliseconds": pl.Series([datetime(1, 1, 1), None, datetime(9999, 12, 31)], dtype=pl.Datetime("ms")),
+    "nanoseconds": pl.Series([datetime(1700, 1, 1), None, datetime(2200, 1, 1, 0, 0, 0, 1)], dtype=pl.Datetime("ns")),
+    "category": pl.Series(["b", None, "a"], dtype=pl.Categorical),
+    "enum": pl.Series(["b", None, "a"], dtype=pl.Enum(["b", "a"])),
     "nothing": pl.Series([None, None, None], dtype=pl.Int32),
 }
 
@@ -115,10 +122,8 @@ def test_deltalake_and_polars_read_what_polars_wrote(duck: Session, name: str) -
     [
         ("x", pl.Series([1.0, math.nan, 2.0]), "bounds of NaN"),
         ("bytes", pl.Series([b"a", b"b" * 5000, b"c"]), "long values in each footer"),
-        ("u", pl.Series([1, 2, 3], dtype=pl.UInt16), "cast"),
-        ("at", pl.Series([datetime(2024, 1, 1)] * 3, dtype=pl.Datetime("ms")), "cast"),
+        ("u", pl.Series([1, 2, 3], dtype=pl.UInt64), "cast to a decimal"),
         ("items", pl.Series([[1], [], None]), "layout of lists"),
-        ("kind", pl.Series(["a", "b", "a"], dtype=pl.Categorical), "cast"),
     ],
 )
 def test_duckdb_writes_rows_that_polars_would_store_otherwise(duck: Session, name: str, values: Any, why: str) -> None:
@@ -133,6 +138,26 @@ def test_nan_is_found_in_a_table_that_had_none_before(duck: Session) -> None:
     with fewest(0):
         duck.execute("polars", WriteSpec("append"), pl.DataFrame({"id": [2], "x": [math.nan]}))
     assert duck.sql("SELECT id FROM polars WHERE x > 5").collect() == [{"id": 2}]
+
+
+def test_nanoseconds_that_no_table_stores_are_refused(duck: Session) -> None:
+    rows = pl.DataFrame({"at": pl.Series([1, 1000], dtype=pl.Int64).cast(pl.Datetime("ns"))})
+    with fewest(0), pytest.raises(SchemaMismatch, match="column at cannot hold the value"):
+        duck.execute("t", WriteSpec("overwrite"), rows)
+
+
+@pytest.mark.parametrize("kind", [pl.Int8, pl.Int16, pl.Int32, pl.UInt32])
+def test_smaller_numbers_are_appended_to_a_wider_column(duck: Session, kind: Any) -> None:
+    written(duck, pl.DataFrame({"id": [2**40], "x": [0.5]}), by="polars")
+    with fewest(0):
+        frame = pl.DataFrame({"id": pl.Series([1], dtype=kind), "x": pl.Series([3.4], dtype=pl.Float32)})
+        duck.execute("polars", WriteSpec("append"), frame)
+    assert stored(duck, "polars") == [(1, float(np.float32(3.4))), (2**40, 0.5)]
+    assert duck.snapshot("polars").schema.types == [pa.int64(), pa.float64()]
+    assert {str(kind) for kind in pq.read_schema(max(Path(duck.ref("polars").location).glob("*.parquet"))).types} == {
+        "int64",
+        "double",
+    }
 
 
 @pytest.mark.parametrize("days", [10**7, -(10**6)])

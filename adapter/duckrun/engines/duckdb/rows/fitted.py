@@ -47,6 +47,16 @@ _YEARS = {
 """Type -> first and last value that every reader supports."""
 
 
+_LOSSLESS = {
+    "SMALLINT": ("TINYINT", "UTINYINT"),
+    "INTEGER": ("TINYINT", "UTINYINT", "SMALLINT", "USMALLINT"),
+    "BIGINT": ("TINYINT", "UTINYINT", "SMALLINT", "USMALLINT", "INTEGER", "UINTEGER"),
+    "DOUBLE": ("FLOAT",),
+    "TIMESTAMP": ("TIMESTAMP_MS", "TIMESTAMP_NS"),
+}
+"""Type -> types whose values a columnar cast keeps, if instants are whole microseconds."""
+
+
 def types_of(snapshot: Snapshot, cursor: duckdb.DuckDBPyConnection) -> dict[str, Any]:
     """DuckDB types of a table's columns."""
     # Parsed from type names, because DuckDB imports pandas to convert an Arrow schema.
@@ -152,17 +162,21 @@ def fitted(
 
 
 def _in_memory(rows: Rows, filled: Filled, sql: str, table: TableDefinition | Snapshot | None) -> InMemory | None:
-    """Return the fitted rows in memory; None if a column is cast."""
+    """Return the fitted rows in memory; None if a cast may change values."""
     memory = rows.in_memory
     if memory is None or memory.sql != rows.sql:
         return None
-    columns = {}
+    columns, casts = {}, {}
     for name, (source, kind) in filled.items():
-        if source is None or str(rows.types[source]) != kind:
+        if source is None:
             return None
         columns[name] = memory.columns[source]
+        if (source_kind := str(rows.types[source])) != kind:
+            if source_kind not in _LOSSLESS.get(kind, ()):
+                return None
+            casts[name] = kind
     required = () if table is None else tuple(field.name for field in table.schema if not field.nullable)
-    return InMemory(memory.table, columns, sql, required)
+    return InMemory(memory.table, columns, sql, casts, required)
 
 
 def finished(

@@ -57,6 +57,8 @@ class InMemory:
     """Column of the SELECT -> column of the table, in the order of the SELECT."""
     sql: str
     """The SELECT. Rows with another one are other rows."""
+    casts: Mapping[str, str] = field_of(default_factory=dict)
+    """DuckDB type of each column that the SELECT casts. The cast changes no value that it takes."""
     required: tuple[str, ...] = ()
     """Columns that the SELECT checks for NULL."""
 

@@ -28,6 +28,11 @@ _LONGEST = 1024
 """Maximum bytes of a binary value. polars puts whole values into the statistics of row groups."""
 _FIRST, _LAST = date(1, 1, 1), date(9999, 12, 31)
 """First and last day that every reader supports."""
+_SECONDS = -62_135_596_800, 253_402_300_800
+"""Begin of the first and end of the last day, in seconds from 1970 on."""
+_PER_SECOND = {"ms": 10**3, "us": 10**6}
+_POLARS = {"SMALLINT": "Int16", "INTEGER": "Int32", "BIGINT": "Int64", "DOUBLE": "Float64", "TIMESTAMP": "Datetime"}
+"""Types that columns are cast to, by DuckDB's name."""
 
 
 def frame_of(rows: Rows) -> pl.DataFrame | None:
@@ -46,7 +51,11 @@ def frame_of(rows: Rows) -> pl.DataFrame | None:
     import polars
 
     frame = polars.DataFrame(table)
-    return frame if all(frame.select(*_tests(frame, memory.required)).row(0)) else None
+    if not all(frame.select(*_tests(frame, memory.required)).row(0)):
+        return None
+    casts: dict[Any, Any] = {name: getattr(polars, _POLARS[kind]) for name, kind in memory.casts.items()}
+    casts |= {name: polars.String for name, kind in frame.schema.items() if kind in (polars.Categorical, polars.Enum)}
+    return frame.cast(casts)
 
 
 def write(frame: pl.DataFrame, file: str, codec: Codec) -> dict[str, ColumnFigures]:
@@ -59,11 +68,13 @@ def _is_plain(kind: pa.DataType) -> bool:
     """True for a type whose values DuckDB and polars write alike."""
     of = pa.types
     if of.is_timestamp(kind):
-        return bool(kind.unit == "us")
+        return bool(kind.unit != "s")
+    if of.is_dictionary(kind):
+        return any(is_text(kind.value_type) for is_text in (of.is_string, of.is_large_string, of.is_string_view))
     return any(
         fits(kind)
         for fits in (
-            of.is_signed_integer, of.is_float32, of.is_float64, of.is_boolean, of.is_date32, of.is_decimal128,
+            of.is_integer, of.is_float32, of.is_float64, of.is_boolean, of.is_date32, of.is_decimal128,
             of.is_string, of.is_large_string, of.is_string_view, of.is_binary, of.is_large_binary, of.is_binary_view,
         )
     )  # fmt: skip
@@ -84,8 +95,12 @@ def _tests(frame: pl.DataFrame, required: Sequence[str]) -> Iterator[Any]:
         elif kind == polars.Date:
             yield column.is_between(_FIRST, _LAST).all().alias(f"years {name}")
         elif isinstance(kind, polars.Datetime):
-            days = column.dt.replace_time_zone(None) if kind.time_zone is None else column.dt.convert_time_zone("UTC")
-            yield days.dt.date().is_between(_FIRST, _LAST).all().alias(f"years {name}")
+            number = column.to_physical()
+            if kind.time_unit == "ns":  # years from 1677 to 2262
+                yield (number % 1000).eq(0).all().alias(f"microseconds {name}")
+            else:
+                begin, end = (each * _PER_SECOND[kind.time_unit] for each in _SECONDS)
+                yield (number.ge(begin) & number.lt(end)).all().alias(f"years {name}")
         elif kind == polars.Binary:
             yield (column.bin.size().max().fill_null(0) <= _LONGEST).alias(f"length {name}")
 
