@@ -40,7 +40,7 @@ from pydantic import Field, PrivateAttr
 from duckrun.errors import DuckrunError, TableNotFound
 from duckrun.lake.lake import Lake, TableRef, ViewDefinition
 from duckrun.lake.lakes import Lakes
-from duckrun.sql.quoting import quote_identifier
+from duckrun.sql.quoting import select_list
 from duckrun.values.rows import Commit
 from duckrun.values.snapshot import Snapshot
 from duckrun.values.type_names import type_name
@@ -437,7 +437,7 @@ def _types(view: ViewDefinition) -> list[tuple[str, str]]:
 
     If a type is unknown, return them with the view's own type names.
     """
-    nulls = ", ".join(f"NULL::{kind} AS {quote_identifier(column)}" for column, kind in view.columns)
+    nulls = select_list({column: f"NULL::{kind}" for column, kind in view.columns})
     try:
         with duckdb.connect() as connection:
             schema = connection.execute(f"SELECT {nulls}").to_arrow_table().schema

@@ -27,7 +27,7 @@ from dagster import (
 from duckrun.errors import InvalidConfig
 from duckrun.lake.lake import Lake
 from duckrun.session import Session
-from duckrun.sql.quoting import quote_identifier
+from duckrun.sql.quoting import quote_identifier, quoted_names, select_list
 from duckrun.values.choices import EngineName
 from duckrun.values.snapshot import Snapshot
 from duckrun.values.type_names import type_name
@@ -170,12 +170,12 @@ def _counted(checks: TableChecks, session: Session, snapshot: Snapshot, selected
         null = f"CASE WHEN {quote_identifier(column)} IS NULL THEN 1 ELSE 0 END"
         counts[_name("not_null", (column,))] = f"coalesce(sum({null}), 0)"
     counts_by_check: dict[str, int] = {}
-    if chosen := [f"{sql} AS {quote_identifier(name)}" for name, sql in counts.items() if name in selected]:
-        row = session.sql(f"SELECT {', '.join(chosen)} FROM {table}").collect()[0]
+    if chosen := select_list({name: sql for name, sql in counts.items() if name in selected}):
+        row = session.sql(f"SELECT {chosen} FROM {table}").collect()[0]
         counts_by_check = {name: int(value) for name, value in row.items()}
     for key in checks.unique:
         if (name := _name("unique", key)) in selected:
-            quoted = [quote_identifier(column) for column in key]
+            quoted = quoted_names(key).values()
             known = " AND ".join(f"{column} IS NOT NULL" for column in quoted)
             repeated = (
                 f"SELECT count(*) AS n FROM {table} WHERE {known} GROUP BY {', '.join(quoted)} HAVING count(*) > 1"

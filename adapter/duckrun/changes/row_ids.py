@@ -11,7 +11,7 @@ from duckrun.engines.engine import Engine
 from duckrun.engines.frame import LazyRows
 from duckrun.errors import InvalidConfig, SchemaMismatch
 from duckrun.formats.format import Format, logs_of, transactions_of
-from duckrun.sql.quoting import fresh_name, quote_identifier
+from duckrun.sql.quoting import fresh_name, quoted_list
 from duckrun.values.changes import WeighedRead
 from duckrun.values.snapshot import Snapshot
 
@@ -51,7 +51,7 @@ def with_row_ids(form: Format, snapshot: Snapshot, engine: Engine) -> LazyRows:
         states = [reader.whole(snapshot)]
         read = replace(read, states=states)
         read = replace(read, sql=reader.sql(snapshot, read))
-    columns = ", ".join(quote_identifier(name) for name in (*names, ROW_ID, ROW_COMMIT))
+    columns = quoted_list((*names, ROW_ID, ROW_COMMIT))
     return engine.weighed(read, lambda rows: f"SELECT {columns} FROM {rows} AS weighed")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import count
 
 
@@ -14,6 +14,37 @@ def quote_identifier(*parts: str) -> str:
     "sales"."odd ""name"
     """
     return ".".join(['"' + part.replace('"', '""') + '"' for part in parts])
+
+
+def quoted_names(names: Iterable[str], of: str = "") -> dict[str, str]:
+    """Return column -> its name in double quotes, behind the alias ``of`` if there is one.
+
+    >>> quoted_names(["id"], of="target")
+    {'id': 'target."id"'}
+    """
+    # One call for all columns: a wide table has hundreds, in several lists of each statement.
+    before = f'{of}."' if of else '"'
+    return {name: before + name.replace('"', '""') + '"' for name in names}
+
+
+def quoted_list(names: Iterable[str], of: str = "") -> str:
+    """Return a list of columns in SQL, each behind the alias ``of`` if there is one.
+
+    >>> print(quoted_list(["id", "n"]))
+    "id", "n"
+    """
+    listed = list(names)
+    quoted = quoted_names(listed, of)
+    return ", ".join([quoted[name] for name in listed])
+
+
+def select_list(values: Mapping[str, str]) -> str:
+    """Return the SELECT list of a mapping of column to expression.
+
+    >>> print(select_list({"id": "source.k", "n": "1"}))
+    source.k AS "id", 1 AS "n"
+    """
+    return ", ".join([f"{values[name]} AS {quoted}" for name, quoted in quoted_names(values).items()])
 
 
 def quote_literal(value: str) -> str:

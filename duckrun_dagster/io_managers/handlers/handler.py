@@ -17,7 +17,7 @@ from duckrun.formats.logs import LogTables
 from duckrun.frame import Frame
 from duckrun.lake.lake import ViewDefinition
 from duckrun.session import Session
-from duckrun.sql.quoting import quote_identifier
+from duckrun.sql.quoting import quote_identifier, quoted_list
 from duckrun.values.choices import EngineName
 from duckrun.values.rows import ReadSpec
 from duckrun.values.snapshot import Snapshot, TableRef
@@ -55,7 +55,7 @@ class TableScan:
             return self.session.scan(self.ref, spec)
         if spec.version is not None or spec.timestamp is not None:
             raise InvalidConfig(f"{self.ref} is a view, which has no versions: leave out 'version' and 'timestamp'.")
-        columns = "*" if spec.columns is None else ", ".join(quote_identifier(column) for column in spec.columns)
+        columns = "*" if spec.columns is None else quoted_list(spec.columns)
         where = "" if spec.predicate is None else f" WHERE {spec.predicate}"
         name = [part for part in (self.ref.catalog, self.ref.schema, self.ref.name) if part]
         return self.session.sql(f"SELECT {columns} FROM {quote_identifier(*name)}{where}")

@@ -39,7 +39,7 @@ from duckrun.run.moved_cursor import move_cursor
 from duckrun.run.transaction import MAX_ATTEMPTS, Transaction
 from duckrun.run.work_log import Read
 from duckrun.sql.files import with_absolute_paths
-from duckrun.sql.quoting import quote_identifier
+from duckrun.sql.quoting import quote_identifier, quoted_list
 from duckrun.storage.roots import normalise_root
 from duckrun.values.rows import Commit, TableConstraints, WriteSpec
 from duckrun.values.snapshot import Snapshot
@@ -246,7 +246,7 @@ class Build:
         # new ones, at the version that this run reads.
         for key in self.config.constraints.unique:
             columns = [match(name, staged.columns) or name for name in key]
-            names = ", ".join(quote_identifier(c) for c in columns)
+            names = quoted_list(columns)
             rows = f"select {names} from {quote_identifier(staged.name)}"
             stay = rows_that_stay(self.config, strategy, staged)
             if stay is not None:

@@ -14,7 +14,7 @@ from dbt.adapters.duckrun.model.merge_config import clauses_of
 from dbt.adapters.duckrun.model.values import match, unquoted
 
 from duckrun.errors import InvalidConfig, SchemaMismatch
-from duckrun.sql.quoting import quote_identifier, quote_literal
+from duckrun.sql.quoting import quote_identifier, quote_literal, quoted_names
 from duckrun.sql.raising import raising
 from duckrun.values.choices import SchemaMode
 from duckrun.values.rows import NO_TABLE, DeleteInsertSpec, MergeClause, MergeSpec, RowSpec, TableConstraints, WriteSpec
@@ -184,7 +184,8 @@ def rows_that_stay(config: ModelConfig, strategy: str, staged: Staged) -> str | 
 
 def selected(columns: Sequence[str], constraints: Constraints, staging: str) -> str:
     """Return a SELECT of some staged columns; a row that breaks a constraint fails it."""
-    values = {name: quote_identifier(name) for name in columns}
+    quoted = quoted_names(columns)
+    values = dict(quoted)
     for name in constraints.not_null:
         column = match(name, columns)
         if column is not None:
@@ -194,9 +195,7 @@ def selected(columns: Sequence[str], constraints: Constraints, staging: str) -> 
         error = raising(SchemaMismatch, quote_literal(f"CHECK constraint failed: {name}, {check}"))
         anchor = columns[0]
         values[anchor] = f"case when ({check}) is false then {error} else {values[anchor]} end"
-    listed = ", ".join(
-        sql if sql == quote_identifier(name) else f"{sql} as {quote_identifier(name)}" for name, sql in values.items()
-    )
+    listed = ", ".join(sql if sql == quoted[name] else f"{sql} as {quoted[name]}" for name, sql in values.items())
     return f"select {listed} from {quote_identifier(staging)}"
 
 

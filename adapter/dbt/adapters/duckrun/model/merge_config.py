@@ -14,7 +14,7 @@ from dbt.adapters.duckrun.model.expressions import merge_sql
 from dbt.adapters.duckrun.model.values import mapping, match, names, one_of, texts, unquoted
 
 from duckrun.errors import InvalidConfig, MergeRefused
-from duckrun.sql.quoting import quote_identifier, quote_literal
+from duckrun.sql.quoting import quote_identifier, quote_literal, quoted_names
 from duckrun.sql.raising import raising
 from duckrun.values.rows import MergeClause
 
@@ -209,5 +209,5 @@ def _assignments(action: MergeAction, columns: Sequence[str], target: Sequence[s
     chosen = [spelled(name) for name in action.include] or [c for c in columns if c.lower() not in excluded]
     if not action.set:
         return {"columns": tuple(chosen)} if action.include or action.exclude else {}
-    values = {name: f"source.{quote_identifier(name)}" for name in chosen}
+    values = quoted_names(chosen, "source")
     return {"set": values | {spelled(name): text for name, text in action.set}}

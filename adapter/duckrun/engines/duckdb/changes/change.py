@@ -31,7 +31,7 @@ from duckrun.formats.commits import CommitRecord
 from duckrun.formats.format import Format
 from duckrun.run.transaction import Transaction
 from duckrun.sql.char_types import padded
-from duckrun.sql.quoting import quote_identifier
+from duckrun.sql.quoting import quote_identifier, quoted_list
 from duckrun.values.rows import Commit, DeleteInsertSpec, DeleteSpec, UpdateSpec
 from duckrun.values.snapshot import Snapshot
 
@@ -94,7 +94,7 @@ def delete(
                 f"JOIN ({rows.sql}) AS source ON {where}"
             )
         with table.found(hits) as changes:
-            names = ", ".join(f"target.{quote_identifier(c)}" for c in snapshot.schema.names)
+            names = quoted_list(snapshot.schema.names, "target")
             deleted = f"({table.sql}) AS target SEMI JOIN {changes} AS hit ON {table.same('target', 'hit')}"
             give_back(writer.transaction, cursor, f"SELECT {names} FROM {deleted}")
             new = writer.rewrite(RowChanges(table, changes, None, "rows are deleted", (0, 0, None)))
@@ -133,7 +133,7 @@ def update(
             else:
                 _refuse_several(table, changes, list(kinds))
                 read = partial(joined, cursor, rows.sql, predicate or "true", computes=tuple(assigned.values()))
-            names = ", ".join(quote_identifier(c) for c in kinds)
+            names = quoted_list(kinds)
             carried = row_ids.carried(form.logs, table)
             chosen = ", ".join([*table_columns.anew(kinds, dict.fromkeys(assigned, "true")), *carried])
             rows_now = Rows(cursor, f"SELECT {chosen} FROM {changes}", kinds, carried=carried)

@@ -30,7 +30,7 @@ from duckrun.errors import InvalidConfig
 from duckrun.formats.format import Format, logs_of
 from duckrun.sql.char_types import is_padded, padded
 from duckrun.sql.names import transpile
-from duckrun.sql.quoting import fresh_name, quote_identifier
+from duckrun.sql.quoting import fresh_name, quote_identifier, quoted_list, quoted_names, select_list
 from duckrun.values.choices import SchemaMode
 from duckrun.values.rows import Commit, MergeClause, MergeSpec
 from duckrun.values.snapshot import Snapshot, TableRef
@@ -41,7 +41,7 @@ def refuse_duplicate_keys(ref: TableRef, rows: Rows, keys: Sequence[str]) -> Non
 
     NULL keys never match, so they may repeat.
     """
-    names = ", ".join(quote_identifier(k) for k in keys)
+    names = quoted_list(keys)
     present = " AND ".join(f"{quote_identifier(k)} IS NOT NULL" for k in keys)
     doubled = f"SELECT {names}, count(*) AS n FROM ({rows.sql}) WHERE {present} GROUP BY {names} HAVING count(*) > 1"
     examples = rows.cursor.execute(f"SELECT *, count(*) OVER () FROM ({doubled}) ORDER BY ALL LIMIT 3").fetchall()
@@ -82,13 +82,13 @@ def merge(writer: TableWriter, spec: MergeSpec, snapshot: Snapshot, rows: Rows) 
     fitted = cast_to_table(form, spec, rows, snapshot, mode, more_types)
     number = fresh_name("__duckrun_number", names_of(snapshot) | set(rows.types))
     apart = {name: fresh_name(f"__duckrun_cast_{name}", {number, *copies.values(), *fitted.types}) for name in copies}
-    values = {n: padded(quote_identifier(n), chars[n]) if n in chars else quote_identifier(n) for n in fitted.types}
-    columns = [f"{value} AS {quote_identifier(apart.get(n, n))}" for n, value in values.items()]
-    columns += [f"{quote_identifier(copies[name])} AS {quote_identifier(name)}" for name in copies]
-    columns.append(f"row_number() OVER () AS {quote_identifier(number)}")
-    with computed(cursor, f"SELECT {', '.join(columns)} FROM ({fitted.sql})") as source_table:
-        names = (f"{quote_identifier(apart.get(n, n))} AS {quote_identifier(n)}" for n in fitted.types)
-        source = Rows(cursor, f"SELECT {', '.join(names)} FROM {source_table}", fitted.types)
+    quoted = quoted_names([*fitted.types, *apart.values(), *copies.values()])
+    values = {apart.get(n, n): padded(quoted[n], chars[n]) if n in chars else quoted[n] for n in fitted.types}
+    values |= {name: quoted[copy] for name, copy in copies.items()}
+    values[number] = "row_number() OVER ()"
+    with computed(cursor, f"SELECT {select_list(values)} FROM ({fitted.sql})") as source_table:
+        names = select_list({n: quoted[apart.get(n, n)] for n in fitted.types})
+        source = Rows(cursor, f"SELECT {names} FROM {source_table}", fitted.types)
         refuse_duplicate_keys(ref, source, spec.keys)
         if spec.within is not None:
             refuse_outside(ref, source, expression(spec.within, spec.dialect), spec.within)
@@ -371,7 +371,7 @@ class _Choices:
         return ", ".join(f"{alias}.{column} AS {name}" for name, column in names.items())
 
     def _choice(self, kind: str) -> str:
-        old = {column: f"target.{quote_identifier(column)}" for column in self.kinds}
+        old = quoted_names(self.kinds, "target")
         if kind == "not_matched":
             old = dict(self.computed.defaults)
         chosen = []
@@ -381,8 +381,6 @@ class _Choices:
                 values = old | assigned_by(clause, list(self.kinds), self._ref, self.given.cast)
             chosen.append((i, clause.condition or "true", values))
         if not chosen:  # no clause applies, but the matches must be known
-            nothing = ", ".join(
-                f"CAST(NULL AS {kind}) AS {quote_identifier(name)}" for name, kind in self.kinds.items()
-            )
+            nothing = select_list({name: f"CAST(NULL AS {kind})" for name, kind in self.kinds.items()})
             return f"CAST(NULL AS INTEGER) AS {self.action}, {nothing}"
         return ", ".join(choice(self.action, chosen, self.kinds))

@@ -28,7 +28,7 @@ from duckrun.run.memory import Arbiter
 from duckrun.run.pins import Reads
 from duckrun.run.work_log import Read
 from duckrun.sql.names import transpile
-from duckrun.sql.quoting import quote_identifier, quote_literal
+from duckrun.sql.quoting import quote_identifier, quote_literal, quoted_list
 from duckrun.sql.raising import panicked, raised
 from duckrun.sql.refusals import DuckDBRefusal
 from duckrun.storage.trouble import expired_snapshot, said, storage_error
@@ -123,7 +123,7 @@ def select_sql(source: str, spec: ReadSpec, names: Sequence[str], table: str) ->
     unknown = [c for c in spec.columns or () if c not in names]
     if unknown:
         raise InvalidConfig(f"Table {table} has no column {', '.join(unknown)}; it has {', '.join(names)}.")
-    columns = ", ".join(quote_identifier(c) for c in (spec.columns or names))
+    columns = quoted_list(spec.columns or names)
     where = f" WHERE {transpile(spec.predicate, spec.dialect, 'duckdb')}" if spec.predicate else ""
     return f"SELECT {columns} FROM {source}{where}"
 

@@ -14,7 +14,7 @@ from duckrun.engines.duckdb.rows.reads import has_subquery
 from duckrun.engines.duckdb.rows.source import Rows
 from duckrun.errors import InvalidConfig
 from duckrun.sql.names import transpile
-from duckrun.sql.quoting import quote_identifier
+from duckrun.sql.quoting import quote_identifier, quoted_names
 from duckrun.values.rows import MergeClause
 from duckrun.values.snapshot import Snapshot, TableRef
 
@@ -57,7 +57,9 @@ def values_of(
     """
     if clause.set is not None or clause.kind.endswith("delete"):
         return dict(clause.set or {})
-    return {c: f"source.{quote_identifier(source.get(c, c))}" for c in (clause.columns or columns)}
+    names = {c: source.get(c, c) for c in (clause.columns or columns)}
+    quoted = quoted_names(names.values(), "source")
+    return {c: quoted[name] for c, name in names.items()}
 
 
 def assigned_by(

@@ -22,7 +22,7 @@ from duckrun.libraries import pa
 from duckrun.sql.char_types import fitting, is_limited
 from duckrun.sql.names import transpile
 from duckrun.sql.nested import part_of
-from duckrun.sql.quoting import quote_identifier, quote_literal
+from duckrun.sql.quoting import quote_identifier, quote_literal, quoted_list, quoted_names, select_list
 from duckrun.sql.raising import raising
 from duckrun.sql.scalar import why_not_scalar
 from duckrun.sql.typed import sql_type
@@ -103,9 +103,7 @@ def taking_types(rows: Rows, kinds: Mapping[str, Any]) -> Rows:
     }
     if not taken:
         return rows
-    casts = ", ".join(
-        f"TRY_CAST({quote_identifier(n)} AS {kind}) AS {quote_identifier(n)}" for n, kind in taken.items()
-    )
+    casts = select_list({n: f"TRY_CAST({quoted} AS {taken[n]})" for n, quoted in quoted_names(taken).items()})
     return Rows(rows.cursor, f"SELECT * REPLACE ({casts}) FROM ({rows.sql})", {**rows.types, **taken}, rows.one_shot)
 
 
@@ -137,16 +135,15 @@ def fitted(
         has_computed: True if the rows have the values of identity columns already.
         assigned: Source columns that are cast as an INSERT casts them.
     """
-    casts = ", ".join(
-        f"{_cast(name, source, kind, rows, loosely=source in assigned)} AS {quote_identifier(name)}"
-        for name, (source, kind) in filled.items()
+    casts = select_list(
+        {name: _cast(name, source, kind, rows, loosely=source in assigned) for name, (source, kind) in filled.items()}
     )
     table = definition or snapshot
     checked, simple = _checks(filled, partition_by, spec, table, computed)
     # The checks are in the SELECT list: DuckDB could push a failing filter below a join, where it
     # would see other rows.
     columns = ", ".join(
-        f"{checked[name]} AS {quote_identifier(name)}" if name in checked else quote_identifier(name) for name in filled
+        f"{checked[name]} AS {quoted}" if name in checked else quoted for name, quoted in quoted_names(filled).items()
     )
     table_order = definition.sort_by if definition is not None else () if snapshot is None else order_of(snapshot)
     order = _order_of(ref, filled, spec, table_order)
@@ -252,7 +249,7 @@ def _with_limits(sql: str, filled: Filled, schema: pa.Schema | None) -> str:
         for f in schema or ()
         if is_limited(f) and f.name in filled and _type(filled[f.name][1]) == _type(sql_type(f.type))
     }
-    replaced = ", ".join(f"{text} AS {quote_identifier(name)}" for name, text in values.items() if text is not None)
+    replaced = select_list({name: text for name, text in values.items() if text is not None})
     return f"SELECT * REPLACE ({replaced}) FROM ({sql})" if replaced else sql
 
 
@@ -261,7 +258,7 @@ def _with_computed(sql: str, filled: Filled, computed: Computed | None) -> str:
     if computed is None:
         return sql
     expressions = {name: computed.filled(name) for name, (source, _) in filled.items() if source is None}
-    values = ", ".join(f"{text} AS {quote_identifier(name)}" for name, text in expressions.items() if text is not None)
+    values = select_list({name: text for name, text in expressions.items() if text is not None})
     return f"SELECT * REPLACE ({values}) FROM ({sql}) AS {_ROWS}" if values else sql
 
 
@@ -308,7 +305,7 @@ def _order_of(ref: TableRef, filled: Filled, spec: WriteSpec | None, table_order
 def refuse_outside(ref: TableRef, rows: Rows, within: str, condition: str) -> None:
     """Raise RowsOutsidePartition with the number of rows outside ``within`` and three of them."""
     columns = list(rows.types)[:6]
-    names = ", ".join(quote_identifier(c) for c in columns)
+    names = quoted_list(columns)
     outside = f"SELECT {names}, count(*) OVER () FROM ({rows.sql}) AS {_ROWS} WHERE ({within}) IS NOT TRUE LIMIT 3"
     examples = rows.cursor.execute(outside).fetchall()
     if examples:

@@ -22,7 +22,7 @@ from duckrun.errors import DuckrunError
 from duckrun.formats.commits import CommitRecord
 from duckrun.run.transaction import Transaction
 from duckrun.sql.names import tree_in
-from duckrun.sql.quoting import fresh_name, quote_identifier
+from duckrun.sql.quoting import fresh_name, quote_identifier, quoted_list
 from duckrun.values.cursors import CursorTransaction
 from duckrun.values.partition_values import partition_key
 from duckrun.values.rows import ScanFile
@@ -124,7 +124,7 @@ def _without(snapshot: Snapshot, other: Snapshot, files: Sequence[ScanFile]) -> 
     taken = {*snapshot.schema.names, *other.schema.names}
     file, row = fresh_name("__duckrun_file", taken), fresh_name("__duckrun_row", taken)
     here, there = (each.scan_sql(files=files, file=file, row=row) for each in (snapshot, other))
-    names = ", ".join(quote_identifier(name) for name in snapshot.schema.names)
+    names = quoted_list(snapshot.schema.names)
     on = f"USING ({quote_identifier(file)}, {quote_identifier(row)})"
     return f"SELECT {names} FROM {here} AS here ANTI JOIN {there} AS there {on}"
 

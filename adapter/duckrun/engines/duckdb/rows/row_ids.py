@@ -17,7 +17,7 @@ from duckrun.engines.duckdb.rows.target import rows_of
 from duckrun.errors import UnsupportedFeature
 from duckrun.formats.logs import LogTables
 from duckrun.sql.by_file import with_values
-from duckrun.sql.quoting import fresh_name, quote_identifier, quote_literal
+from duckrun.sql.quoting import fresh_name, quote_identifier, quote_literal, quoted_list
 from duckrun.values.data_files import literally, place_of
 from duckrun.values.rows import ScanFile
 from duckrun.values.snapshot import Snapshot
@@ -141,7 +141,7 @@ class RowIds:
     ) -> RowIds:
         """Row ids for rows of rewritten files, and for added rows that come from touched files."""
         snapshot = table.snapshot
-        names = ", ".join(quote_identifier(c) for c in snapshot.schema.names)
+        names = quoted_list(snapshot.schema.names)
         changed = touched if added is not None and added.carried else ()
         ids = IdColumns.of(logs, snapshot) if rewritten_files or changed else None
         if ids is None:

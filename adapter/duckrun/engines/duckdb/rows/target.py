@@ -12,7 +12,7 @@ from duckrun.engines.duckdb.rows.source import Rows, schema_of_types
 from duckrun.formats.definitions import Alteration, TableDefinition
 from duckrun.formats.format import Format
 from duckrun.libraries import pa
-from duckrun.sql.quoting import quote_identifier
+from duckrun.sql.quoting import quote_identifier, quoted_names
 from duckrun.values.choices import SchemaMode
 from duckrun.values.rows import ScanFile
 from duckrun.values.snapshot import Snapshot
@@ -88,13 +88,13 @@ def rows_of(
         row: Name of an additional column with the row's number in its file.
         also: Columns of the files that are not the table's.
     """
-    names = [quote_identifier(c) for c in snapshot.schema.names]
+    names = list(quoted_names(snapshot.schema.names).values())
     if isinstance(snapshot, Target):
         kinds = types_of(snapshot, cursor)
         names = [
             f"CAST({'NULL' if old is None else quote_identifier(old)} AS {kinds[new]}) AS {quote_identifier(new)}"
             for new, old in snapshot.alteration.columns.items()
         ]
-    names += [quote_identifier(name) for name in (file, row, *also) if name is not None]
+    names += quoted_names(name for name in (file, row, *also) if name is not None).values()
     more = {"also": also} if also else {}
     return f"SELECT {', '.join(names)} FROM {snapshot.scan_sql(files=files, file=file, row=row, **more)}"

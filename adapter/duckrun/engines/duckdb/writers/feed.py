@@ -17,7 +17,7 @@ from duckrun.engines.duckdb.writers import staged
 from duckrun.engines.duckdb.writers.table_writer import RowChanges
 from duckrun.errors import SchemaMismatch
 from duckrun.formats.logs import LogTables
-from duckrun.sql.quoting import quote_identifier
+from duckrun.sql.quoting import quote_identifier, quoted_list
 from duckrun.values.changes import CHANGE_TYPE
 from duckrun.values.rows import RowSpec, ScanFile, StagedFile
 
@@ -42,7 +42,7 @@ def feed_files(logs: LogTables, spec: RowSpec, rows: RowChanges, touched: Sequen
             f"({twins[0]}): its changes cannot be told",
             remedy="Rename the column, or turn the feed off (delta.enableChangeDataFeed)",
         )
-    names = ", ".join(quote_identifier(c) for c in kinds)
+    names = quoted_list(kinds)
     change_type = quote_identifier(CHANGE_TYPE)
     selects = []
     if touched:
@@ -50,7 +50,7 @@ def feed_files(logs: LogTables, spec: RowSpec, rows: RowChanges, touched: Sequen
             f"SELECT DISTINCT {table.file}, {table.row}, {rows.old} AS {change_type} FROM {rows.changes} WHERE "
             f"{table.row} IS NOT NULL"
         )
-        old = ", ".join(f"old.{quote_identifier(c)}" for c in kinds)
+        old = quoted_list(kinds, "old")
         joined = f"({table.of_files(touched)}) AS old JOIN ({hit}) AS hit ON {table.same('old', 'hit')}"
         selects.append(f"SELECT {old}, hit.{change_type} FROM {joined}")
     selects += [f"SELECT {names}, '{kind}' AS {change_type} FROM ({new.sql})" for kind, new in rows.new]

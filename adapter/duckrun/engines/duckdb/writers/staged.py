@@ -27,7 +27,7 @@ from duckrun.formats.commits import CommitRecord, NewCommit
 from duckrun.formats.definitions import TableDefinition
 from duckrun.libraries import pa
 from duckrun.run.transaction import Transaction
-from duckrun.sql.quoting import quote_identifier, quote_literal
+from duckrun.sql.quoting import quote_identifier, quote_literal, quoted_list
 from duckrun.storage.trouble import is_full, said
 from duckrun.values.columns import leaves
 from duckrun.values.data_files import is_absolute
@@ -180,7 +180,7 @@ def is_scattered(rows: Rows, partition_by: Sequence[str], partitions: Callable[[
     # rows in 1,000 partitions. It also takes more memory than a sort.
     if rows.one_shot or not _streams(rows):
         return partitions() > _OPEN
-    names = ", ".join(quote_identifier(c) for c in partition_by)
+    names = quoted_list(partition_by)
     seen = f"SELECT DISTINCT {names} FROM (SELECT {names} FROM ({rows.sql}) LIMIT {_PEEKED}) LIMIT {_OPEN + 1}"
     return len(rows.cursor.execute(seen).fetchall()) > _OPEN
 

@@ -29,7 +29,7 @@ from duckrun.formats.definitions import TableDefinition
 from duckrun.formats.transactions import TransactionalLake
 from duckrun.run.transaction import Transaction
 from duckrun.sql.names import dotted_names
-from duckrun.sql.quoting import quote_identifier
+from duckrun.sql.quoting import quoted_list, quoted_names
 from duckrun.sql.raising import MARK
 from duckrun.sql.refusals import DuckDBRefusal
 from duckrun.values.layout import Layout
@@ -146,7 +146,7 @@ class StatementTableWriter:
         target, row = self._work.table(self.ref), table.row
         there = f"hit.{row} IS NOT NULL"
         updated = deleted = inserted = 0
-        names = [quote_identifier(name) for name in snapshot.schema.names]
+        names = list(quoted_names(snapshot.schema.names).values())
         taken = self.transaction.taken_back
         # Restored rows get other ids after the first statement that changes some of them.
         at_once = taken is not None and taken.base is not None
@@ -201,7 +201,7 @@ class StatementTableWriter:
         table = definition or snapshot
         keys = table.partition_columns if table is not None else ()
         first = keys if keys and is_scattered(rows, keys, partial(partitions_of, snapshot)) else ()
-        names = ", ".join(quote_identifier(name) for name in rows.types)
+        names = quoted_list(rows.types)
         return self._run(f"INSERT INTO {self._work.table(self.ref)} ({names}) {rows.ordered(first)}")
 
     def _run(self, sql: str) -> int:

@@ -17,7 +17,7 @@ from duckrun.formats.format import name_of_files
 from duckrun.libraries import pa
 from duckrun.sql.by_file import with_values
 from duckrun.sql.char_types import padded
-from duckrun.sql.quoting import fresh_name, quote_identifier, quote_literal
+from duckrun.sql.quoting import fresh_name, quote_identifier, quote_literal, quoted_list, quoted_names, select_list
 from duckrun.sql.raising import raising
 from duckrun.sql.typed import partition_literal, sql_type
 from duckrun.values.columns import holds
@@ -100,7 +100,7 @@ def scan_sql(snapshot: Snapshot, read: ReadAs, deleted: Deleted | None = None) -
     if moved:
         # delta_scan() looks up partition columns by logical names among physical columns. It
         # returns NULL, or the value of another column. https://github.com/duckdb/duckdb-delta/issues/343
-        named_columns = {c: quote_identifier(c) for c in snapshot.partition_columns}
+        named_columns = quoted_names(snapshot.partition_columns)
         source = f"({_valued(source, snapshot, read_files, str(place), named_columns, there=True)})"
     if legacy:
         source = _with_lists(source, snapshot, read_files, str(place))
@@ -276,12 +276,12 @@ def _lost(snapshot: Snapshot) -> str:
 def _with_more(source: str, snapshot: Snapshot, files: Sequence[ScanFile], place: str, names: Sequence[str]) -> str:
     """Return SQL that adds columns of the files which the table lacks to numbered rows."""
     key = quote_identifier(fresh_name(_FILENAME, names))
-    columns = ", ".join(f"CAST(NULL AS BIGINT) AS {quote_identifier(name)}" for name in names)
+    columns = select_list(dict.fromkeys(names, "CAST(NULL AS BIGINT)"))
     places = [literally(place_of(snapshot.ref.location, f)) for f in files]
     options = f"{_BY_NAME}, {_NUMBER} => true, filename => {quote_literal(key[1:-1])}"
     read = f"SELECT {columns} WHERE false UNION ALL BY NAME SELECT * FROM {_parquet(places, options)}"
     same = f"here.{quote_identifier(place)} = held.{key} AND here.{_NUMBER} = held.{_NUMBER}"
-    taken = ", ".join(f"held.{quote_identifier(name)}" for name in names)
+    taken = quoted_list(names, "held")
     return f"(SELECT here.*, {taken} FROM {source} AS here LEFT JOIN ({read}) AS held ON {same})"
 
 

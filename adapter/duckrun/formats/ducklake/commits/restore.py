@@ -22,7 +22,7 @@ from duckrun.formats.ducklake.definition.definition import DuckLakeDefinition
 from duckrun.formats.ducklake.definition.types import widens
 from duckrun.formats.ducklake.state.applied import RESTORED
 from duckrun.formats.ducklake.state.state import hide
-from duckrun.sql.quoting import fresh_name, quote_identifier
+from duckrun.sql.quoting import fresh_name, quote_identifier, quoted_list
 from duckrun.values.lake_format import DUCKLAKE
 from duckrun.values.rows import AppTransaction, ScanFile
 from duckrun.values.snapshot import Snapshot, TableRef
@@ -195,7 +195,7 @@ class LakeRestore:
         then = self.find(ref, version)
         new = NewCommit(None, then.format_state.definition, work=work)
         self.commits.define(work, ref, None, new)
-        names = ", ".join(quote_identifier(name) for name in then.schema.names)
+        names = quoted_list(then.schema.names)
         count = work.execute(f"INSERT INTO {work.table(ref)} ({names}) SELECT {names} FROM {then.scan_sql()}")
         self.commits.commit(ref, None, replace(new, note={**note, "rows_inserted": count}))
 
