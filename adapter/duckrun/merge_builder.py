@@ -10,8 +10,7 @@ from sqlglot import exp
 from duckrun.errors import InvalidConfig
 from duckrun.frame import Frame
 from duckrun.sessions.tables import TableSession
-from duckrun.sql.dialects import tree_in
-from duckrun.sql.names import Readable
+from duckrun.sql.names import read_expression
 from duckrun.statements.plan.rows import Asked
 from duckrun.statements.plan.sides import SOURCE, TARGET, has_subquery
 from duckrun.statements.run import change
@@ -107,8 +106,7 @@ def expression_tree(expression: str, what: str) -> exp.Expr:
     """Parse one expression of DuckDB's SQL. Raises InvalidConfig."""
     if not isinstance(expression, str):
         raise InvalidConfig(f"{what}: {expression!r} is a {type(expression).__name__}; give SQL as text.")
-    with Readable(f"{what}: cannot read {expression!r}"):
-        tree = tree_in(expression, "duckdb")
+    tree = read_expression(expression, "duckdb", f"{what}: cannot read {expression!r}")
     if has_subquery(tree):
         raise InvalidConfig(f"{what}: {expression!r} holds a query; put it into the source, or say the whole in sql().")
     return tree

@@ -9,7 +9,7 @@ from itertools import count
 import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
-from sqlglot.tokens import TokenType
+from sqlglot.tokens import Token, TokenType
 
 from duckrun.errors import InvalidConfig, UnsupportedFeature
 from duckrun.sql.abridged import abridged
@@ -32,8 +32,7 @@ def transpile(expression: str, read: str, write: str) -> str:
     """
     if read == write:
         return expression
-    with Readable(f"Cannot read {expression!r} as {read} SQL"):
-        return text_in(tree_in(expression, read), write)
+    return text_in(read_expression(expression, read, f"Cannot read {expression!r} as {read} SQL"), write)
 
 
 class Readable:
@@ -50,6 +49,44 @@ class Readable:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, SqlglotError):
             raise InvalidConfig(f"{self._what}: {_plain_error(error)}") from error
+
+
+def read_tokens(text: str, dialect: str) -> list[Token]:
+    """Return the tokens of a text.
+
+    Raises:
+        InvalidConfig: for an open quote or comment.
+    """
+    with Readable(f"Cannot read this as {dialect} SQL"):
+        return tokens_in(text, dialect)
+
+
+def read_tree(tokens: Sequence[Token], text: str, dialect: str) -> exp.Expr:
+    """Return the tree of a part of a statement, by its tokens and the statement's text.
+
+    Raises:
+        InvalidConfig: if sqlglot cannot parse it, or if it is empty.
+    """
+    what = f"Cannot read this as {dialect} SQL"
+    if not tokens:
+        raise InvalidConfig(f"{what}: an expression is missing.")
+    with Readable(what):
+        return tree_of(tokens, text, dialect)
+
+
+def read_expression(text: str, dialect: str, what: str) -> exp.Expr:
+    """Return the tree of one expression or statement.
+
+    Args:
+        text: the expression.
+        dialect: its dialect.
+        what: the start of the message.
+
+    Raises:
+        InvalidConfig: if sqlglot cannot parse it.
+    """
+    with Readable(what):
+        return tree_in(text, dialect)
 
 
 def _plain_error(error: SqlglotError) -> str:

@@ -10,8 +10,9 @@ from sqlglot import Token, exp
 from sqlglot.tokens import TokenType
 
 from duckrun.errors import InvalidConfig, UnsupportedFeature
+from duckrun.sql.names import read_tokens
 from duckrun.sql.pieces import loose, read_from
-from duckrun.statements.parse.tokens import StatementText, step_of, tokens_of, word_of
+from duckrun.statements.parse.tokens import StatementText, step_of, word_of
 from duckrun.statements.values import parts_of
 
 
@@ -130,7 +131,7 @@ def select_list(source: StatementText) -> exp.Select:
 def _between(source: StatementText, before: str, after: str) -> exp.Select:
     """Return the tree of a text's part, with words around it that the text lacks."""
     around = [
-        [Token(t.token_type, t.text, t.line, t.col, -2, -2) for t in tokens_of(words, source.dialect)]
+        [Token(t.token_type, t.text, t.line, t.col, -2, -2) for t in read_tokens(words, source.dialect)]
         for words in (before, after)
     ]
     select = loose(source.with_([*around[0], *source.tokens, *around[1]]).parse())

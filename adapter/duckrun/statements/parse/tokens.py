@@ -16,8 +16,8 @@ from sqlglot.tokens import TokenType
 
 from duckrun.errors import InvalidConfig
 from duckrun.sql.abridged import abridged
-from duckrun.sql.dialects import statements_in, tokens_in, tree_of
-from duckrun.sql.names import Readable
+from duckrun.sql.dialects import statements_in
+from duckrun.sql.names import read_tokens, read_tree
 from duckrun.sql.pieces import unread
 
 _HEAD = 8
@@ -53,7 +53,7 @@ class StatementText:
             InvalidConfig: for an open quote or comment.
         """
         short, left_out = abridged(text, dialect) if abridge else (text, ())
-        return cls(text, dialect, tuple(tokens_of(short, dialect)), abridge=abridge, left_out=left_out)
+        return cls(text, dialect, tuple(read_tokens(short, dialect)), abridge=abridge, left_out=left_out)
 
     @cached_property
     def words(self) -> tuple[str, ...]:
@@ -117,10 +117,7 @@ class StatementText:
         Raises:
             InvalidConfig: for a text that cannot be parsed.
         """
-        if not self.tokens:
-            raise InvalidConfig(f"Cannot read this as {self.dialect} SQL: an expression is missing.")
-        with Readable(f"Cannot read this as {self.dialect} SQL"):
-            tree = tree_of(self.tokens, self.text, self.dialect)
+        tree = read_tree(self.tokens, self.text, self.dialect)
         if any(self.tokens[0].start < place <= self.tokens[-1].end for place in self.left_out):
             unread(tree, "its tree leaves out constants; give the text in the dialect of the engine that runs it.")
         return tree
@@ -161,16 +158,6 @@ def split(text: str, dialect: str, *, abridge: bool = False) -> list[StatementTe
     """Return the statements of a text."""
     whole = StatementText.of(text, dialect, abridge=abridge)
     return [_whole(whole.with_(each)) for each in statements_in(whole.tokens, text)]
-
-
-def tokens_of(text: str, dialect: str) -> list[Token]:
-    """Return the tokens of a text.
-
-    Raises:
-        InvalidConfig: for an open quote or comment.
-    """
-    with Readable(f"Cannot read this as {dialect} SQL"):
-        return tokens_in(text, dialect)
 
 
 def _whole(source: StatementText) -> StatementText:

@@ -14,10 +14,10 @@ from sqlglot import exp
 
 from duckrun.errors import UnsupportedFeature
 from duckrun.sql.edits import Edit, closing, edited
-from duckrun.sql.names import transpile
+from duckrun.sql.names import read_tokens, transpile
 from duckrun.sql.pieces import dialect_of
 from duckrun.sql.written import written
-from duckrun.statements.parse.tokens import StatementText, parted, tokens_of, word_of
+from duckrun.statements.parse.tokens import StatementText, parted, word_of
 from duckrun.statements.plan.defaults import DEFAULT
 
 _BEGIN = ("SELECT", "WITH", "FROM", "VALUES", "TABLE")
@@ -34,7 +34,7 @@ def under(with_: exp.With | None, tree: Tree) -> Tree:
     if head is None or text is None or dialect is None:
         raise UnsupportedFeature("WITH before a change whose subqueries were not written; put it into the subquery.")
     names = {cte.alias.lower() for cte in with_.expressions}
-    tokens, added = tokens_of(text, dialect), list[Edit]()
+    tokens, added = read_tokens(text, dialect), list[Edit]()
     at = 0
     while at + 1 < len(tokens):
         if tokens[at].text != "(" or word_of(tokens[at + 1]) not in _BEGIN:
@@ -81,7 +81,7 @@ def with_types(
     dialect, kinds_of_columns = dialect_of(values) or "duckdb", [types[name] for name in columns]
     if len(text) > _LONG and have_types(text, kinds_of_columns, dialect):
         return query, list(columns), True
-    tokens = tuple(tokens_of(text, dialect)[1:])
+    tokens = tuple(read_tokens(text, dialect)[1:])
     rows = []
     for row in parted(StatementText(text, dialect, tokens), ","):
         parts = parted(row.with_(row.tokens[1:-1]), ",")
