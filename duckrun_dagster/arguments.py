@@ -56,9 +56,9 @@ def refuse_bad_memory(what: str, limit: Any, fraction: Any) -> None:
         raise InvalidConfig(f"{what}: {error}") from error
 
 
-def is_open(value: Any) -> bool:
-    """Return True if an environment variable supplies the value when a run starts."""
-    return isinstance(value, EnvVar | IntEnvVar)
+def is_open(*values: Any) -> bool:
+    """Return True if an environment variable supplies one of the values when a run starts."""
+    return any(isinstance(value, EnvVar | IntEnvVar) for value in values)
 
 
 class KnownArguments(BaseModel):

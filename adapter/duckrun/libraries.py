@@ -45,16 +45,11 @@ class _OnDemand(ModuleType):
     """
 
     def __getattr__(self, name: str) -> Any:
-        # The module and its submodules are cached, since import_module() takes microseconds, and a
-        # wide table asks for the type of each of its columns several times.
-        module = self.__dict__.get("_module")
-        if module is None:
-            is_loaded = self.__name__ in sys.modules
-            with nullcontext() if is_loaded else collector_paused():  # imports create hardly any garbage
-                module = self.__dict__["_module"] = import_module(self.__name__)
-        value = getattr(module, name)
-        if isinstance(value, ModuleType):
-            self.__dict__[name] = value
+        # Each name is cached, since import_module() takes microseconds, and a wide table asks for
+        # the type of each of its columns several times.
+        is_loaded = self.__name__ in sys.modules
+        with nullcontext() if is_loaded else collector_paused():  # imports create hardly any garbage
+            value = self.__dict__[name] = getattr(import_module(self.__name__), name)
         return value
 
 

@@ -274,4 +274,4 @@ class DuckrunResource(LakeFields, HidesSecrets):
 
 def _is_open(config: Any) -> bool:
     """Return True if an EnvVar decides the address or the format of a lake."""
-    return any(is_open(getattr(config, word)) for word in ("root_path", *FORM))
+    return is_open(*(getattr(config, word) for word in ("root_path", *FORM)))

@@ -89,7 +89,7 @@ def hidden(values: Mapping[str, Any], within: str = "") -> tuple[dict[str, Any],
         shown["catalog"] = safe
         secrets[f"{within}{safe}"] = str(catalog)
     form = [values.get(word) for word in FORM]
-    if not any(is_open(each) for each in form):
+    if not is_open(*form):
         LakeFormat.of(*form)
     lakes = {}
     for name, other in (values.get("lakes") or {}).items():

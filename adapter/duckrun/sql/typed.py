@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container, Iterable
 from typing import Any
 
 from duckrun.libraries import pa
@@ -29,6 +29,15 @@ def sql_type(kind: pa.DataType) -> str:
     if pa.types.is_struct(kind):
         return f"STRUCT({', '.join(f'{quote_identifier(child.name)} {sql_type(child.type)}' for child in kind)})"
     raise KeyError(str(kind))
+
+
+def sql_types(fields: Iterable[pa.Field], variants: Container[str] = ()) -> dict[str, str]:
+    """Return column -> DuckDB type of Arrow columns, of which some are variants.
+
+    Raises:
+        KeyError: for a type that DuckDB lacks.
+    """
+    return {field.name: "VARIANT" if field.name in variants else sql_type(field.type) for field in fields}
 
 
 _TYPES = {

@@ -120,11 +120,11 @@ class Storage:
     def __hash__(self) -> int:
         return hash(self.root)
 
-    @property
+    @cached_property
     def is_local(self) -> bool:
         return self.scheme == "file"
 
-    @property
+    @cached_property
     def kind(self) -> str:
         """``file``, ``s3``, ``azure`` or ``gcs``."""
         return "file" if self.is_local else CLOUD_SCHEMES[self.scheme]

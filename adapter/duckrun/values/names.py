@@ -9,6 +9,7 @@ folder of a table therefore never holds such a sequence: ``%`` becomes ``%x25`` 
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from urllib.parse import quote
 
 _DECODED = re.compile(r"%(?=[0-9A-Fa-f]{2}|x25)")
@@ -23,6 +24,8 @@ DROPPED = "_duckrun_dropped_"
 """Prefix of the folder of a table whose removal is under way."""
 
 
+# Cached: each look-up of a table in its lake asks for the same few folders.
+@lru_cache(maxsize=1024)
 def folder_of(name: str) -> str:
     """Return the folder of a schema or table: the name, escaped where the kernel decodes.
 

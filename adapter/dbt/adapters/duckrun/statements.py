@@ -284,7 +284,7 @@ def _target(env: LakeEnvironment, cursor: duckdb.DuckDBPyConnection, source: Sta
             return None
         source = source.with_(source.tokens[start:])
     for form in _FORMS:
-        name = _name(TokenReader(source), form)
+        name = _name(TokenReader(source), form) if form[0] == source.head[0] else None
         if name is None:
             continue
         if form[:3] == ("COMMENT", "ON", "COLUMN"):

@@ -25,7 +25,7 @@ from duckrun.sql.nested import part_of
 from duckrun.sql.quoting import quote_identifier, quote_literal, quoted_list, quoted_names, select_list
 from duckrun.sql.raising import raising
 from duckrun.sql.scalar import why_not_scalar
-from duckrun.sql.typed import sql_type
+from duckrun.sql.typed import sql_type, sql_types
 from duckrun.values.choices import SchemaMode
 from duckrun.values.columns import outside_years, refuse_twins
 from duckrun.values.partition_values import NO_PARTITION_VALUES, no_partition_value, refuse_partition_type
@@ -60,16 +60,11 @@ _LOSSLESS = {
 def types_of(snapshot: Snapshot, cursor: duckdb.DuckDBPyConnection) -> dict[str, Any]:
     """DuckDB types of a table's columns."""
     # Parsed from type names, because DuckDB imports pandas to convert an Arrow schema.
-    if snapshot.sql_types is not None:
-        return {name: _type(kind) for name, kind in snapshot.sql_types.items()}
-    return {field.name: _type(_kind_of(snapshot, field)) for field in snapshot.schema}
-
-
-def _kind_of(snapshot: Snapshot, field: pa.Field) -> str:
-    if field.name in snapshot.variants:
-        return "VARIANT"
-    text = sql_type(field.type)
-    return _PARTS_OF_VARIANT.sub("VARIANT", text) if field.name in snapshot.variants_inside else text
+    kinds = snapshot.sql_types
+    if kinds is None:
+        kinds = sql_types(snapshot.schema, snapshot.variants)
+        kinds |= {name: _PARTS_OF_VARIANT.sub("VARIANT", kinds[name]) for name in snapshot.variants_inside}
+    return {name: _type(kind) for name, kind in kinds.items()}
 
 
 def stored_types(form: Format, types: Types) -> dict[str, str]:
@@ -135,8 +130,14 @@ def fitted(
         has_computed: True if the rows have the values of identity columns already.
         assigned: Source columns that are cast as an INSERT casts them.
     """
+    sources = quoted_names(rows.types)
     casts = select_list(
-        {name: _cast(name, source, kind, rows, loosely=source in assigned) for name, (source, kind) in filled.items()}
+        {
+            name: f"CAST(NULL AS {kind})"
+            if source is None
+            else _cast(name, sources[source], rows.types[source], kind, loosely=source in assigned)
+            for name, (source, kind) in filled.items()
+        }
     )
     table = definition or snapshot
     checked, simple = _checks(filled, partition_by, spec, table, computed)
@@ -262,17 +263,14 @@ def _with_computed(sql: str, filled: Filled, computed: Computed | None) -> str:
     return f"SELECT * REPLACE ({values}) FROM ({sql}) AS {_ROWS}" if values else sql
 
 
-def _cast(name: str, source: str | None, kind: str, rows: Rows, *, loosely: bool = False) -> str:
-    """Cast a source column to the table's type; an unfitting value raises with its column."""
-    if source is None:
-        return f"CAST(NULL AS {kind})"
-    column = quote_identifier(source)
-    if str(rows.types[source]) == kind or loosely:
+def _cast(name: str, column: str, source: Any, kind: str, *, loosely: bool = False) -> str:
+    """Cast a source column of a type to the table's; an unfitting value raises with its column."""
+    if str(source) == kind or loosely:
         return f"CAST({column} AS {kind})"
     tried = f"TRY_CAST({column} AS {kind})"
-    if rows.types[source].id == "timestamp_ns":
+    if source.id == "timestamp_ns":
         tried = f"CASE WHEN {whole_microseconds(column)} THEN {tried} END"
-    tried = _exactly(tried, column, kind_of(rows.types[source]), kind_of(_type(kind)))
+    tried = _exactly(tried, column, kind_of(source), kind_of(_type(kind)))
     value = f"left(CAST({column} AS VARCHAR), 100)"
     message = f"{quote_literal(f'column {name} cannot hold the value ')} || {value} || {quote_literal(f' as {kind}')}"
     return (

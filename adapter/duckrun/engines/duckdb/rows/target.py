@@ -95,6 +95,6 @@ def rows_of(
             f"CAST({'NULL' if old is None else quote_identifier(old)} AS {kinds[new]}) AS {quote_identifier(new)}"
             for new, old in snapshot.alteration.columns.items()
         ]
-    names += quoted_names(name for name in (file, row, *also) if name is not None).values()
+    names += quoted_names([name for name in (file, row, *also) if name is not None]).values()
     more = {"also": also} if also else {}
     return f"SELECT {', '.join(names)} FROM {snapshot.scan_sql(files=files, file=file, row=row, **more)}"

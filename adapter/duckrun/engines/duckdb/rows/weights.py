@@ -15,7 +15,7 @@ from duckrun.errors import UnsupportedFeature
 from duckrun.libraries import pa
 from duckrun.sql.nested import list_of, map_of, part_of, struct_of
 from duckrun.sql.quoting import quote_identifier, quote_literal
-from duckrun.sql.typed import sql_type
+from duckrun.sql.typed import sql_type, sql_types
 from duckrun.values.changes import WeighedRead
 from duckrun.values.columns import holds
 from duckrun.values.data_files import literally, place_of
@@ -35,7 +35,7 @@ def weighed_sql(read: WeighedRead, cursor: duckdb.DuckDBPyConnection, scratch: s
     """
     if read.sql is not None:  # the format reads the rows itself
         return f"SELECT {', '.join(['*', *_DUCKDB.twins(read)])} FROM {read.sql} AS own"
-    types = {field.name: "VARIANT" if field.name in read.variants else sql_type(field.type) for field in read.schema}
+    types = sql_types(read.schema, read.variants)
     query = WeighedQuery(read, _DUCKDB, lambda file: place_of(read.ref.location, file), types)
     parts = _Parts(query, types, cursor, scratch)
     return " UNION ALL ".join(select for part in query.parts() for select in parts.selects(part)) or query.nothing()

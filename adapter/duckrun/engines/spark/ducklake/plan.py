@@ -27,7 +27,7 @@ from duckrun.engines.spark.types import (
 from duckrun.errors import SchemaMismatch
 from duckrun.formats.definitions import PartitionKey, TableDefinition
 from duckrun.formats.format import Format, transactions_of
-from duckrun.sql.typed import sql_type
+from duckrun.sql.typed import sql_types
 from duckrun.values.choices import SchemaMode
 from duckrun.values.columns import refuse_twins
 from duckrun.values.rows import WriteSpec
@@ -128,7 +128,7 @@ def _fields(form: Format, frame: DataFrame) -> list[dict[str, Any]]:
         elif holds(field.dataType, "variant"):
             transactions_of(form).refuse_type(field.name, duckdb.type("VARIANT"), inside=True)
     try:
-        types = {field.name: "VARIANT" if field.name in variants else sql_type(field.type) for field in schema}
+        types = sql_types(schema, variants)
     except KeyError as error:
         raise SchemaMismatch(f"a column has the type {error.args[0]}, which DuckLake does not have; cast it") from error
     return form.fields_of(schema, types)

@@ -19,7 +19,7 @@ from duckrun.sql.by_file import with_values
 from duckrun.sql.char_types import padded
 from duckrun.sql.quoting import fresh_name, quote_identifier, quote_literal, quoted_list, quoted_names, select_list
 from duckrun.sql.raising import raising
-from duckrun.sql.typed import partition_literal, sql_type
+from duckrun.sql.typed import partition_literal, sql_type, sql_types
 from duckrun.values.columns import holds
 from duckrun.values.data_files import literally, place_of
 from duckrun.values.names import url_of
@@ -181,11 +181,14 @@ def _read(
     Args:
         deleted: Rows to leave out, by file path.
     """
-    columns = [f"CAST(NULL AS {sql_type(f.type)}) AS {quote_identifier(physical(f))}" for f in snapshot.stored_schema]
-    columns.append(f"CAST(NULL AS VARCHAR) AS {quote_identifier(place)}")
-    columns += [f"CAST(NULL AS BIGINT) AS {_NUMBER}"] * numbered
-    columns += [f"CAST(NULL AS BIGINT) AS {quote_identifier(name)}" for name in also]
-    reads = [f"SELECT {', '.join(columns)} WHERE false"]
+    schema = snapshot.stored_schema
+    kinds, stored = sql_types(schema), quoted_names(map(physical, schema))
+    nothing = select_list(
+        {physical(f): f"CAST(NULL AS {kinds[f.name]})" for f in schema}
+        | {place: "CAST(NULL AS VARCHAR)"}
+        | dict.fromkeys([*([_NUMBER] * numbered), *also], "CAST(NULL AS BIGINT)")
+    )
+    reads = [f"SELECT {nothing} WHERE false"]
     options = f"{_BY_NAME}, filename => {quote_literal(place)}"
     whole = [literally(place_of(snapshot.ref.location, f)) for f in files if f.path not in deleted]
     if whole:
@@ -203,12 +206,9 @@ def _read(
             f"SELECT {columns_of_marked} FROM {_parquet(marked, f'{options}, {_NUMBER} => true')} AS held ANTI JOIN "
             f"({rows}) AS gone ON held.{quote_identifier(place)} = gone.place AND held.{_NUMBER} = gone.row"
         )
-    selected = [
-        f"CAST({quote_identifier(physical(f))} AS {sql_type(f.type)}) AS {quote_identifier(f.name)}"
-        for f in snapshot.stored_schema
-    ]
-    selected += [quote_identifier(place), *([_NUMBER] * numbered), *map(quote_identifier, also)]
-    return f"(SELECT {', '.join(selected)} FROM ({' UNION ALL BY NAME '.join(reads)}))"
+    selected = select_list({f.name: f"CAST({stored[physical(f)]} AS {kinds[f.name]})" for f in schema})
+    beside = quoted_list([place, *([_NUMBER] * numbered), *also])
+    return f"(SELECT {selected}, {beside} FROM ({' UNION ALL BY NAME '.join(reads)}))"
 
 
 def _parquet(places: Sequence[str], options: str) -> str:

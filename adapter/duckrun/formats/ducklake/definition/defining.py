@@ -18,7 +18,7 @@ from duckrun.formats.ducklake.definition.partitions import partitions
 from duckrun.formats.ducklake.definition.rules import DuckLakeAlteration, altered, evolved
 from duckrun.formats.ducklake.definition.types import in_spark, refuse_type
 from duckrun.formats.format import SpecT
-from duckrun.sql.typed import sql_type
+from duckrun.sql.typed import sql_types
 from duckrun.values.choices import SchemaMode
 from duckrun.values.layout import COMPRESSION, TARGET_FILE_SIZE, Layout
 from duckrun.values.partition_values import partition_columns
@@ -119,8 +119,7 @@ class Defining:
         return definition
 
     def fields_of(self, schema: pa.Schema, types: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
-        if types is None:
-            types = {f.name: sql_type(f.type) for f in schema}
+        types = sql_types(schema) if types is None else types
         for name, kind in types.items():
             refuse_type(name, duckdb.type(kind))
         return [
