@@ -83,5 +83,8 @@ def fresh_name(wanted: str, taken: Iterable[str]) -> str:
     'n_2'
     """
     used = {name.lower() for name in taken}
-    names = (wanted if number == 0 else f"{wanted}_{number}" for number in count())
-    return next(name for name in names if name.lower() not in used)
+    name, number = wanted, 0
+    while name.lower() in used:
+        number += 1
+        name = f"{wanted}_{number}"
+    return name

@@ -6,7 +6,6 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Literal, Self, get_args
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -85,7 +84,7 @@ class CatalogAddress:
         match = None if self.is_file else _PASSWORD.search(_by_keys(self.place))
         return None if match is None else _unquoted(match[2])
 
-    @cached_property
+    @property
     def is_file(self) -> bool:
         return self.kind in ("sqlite", "duckdb")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import cache
 from itertools import takewhile
 
 from sqlglot import Token, exp
@@ -130,14 +131,17 @@ def select_list(source: StatementText) -> exp.Select:
 
 def _between(source: StatementText, before: str, after: str) -> exp.Select:
     """Return the tree of a text's part, with words around it that the text lacks."""
-    around = [
-        [Token(t.token_type, t.text, t.line, t.col, -2, -2) for t in read_tokens(words, source.dialect)]
-        for words in (before, after)
-    ]
-    select = loose(source.with_([*around[0], *source.tokens, *around[1]]).parse())
+    tokens = [*_outside(before, source.dialect), *source.tokens, *_outside(after, source.dialect)]
+    select = loose(source.with_(tokens).parse())
     if not isinstance(select, exp.Select):
         raise unsupported(f"{source.written} here")
     return select
+
+
+@cache
+def _outside(words: str, dialect: str) -> tuple[Token, ...]:
+    """Return the tokens of fixed words, which have no place in a text."""
+    return tuple(Token(t.token_type, t.text, t.line, t.col, -2, -2) for t in read_tokens(words, dialect))
 
 
 def refuse(tree: exp.Expr, what: str, *names: str) -> None:

@@ -100,7 +100,7 @@ class Sides:
                 raise InvalidConfig(f"Table {self.table}: * cannot stand in an expression.")
             parts = tuple(parts_of_column(column))
             if not as_text or parts not in known:  # without subqueries, a name always means the same
-                known[parts] = self._resolved(column, sight, visible)
+                known[parts] = self._resolved(column, parts, sight, visible)
             resolved = known[parts]
             if resolved is None:
                 continue
@@ -140,8 +140,9 @@ class Sides:
             raise InvalidConfig(f"Table {self.table} has no column {name!r} to set; it has {known}.")
         return column.name
 
-    def _resolved(self, column: exp.Column, sight: Sight, visible: str | None) -> exp.Expr | None:
-        parts = parts_of_column(column)
+    def _resolved(
+        self, column: exp.Column, parts: tuple[str, ...], sight: Sight, visible: str | None
+    ) -> exp.Expr | None:
         meant = sight.meant(column, [item.source for item in self._all])
         if meant is not None:
             source, length = meant

@@ -83,7 +83,8 @@ def merge(writer: TableWriter, spec: MergeSpec, snapshot: Snapshot, rows: Rows) 
     number = fresh_name("__duckrun_number", names_of(snapshot) | set(rows.types))
     apart = {name: fresh_name(f"__duckrun_cast_{name}", {number, *copies.values(), *fitted.types}) for name in copies}
     quoted = quoted_names([*fitted.types, *apart.values(), *copies.values()])
-    values = {apart.get(n, n): padded(quoted[n], chars[n]) if n in chars else quoted[n] for n in fitted.types}
+    padding = {n: padded(quoted[n], field) for n, field in chars.items() if n in fitted.types}
+    values = {apart.get(n, n): padding.get(n) or quoted[n] for n in fitted.types}
     values |= {name: quoted[copy] for name, copy in copies.items()}
     values[number] = "row_number() OVER ()"
     with computed(cursor, f"SELECT {select_list(values)} FROM ({fitted.sql})") as source_table:

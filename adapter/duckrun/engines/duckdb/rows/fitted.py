@@ -130,22 +130,20 @@ def fitted(
         has_computed: True if the rows have the values of identity columns already.
         assigned: Source columns that are cast as an INSERT casts them.
     """
-    sources = quoted_names(rows.types)
+    quoted = quoted_names([*rows.types, *filled])
     casts = select_list(
         {
             name: f"CAST(NULL AS {kind})"
             if source is None
-            else _cast(name, sources[source], rows.types[source], kind, loosely=source in assigned)
+            else _cast(name, quoted[source], rows.types[source], kind, loosely=source in assigned)
             for name, (source, kind) in filled.items()
         }
     )
     table = definition or snapshot
-    checked, simple = _checks(filled, partition_by, spec, table, computed)
+    checked, simple = _checks(filled, quoted, partition_by, spec, table, computed)
     # The checks are in the SELECT list: DuckDB could push a failing filter below a join, where it
     # would see other rows.
-    columns = ", ".join(
-        f"{checked[name]} AS {quoted}" if name in checked else quoted for name, quoted in quoted_names(filled).items()
-    )
+    columns = ", ".join(f"{checked[name]} AS {quoted[name]}" if name in checked else quoted[name] for name in filled)
     table_order = definition.sort_by if definition is not None else () if snapshot is None else order_of(snapshot)
     order = _order_of(ref, filled, spec, table_order)
     along = "".join(f", {name}" for name in rows.carried)
@@ -250,8 +248,8 @@ def _with_limits(sql: str, filled: Filled, schema: pa.Schema | None) -> str:
         for f in schema or ()
         if is_limited(f) and f.name in filled and _type(filled[f.name][1]) == _type(sql_type(f.type))
     }
-    replaced = select_list({name: text for name, text in values.items() if text is not None})
-    return f"SELECT * REPLACE ({replaced}) FROM ({sql})" if replaced else sql
+    replaced = {name: text for name, text in values.items() if text is not None}
+    return f"SELECT * REPLACE ({select_list(replaced)}) FROM ({sql})" if replaced else sql
 
 
 def _with_computed(sql: str, filled: Filled, computed: Computed | None) -> str:
@@ -259,8 +257,8 @@ def _with_computed(sql: str, filled: Filled, computed: Computed | None) -> str:
     if computed is None:
         return sql
     expressions = {name: computed.filled(name) for name, (source, _) in filled.items() if source is None}
-    values = select_list({name: text for name, text in expressions.items() if text is not None})
-    return f"SELECT * REPLACE ({values}) FROM ({sql}) AS {_ROWS}" if values else sql
+    values = {name: text for name, text in expressions.items() if text is not None}
+    return f"SELECT * REPLACE ({select_list(values)}) FROM ({sql}) AS {_ROWS}" if values else sql
 
 
 def _cast(name: str, column: str, source: Any, kind: str, *, loosely: bool = False) -> str:
@@ -339,6 +337,7 @@ def _outside(condition: str, columns: Sequence[str], done: str) -> str:
 
 def _checks(
     filled: Filled,
+    quoted: Mapping[str, str],
     partition_by: Sequence[str],
     spec: WriteSpec | None,
     table: TableDefinition | Snapshot | None,
@@ -356,14 +355,14 @@ def _checks(
     for name in partition_by:
         refuse_partition_type(name, filled[name][1])
         if filled[name][1] == "VARCHAR":
-            column, none = quote_identifier(name), ", ".join(map(quote_literal, NO_PARTITION_VALUES))
+            column, none = quoted[name], ", ".join(map(quote_literal, NO_PARTITION_VALUES))
             message = quote_literal(no_partition_value(name))
             tests.append((name, f"{column} IS NULL OR {column} NOT IN ({none})", SchemaMismatch, message))
             tests.append(folder_test(name))
     for name, (_, stored) in filled.items():
         if stored in _YEARS:
             first, last = (f"CAST({text} AS {stored})" for text in _YEARS[stored])
-            test = f"({quote_identifier(name)} BETWEEN {first} AND {last}) IS NOT FALSE"
+            test = f"({quoted[name]} BETWEEN {first} AND {last}) IS NOT FALSE"
             tests.append((name, test, SchemaMismatch, quote_literal(outside_years(name))))
             simple += 1
     bounds = () if spec is None else ((spec.predicate, "replaced"), (spec.within, "written"))
@@ -375,10 +374,10 @@ def _checks(
     for field in fields:
         if not field.nullable:
             message = quote_literal(f"column {field.name} is NOT NULL, and the data has a NULL in it")
-            tests.append((field.name, f"{quote_identifier(field.name)} IS NOT NULL", SchemaMismatch, message))
+            tests.append((field.name, f"{quoted[field.name]} IS NOT NULL", SchemaMismatch, message))
             simple += 1
     for field in fields:
-        parts = _inside(quote_identifier(field.name), field) if table and field.name not in table.variants else ()
+        parts = _inside(quoted[field.name], field) if table and field.name not in table.variants else ()
         for test, part in parts:
             message = quote_literal(f"{field.name}.{part} is NOT NULL, and the data has a NULL in it")
             tests.append((field.name, test, SchemaMismatch, message))
@@ -401,10 +400,10 @@ def _checks(
             message = quote_literal(
                 f"column {name} is generated, and a row has another value than its expression gives: "
             )
-            shown = f"{message} || coalesce(CAST({quote_identifier(name)} AS VARCHAR), 'NULL')"
-            tests.append((name, f"{quote_identifier(name)} IS NOT DISTINCT FROM {expression}", SchemaMismatch, shown))
+            shown = f"{message} || coalesce(CAST({quoted[name]} AS VARCHAR), 'NULL')"
+            tests.append((name, f"{quoted[name]} IS NOT DISTINCT FROM {expression}", SchemaMismatch, shown))
     checked: dict[str, str] = {}
     for name, test, kind, message in tests:
-        inner = checked.get(name, quote_identifier(name))
+        inner = checked.get(name, quoted[name])
         checked[name] = f"CASE WHEN {test} THEN {inner} ELSE CAST({raising(kind, message)} AS {filled[name][1]}) END"
     return checked, len(tests) == simple

@@ -106,8 +106,10 @@ def scan_sql(snapshot: Snapshot, read: ReadAs, deleted: Deleted | None = None) -
         source = _with_lists(source, snapshot, read_files, str(place))
     if also and not alone:
         source = _with_more(source, snapshot, read_files, str(place), also)
+    quoted = quoted_names(schema.names)
     names = ", ".join(
-        _padded(f) or (_unseen(f.name) if f.name in rounded or _is_dotted(f) else quote_identifier(f.name))
+        _padded(f, quoted[f.name])
+        or (_unseen(quoted[f.name]) if f.name in rounded or _is_dotted(f) else quoted[f.name])
         for f in schema
     )
     names += "" if read.file is None else f", {quote_identifier(read.file)}"
@@ -182,7 +184,7 @@ def _read(
         deleted: Rows to leave out, by file path.
     """
     schema = snapshot.stored_schema
-    kinds, stored = sql_types(schema), quoted_names(map(physical, schema))
+    kinds, stored = sql_types(schema), quoted_names([physical(f) for f in schema])
     nothing = select_list(
         {physical(f): f"CAST(NULL AS {kinds[f.name]})" for f in schema}
         | {place: "CAST(NULL AS VARCHAR)"}
@@ -227,20 +229,19 @@ def _is_dotted(field: pa.Field) -> bool:
     )
 
 
-def _padded(field: pa.Field) -> str | None:
+def _padded(field: pa.Field, column: str) -> str | None:
     """Return a CHAR(n) column as Spark reads it; None for any other column."""
-    value = padded(quote_identifier(field.name), field)
-    return None if value is None else f"{value} AS {quote_identifier(field.name)}"
+    value = padded(column, field)
+    return None if value is None else f"{value} AS {column}"
 
 
-def _unseen(name: str) -> str:
+def _unseen(column: str) -> str:
     """Return a column as the result of an expression that DuckDB does not optimize through.
 
     No filter or join then uses the log's bounds of the column.
     """
     # If the bounds are rounded, DuckDB would skip files with matching rows. It takes a name with a
     # dot for a field of a struct that does not exist.
-    column = quote_identifier(name)
     return f"CASE WHEN {column} IS NULL THEN NULL ELSE {column} END AS {column}"
 
 

@@ -53,6 +53,7 @@ class Catalog:
         self.storage = storage
         self.address = form.catalog or self._default(storage)
         self.inline_rows, self.read_only = form.inline_rows, read_only
+        self._file = Path(self.address.place) if self.address.is_file else None
         self._asked_encrypted = form.encrypted
         self.encrypted = bool(form.encrypted)
         self.data_path = f"{storage.root}/data/"
@@ -89,7 +90,7 @@ class Catalog:
 
     def meta(self, table: str, epoch: int | str = 0) -> str:
         """Return a table of the catalog itself, in SQL."""
-        return f"{quote_identifier(self._metadata(epoch))}.{quote_identifier(table)}"
+        return quote_identifier(self._metadata(epoch), table)
 
     def rows(self, epoch: int | str, schema: str, name: str, version: int) -> str:
         """Return a table at a snapshot in SQL, read through the attachment of an epoch."""
@@ -126,8 +127,8 @@ class Catalog:
 
     def is_there(self) -> bool:
         """True if the catalog exists. Checks a file's path, and connects to a server."""
-        if self.address.is_file:
-            return Path(self.address.place).is_file()
+        if self._file is not None:
+            return self._file.is_file()
         try:
             self.cursor()
         except NoCatalog:
@@ -136,8 +137,11 @@ class Catalog:
 
     def refuse_gone(self) -> None:
         """Raise StorageError if the file of a catalog that was found earlier is gone."""
-        if self.seen and self.address.is_file and not Path(self.address.place).is_file():
+        if self.seen and self._is_missing():
             raise gone(self)
+
+    def _is_missing(self) -> bool:
+        return self._file is not None and not self._file.is_file()
 
     def lend(self, connection: duckdb.DuckDBPyConnection) -> None:
         """Set up an instance to read the lake's tables.
@@ -150,7 +154,7 @@ class Catalog:
             self.close()
             self._forget_ended()
             self._lent.append(connection)
-            if not self.address.is_file or self.is_there():
+            if not self._is_missing():
                 with suppress(NoCatalog):
                     # SQL texts that name these attachments may exist already.
                     for epoch in self._epochs:
@@ -338,7 +342,7 @@ class Catalog:
         Raises:
             NoCatalog: There is no catalog, and ``create`` is false.
         """
-        if self.address.is_file and not create and not Path(self.address.place).is_file():
+        if not create and self._is_missing():
             self.refuse_gone()
             raise NoCatalog(f"There is no catalog {self.address} of lake {self.storage.root}: it was not made yet.")
         self._keep_secret(cursor)
@@ -404,8 +408,8 @@ class Catalog:
                 "takes each Parquet "
                 "file there for its own. Move them, or choose another root."
             )
-        if self.address.is_file:
-            Path(self.address.place).parent.mkdir(parents=True, exist_ok=True)
+        if self._file is not None:
+            self._file.parent.mkdir(parents=True, exist_ok=True)
 
     def _check(self, cursor: duckdb.DuckDBPyConnection, name: str) -> None:
         """Check the settings of a catalog that was just attached.
@@ -436,7 +440,7 @@ class Catalog:
     def ask(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Return the rows of a catalog query; none if there is no catalog yet."""
         self.refuse_gone()
-        if self.address.is_file and not self.is_there():
+        if self._is_missing():
             return []
         try:
             return self._asked(sql, values)
