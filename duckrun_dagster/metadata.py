@@ -23,6 +23,7 @@ from dagster import (
 
 from duckrun.formats.transactions import TransactionalLake
 from duckrun.lake.lake import Lake
+from duckrun.values.columns import comment_of
 from duckrun.values.lake_format import DUCKLAKE
 from duckrun.values.partition_values import typed
 from duckrun.values.rows import Commit, counted_rows
@@ -192,8 +193,7 @@ def column_schema(snapshot: Snapshot, descriptions: Mapping[str, str] | None = N
             TableColumn(
                 name=field.name,
                 type=_column_type(snapshot, field),
-                description=(field.metadata or {}).get(b"comment", b"").decode()
-                or (descriptions or {}).get(field.name),
+                description=comment_of(field) or (descriptions or {}).get(field.name),
                 constraints=TableColumnConstraints(
                     nullable=field.nullable, other=["partition"] if field.name in snapshot.partition_columns else None
                 ),

@@ -24,6 +24,7 @@ from duckrun.merge_builder import DeltaMergeBuilder, expression_tree
 from duckrun.moving.copies import clone_spec
 from duckrun.sessions.schemas import columns_in, columns_of
 from duckrun.sessions.tables import TableSession
+from duckrun.statements.change_queries import feed_between
 from duckrun.statements.run import change
 from duckrun.statements.values import Delete, Update
 from duckrun.table_builder import DeltaTableBuilder
@@ -295,13 +296,7 @@ class Table:
         lake = self.session.lakes.of(self.ref)
         self.session.engine.reach(lake)
         if lake.format.transactions is None and function == "table_changes":
-            timed = isinstance(start, str)
-            spec = (
-                ChangeSpec("feed", None, end, start)  # type: ignore[arg-type]
-                if timed
-                else ChangeSpec("feed", int(start) - 1, end)
-            )
-            return ChangeSet(self.session, self.ref, spec)
+            return ChangeSet(self.session, self.ref, feed_between(start, end))
         return self.session.own(own_rows(lake.format, self.ref, OwnQuery(function, start, end), self.session.engine))
 
     def history(self, limit: int | None = None) -> list[dict[str, Any]]:

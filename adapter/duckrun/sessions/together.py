@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, Protocol
@@ -60,13 +59,10 @@ class OpenTransaction:
         self._ended = False
         engine = session.embedded
         engine.reach(lake)
-        self._open = ExitStack()
-        try:
-            cursor = self._open.enter_context(engine.on_one_cursor())
-            self._work: Any = self._open.enter_context(transactions.together_on(cursor, lazily=lazily))
-        except BaseException:
-            self._open.__exit__(*sys.exc_info())
-            raise
+        with ExitStack() as opening:  # undone if a part of it fails
+            cursor = opening.enter_context(engine.on_one_cursor())
+            self._work: Any = opening.enter_context(transactions.together_on(cursor, lazily=lazily))
+            self._open = opening.pop_all()
         lake.in_transaction = True
         self._let_others_wait(lake.root)
 

@@ -162,17 +162,18 @@ def _path(node: exp.Expr) -> list[str]:
 
 def _kind(node: exp.Expr, columns: Mapping[str, str]) -> Kind:
     """Return the type of an expression; None unless all its parts are equivalent."""
+    if type(node) in (exp.Column, exp.Dot):
+        return _column(node, columns)
     rule = _RULES.get(type(node))
-    return None if rule is None else rule(node, lambda inner: _kind(inner, columns), columns)
+    return None if rule is None else rule(node, lambda inner: _kind(inner, columns))
 
 
-Rule = Callable[[Any, Callable[[exp.Expr], Kind], Mapping[str, str]], Kind]
+KindOf = Callable[[exp.Expr], Kind]
+"""The type of an inner node."""
+Rule = Callable[[Any, KindOf], Kind]
 
 
-# A rule takes a node, a function for the type of an inner node, and the types of the columns.
-
-
-def _column(node: exp.Column | exp.Dot, kind: Callable[[exp.Expr], Kind], columns: Mapping[str, str]) -> Kind:
+def _column(node: exp.Expr, columns: Mapping[str, str]) -> Kind:
     """Return the type of a column, or of a field of a struct column."""
     path = [name.lower() for name in _path(node)]
     type_name = columns.get(path[0]) if path else None
@@ -184,7 +185,7 @@ def _column(node: exp.Column | exp.Dot, kind: Callable[[exp.Expr], Kind], column
     return type_name if type_name in _PLAIN or (type_name or "").startswith("decimal") else None
 
 
-def _literal(node: exp.Literal, *_: Any) -> Kind:
+def _literal(node: exp.Literal, _: KindOf) -> Kind:
     text = node.name
     if node.is_string:
         return None if "\\" in text or "\0" in text else "string"
@@ -196,7 +197,7 @@ def _literal(node: exp.Literal, *_: Any) -> Kind:
     return None
 
 
-def _cast(node: exp.Cast, kind: Callable[[exp.Expr], Kind], columns: Mapping[str, str]) -> Kind:
+def _cast(node: exp.Cast, kind: KindOf) -> Kind:
     to, sources = _CASTS.get(node.to.this, ("", set()))
     if isinstance(node.this, exp.Literal) and node.this.is_string and to in _TIMES:
         return to if _is_time(node.this.name, to) else None
@@ -253,7 +254,7 @@ def _are_decimals(kinds: Iterable[Kind]) -> bool:
     return max(whole - behind for whole, behind in digits) + max(behind for _, behind in digits) <= 38
 
 
-def _sum(node: exp.Binary, kind: Callable[[exp.Expr], Kind], columns: Mapping[str, str]) -> Kind:
+def _sum(node: exp.Binary, kind: KindOf) -> Kind:
     """Return the type of a sum, difference or product; both engines raise an error on overflow."""
     # Decimals are left out: each engine has its own rule for the digits of the result.
     operands = {kind(node.this), kind(node.expression)}
@@ -262,21 +263,21 @@ def _sum(node: exp.Binary, kind: Callable[[exp.Expr], Kind], columns: Mapping[st
     return "double" if operands == {"double"} else None
 
 
-def _negated(node: exp.Neg, kind: Callable[[exp.Expr], Kind], columns: Mapping[str, str]) -> Kind:
+def _negated(node: exp.Neg, kind: KindOf) -> Kind:
     operand = kind(node.this)
     return operand if operand in ("integer", "long", "double") or isinstance(node.this, exp.Literal) else None
 
 
-def _remainder(node: exp.Mod, kind: Callable[[exp.Expr], Kind], columns: Mapping[str, str]) -> Kind:
+def _remainder(node: exp.Mod, kind: KindOf) -> Kind:
     by = node.expression
     above = isinstance(by, exp.Literal) and by.is_int and int(by.name) > 0
-    return _sum(node, kind, columns) if above and kind(node.this) in ("integer", "long") else None
+    return _sum(node, kind) if above and kind(node.this) in ("integer", "long") else None
 
 
 def _test(*of: str) -> Rule:
     """Return the rule of a comparison between the named arguments of a node."""
 
-    def rule(node: exp.Expr, kind: Callable[[exp.Expr], Kind], columns: Mapping[str, str]) -> Kind:
+    def rule(node: exp.Expr, kind: KindOf) -> Kind:
         if any(node.args.get(key) for key in ("query", "unnest", "field", "symmetric")):
             return None
         parts = [node.args.get(key) for key in of]
@@ -286,19 +287,19 @@ def _test(*of: str) -> Rule:
     return rule
 
 
-def _logic(node: exp.Binary | exp.Unary, kind: Callable[[exp.Expr], Kind], columns: Mapping[str, str]) -> Kind:
+def _logic(node: exp.Binary | exp.Unary, kind: KindOf) -> Kind:
     parts = [node.this, *([node.expression] if isinstance(node, exp.Binary) else [])]
     return "boolean" if {kind(part) for part in parts} == {"boolean"} else None
 
 
-def _is(node: exp.Is, kind: Callable[[exp.Expr], Kind], columns: Mapping[str, str]) -> Kind:
+def _is(node: exp.Is, kind: KindOf) -> Kind:
     operand = kind(node.this)
     if isinstance(node.expression, exp.Null):
         return "boolean" if operand is not None else None
     return "boolean" if operand == "boolean" and isinstance(node.expression, exp.Boolean) else None
 
 
-def _case(node: exp.Case, kind: Callable[[exp.Expr], Kind], columns: Mapping[str, str]) -> Kind:
+def _case(node: exp.Case, kind: KindOf) -> Kind:
     ifs, default = node.args["ifs"], node.args.get("default")
     values = [kind(each.args["true"]) for each in ifs] + [kind(default) if default is not None else "null"]
     conditions = [kind(each.this) for each in ifs]
@@ -307,19 +308,19 @@ def _case(node: exp.Case, kind: Callable[[exp.Expr], Kind], columns: Mapping[str
     return _common(values) if _comparable([kind(node.this), *conditions]) else None
 
 
-def _if(node: exp.If, kind: Callable[[exp.Expr], Kind], columns: Mapping[str, str]) -> Kind:
+def _if(node: exp.If, kind: KindOf) -> Kind:
     other = node.args.get("false")
     if kind(node.this) != "boolean" or other is None:
         return None
     return _common([kind(node.args["true"]), kind(other)])
 
 
-def _joined(node: exp.Expr, kind: Callable[[exp.Expr], Kind], columns: Mapping[str, str]) -> Kind:
+def _joined(node: exp.Expr, kind: KindOf) -> Kind:
     parts = node.expressions if isinstance(node, exp.Concat) else [node.this, node.expression]
     return "string" if {kind(part) for part in parts} == {"string"} else None
 
 
-def _part_of_text(node: exp.Substring, kind: Callable[[exp.Expr], Kind], columns: Mapping[str, str]) -> Kind:
+def _part_of_text(node: exp.Substring, kind: KindOf) -> Kind:
     start, length = node.args.get("start"), node.args.get("length")
     counted = isinstance(start, exp.Literal) and kind(start) == "integer" and int(start.name) > 0
     until = length is None or (isinstance(length, exp.Literal) and kind(length) == "integer")
@@ -335,12 +336,10 @@ def _unwrapped(node: exp.Expr) -> exp.Expr:
 
 def _of_time(to: str, *sources: str) -> Rule:
     """Return the rule of a function with one date or time argument."""
-    return lambda node, kind, columns: to if kind(_unwrapped(node.this)) in sources else None
+    return lambda node, kind: to if kind(_unwrapped(node.this)) in sources else None
 
 
-def _truncated(
-    node: exp.DateTrunc | exp.TimestampTrunc, kind: Callable[[exp.Expr], Kind], columns: Mapping[str, str]
-) -> Kind:
+def _truncated(node: exp.DateTrunc | exp.TimestampTrunc, kind: KindOf) -> Kind:
     """Return the type of ``trunc`` of a date, or of ``date_trunc`` of a timestamp."""
     unit, source = str(node.args["unit"].name).upper(), kind(node.this)
     if isinstance(node, exp.DateTrunc):
@@ -349,25 +348,24 @@ def _truncated(
     return "timestamp" if source == "timestamp" and unit in _UNITS else None
 
 
-def _formatted(node: exp.TimeToStr, kind: Callable[[exp.Expr], Kind], columns: Mapping[str, str]) -> Kind:
+def _formatted(node: exp.TimeToStr, kind: KindOf) -> Kind:
     pattern = node.args.get("format")
     alike = isinstance(pattern, exp.Literal) and set(pattern.name) <= _FORMAT
     return "string" if alike and kind(_unwrapped(node.this)) in _TIMES else None
 
 
-def _extracted(node: exp.Extract, kind: Callable[[exp.Expr], Kind], columns: Mapping[str, str]) -> Kind:
+def _extracted(node: exp.Extract, kind: KindOf) -> Kind:
     name, source = node.this.name.upper(), kind(node.expression)
     if name in ("YEAR", "QUARTER", "MONTH", "DAY"):
         return "integer" if source in _TIMES else None
     return "integer" if name in ("HOUR", "MINUTE") and source in ("timestamp", "timestamp_ntz") else None
 
 
-def _inner(node: exp.Expr, kind: Callable[[exp.Expr], Kind], columns: Mapping[str, str]) -> Kind:
+def _inner(node: exp.Expr, kind: KindOf) -> Kind:
     return kind(node.this)
 
 
 _RULES: dict[type[exp.Expr], Rule] = {
-    **dict.fromkeys((exp.Column, exp.Dot), _column),
     exp.Literal: _literal,
     exp.Boolean: lambda *_: "boolean",
     exp.Null: lambda *_: "null",
@@ -375,9 +373,7 @@ _RULES: dict[type[exp.Expr], Rule] = {
     exp.Neg: _negated,
     **dict.fromkeys((exp.Add, exp.Sub, exp.Mul), _sum),
     exp.Mod: _remainder,
-    exp.Abs: lambda node, kind, columns: (
-        number if (number := kind(node.this)) in ("integer", "long", "double") else None
-    ),
+    exp.Abs: lambda node, kind: number if (number := kind(node.this)) in ("integer", "long", "double") else None,
     **dict.fromkeys((exp.And, exp.Or, exp.Not), _logic),
     **dict.fromkeys(
         (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.NullSafeEQ, exp.NullSafeNEQ),
@@ -388,27 +384,27 @@ _RULES: dict[type[exp.Expr], Rule] = {
     exp.Between: _test("this", "low", "high"),
     exp.Case: _case,
     exp.If: _if,
-    exp.Coalesce: lambda node, kind, columns: _common([kind(node.this), *map(kind, node.expressions)]),
+    exp.Coalesce: lambda node, kind: _common([kind(node.this), *map(kind, node.expressions)]),
     **dict.fromkeys((exp.Concat, exp.DPipe), _joined),
-    exp.ConcatWs: lambda node, kind, columns: "string" if {*map(kind, node.expressions)} == {"string"} else None,
+    exp.ConcatWs: lambda node, kind: "string" if {*map(kind, node.expressions)} == {"string"} else None,
     **dict.fromkeys((exp.Cast, exp.TryCast), _cast),
-    exp.Length: lambda node, kind, columns: "integer" if kind(node.this) == "string" else None,
+    exp.Length: lambda node, kind: "integer" if kind(node.this) == "string" else None,
     exp.Substring: _part_of_text,
     **dict.fromkeys(_PARTS_OF_DATES, _of_time("integer", *_TIMES)),
     **dict.fromkeys(_PARTS_OF_TIMES, _of_time("integer", "timestamp", "timestamp_ntz")),
     exp.DayOfYear: _of_time("integer", *_TIMES),
-    exp.DateDiff: lambda node, kind, columns: (
+    exp.DateDiff: lambda node, kind: (
         "integer"
         if {kind(_unwrapped(node.this)), kind(_unwrapped(node.expression))} <= {*_TIMES} and not node.args.get("unit")
         else None
     ),
     **dict.fromkeys((exp.DateTrunc, exp.TimestampTrunc), _truncated),
     exp.TimeToStr: _formatted,
-    exp.TsOrDsToDate: lambda node, kind, columns: (
+    exp.TsOrDsToDate: lambda node, kind: (
         "date" if kind(node.this) in _TIMES and node.args.get("format") is None else None
     ),
     exp.Extract: _extracted,
-    exp.Trim: lambda node, kind, columns: (
+    exp.Trim: lambda node, kind: (
         "string" if kind(node.this) == "string" and not node.expression and not node.args.get("position") else None
     ),
     exp.CurrentTimestamp: lambda node, *_: "timestamp" if node.this is None else None,

@@ -77,10 +77,7 @@ def change_query(table: exp.Table) -> tuple[list[str], ChangeSpec | OwnQuery] | 
             raise _refused(function, "needs the first version")
         if function != "table_changes":
             return parts, OwnQuery(cast(OwnFunction, function), options["start"], options.get("end"))
-        first = options["start"]
-        if isinstance(first, str):
-            return parts, ChangeSpec("feed", from_timestamp=first, to_version=options.get("end"))
-        return parts, ChangeSpec("feed", first - 1, options.get("end"))
+        return parts, feed_between(options["start"], options.get("end"))
     if "kind" not in options:
         raise _refused(function, "needs the kind of the changes")
     for name in ("key", "columns"):
@@ -88,6 +85,11 @@ def change_query(table: exp.Table) -> tuple[list[str], ChangeSpec | OwnQuery] | 
             options[name] = (options[name],)
     options.setdefault("key", ())
     return parts, ChangeSpec(**options)
+
+
+def feed_between(start: int | str, end: Any) -> ChangeSpec:
+    """Return the query of a change feed between two versions or times, both included."""
+    return ChangeSpec("feed", None, end, start) if isinstance(start, str) else ChangeSpec("feed", start - 1, end)
 
 
 def own_query(spec: ChangeSpec) -> OwnQuery:

@@ -13,9 +13,10 @@ from sqlglot import exp
 from duckrun.engines.engine import Engine
 from duckrun.errors import InvalidConfig
 from duckrun.lake.lakes import Lakes, Located
-from duckrun.statements.information import column_types, comment_of, held
+from duckrun.statements.information import column_types, held
 from duckrun.statements.reading import Reading
 from duckrun.statements.values import Describe, Parts, Show
+from duckrun.values.columns import comment_of
 from duckrun.values.nearest import did_you_mean
 from duckrun.values.snapshot import Snapshot, TableRef
 
@@ -78,7 +79,7 @@ def _columns(reading: Reading, engine: Engine, target: Parts, ref: TableRef | No
     if ref is not None:
         snapshot = reading.snapshot(ref)
         types = engine.column_types(snapshot)
-        rows = [(f.name, types[f.name], f.nullable, comment_of(f)) for f in snapshot.schema]
+        rows = [(f.name, types[f.name], f.nullable, comment_of(f) or None) for f in snapshot.schema]
     else:
         schema, catalog = (*reversed(target[:-1]), None, None)[:2]
         table = exp.table_(target[-1], db=schema, catalog=catalog, quoted=True)

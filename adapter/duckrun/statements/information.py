@@ -21,7 +21,7 @@ from duckrun.lake.lake import INFORMATION, Lake
 from duckrun.lake.lakes import OWN_CATALOGS, Lakes
 from duckrun.sql.constants import constant_rows
 from duckrun.sql.duckdb_itself import columns_of_view
-from duckrun.values.columns import defaults_in
+from duckrun.values.columns import comment_of, defaults_in
 from duckrun.values.nearest import did_you_mean
 from duckrun.values.snapshot import Snapshot, TableRef
 
@@ -187,16 +187,12 @@ def _columns(of: _Lake) -> Iterator[Row]:
         elif (snapshot := of.snapshot(schema, name)) is not None:
             defaults = defaults_in(snapshot.schema)
             described = [
-                (field.name, str(kind), field.nullable, comment_of(field), defaults.get(field.name))
+                (field.name, str(kind), field.nullable, comment_of(field) or None, defaults.get(field.name))
                 for field, kind in zip(snapshot.schema, of.types(snapshot), strict=True)
             ]
         else:
             continue
         yield from _described(place, described)
-
-
-def comment_of(field: pa.Field) -> str | None:
-    return (field.metadata or {}).get(b"comment", b"").decode() or None
 
 
 def _described(place: Row, columns: Sequence[_Column]) -> Iterator[Row]:

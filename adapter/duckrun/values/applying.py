@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Literal
 
 from duckrun.errors import InvalidConfig
 from duckrun.values.checked import Listed, spec
@@ -11,7 +11,6 @@ from duckrun.values.layout import Layout
 from duckrun.values.rows import Spec
 
 ScdType = Literal[1, 2]
-SCD_TYPES: tuple[ScdType, ...] = get_args(ScdType)
 VALID_FROM, VALID_TO = "valid_from", "valid_to"
 
 

@@ -25,6 +25,7 @@ from dbt.adapters.duckrun.model.node import Node, current, reading
 from dbt.adapters.duckrun.together import LiveCatalog, OneCursor, Together, temporary_staging
 from dbt_common.invocation import get_invocation_started_at
 
+import duckrun
 from duckrun.changes.cursors import consumer_as_before
 from duckrun.display.units import parse_bytes
 from duckrun.engines.duckdb import UNSIGNED, DuckDBEngine, ViewCatalog, extension_path, instance_config, load_extensions
@@ -291,6 +292,12 @@ class LakeEnvironment(LocalEnvironment):
             self._scratch.cleanup()
         self._engine = None
         self._catalogs = {}
+
+    def session(self, engine: DuckDBEngine) -> duckrun.Session:
+        """Return a session of the lakes and versions of this invocation, for statements."""
+        return duckrun.Session(
+            self.lake, arbiter=self.arbiter, pins=self.pins, lakes=self.lakes, engines={"duckdb": engine}
+        )
 
     # -- commits
 

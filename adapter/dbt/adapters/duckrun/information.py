@@ -12,7 +12,6 @@ import duckdb
 import sqlglot
 from sqlglot import TokenType
 
-import duckrun
 from duckrun.errors import UnsupportedFeature
 from duckrun.lake.lake import INFORMATION
 from duckrun.lake.lakes import OWN_CATALOGS
@@ -137,14 +136,7 @@ class _Lists:
     def _lakes(self, name: str) -> str:
         """Create a temporary table of the lakes' rows, with the project's database names."""
         if name not in self._of_lakes:
-            session = duckrun.Session(
-                self.env.lake,
-                arbiter=self.env.arbiter,
-                pins=self.env.pins,
-                lakes=self.env.lakes,
-                engines={"duckdb": self.env.engine},
-            )
-            rows = session.sql(f"select * from {INFORMATION}.{name}").toArrow()
+            rows = self.env.session(self.env.engine).sql(f"select * from {INFORMATION}.{name}").toArrow()
             catalog = "catalog_name" if name == "schemata" else "table_catalog"
             database = (
                 f"CASE {catalog} WHEN {quote_literal(OWN_CATALOGS[0])} "

@@ -133,9 +133,7 @@ def carry_out(env: LakeEnvironment, cursor: duckdb.DuckDBPyConnection, part: Par
     env.refuse_elsewhere(part.target, env.lakes.of(part.target))
     engine = NodeEngine(env, cursor)
     try:
-        session = duckrun.Session(
-            env.lake, arbiter=env.arbiter, pins=env.pins, lakes=env.lakes, engines={"duckdb": engine}
-        )
+        session = env.session(engine)
         goes = part.source.head[0] == "DROP" or _renamed(env, part) is not None
         with _going(env, [part.target] if goes else [], alone=part.source.words[-1] != "CASCADE"):
             result = session.sql(part.text)

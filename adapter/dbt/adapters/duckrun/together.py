@@ -77,19 +77,16 @@ class Together:
 
     def __init__(self, lake: Lake, engine: DuckDBEngine) -> None:
         self._lake = lake
-        self._open = ExitStack()
         self._lock = threading.Lock()
         self._started: set[str] = set()
         self._ended: set[str] = set()
         self.failures: list[str] = []
         transactions = transactions_on(lake, "duckdb")
-        try:
-            self.cursor = self._open.enter_context(engine.on_one_cursor())
-            self._work = self._open.enter_context(transactions.together_on(self.cursor, DATABASE))
+        with ExitStack() as opening:  # undone if a part of it fails
+            self.cursor = opening.enter_context(engine.on_one_cursor())
+            self._work = opening.enter_context(transactions.together_on(self.cursor, DATABASE))
             self.cursor.execute(f"SET search_path = '{DATABASE}.main,memory.main'")
-        except BaseException:
-            self._open.__exit__(*sys.exc_info())
-            raise
+            self._open = opening.pop_all()
         add_callback_to_manager(self._hear)
 
     # -- what happens in the run

@@ -11,6 +11,7 @@ from dbt_common.contracts.metadata import CatalogTable
 
 from duckrun.engines.duckdb import ViewCatalog
 from duckrun.lake.lake import TableRef, ViewDefinition
+from duckrun.values.columns import comment_of
 from duckrun.values.rows import counted_rows
 from duckrun.values.snapshot import Snapshot
 
@@ -67,7 +68,7 @@ def _rows(env: LakeEnvironment, views: ViewCatalog, ref: TableRef) -> list[tuple
     else:
         snapshot = env.pins.snapshot(ref)
         kind, comment, statistics = "BASE TABLE", snapshot.description, _statistics(_figures(snapshot))
-        comments = {f.name: (f.metadata or {}).get(b"comment", b"").decode() or None for f in snapshot.schema}
+        comments = {f.name: comment_of(f) or None for f in snapshot.schema}
     table = (views.database, ref.schema, ref.name, kind, comment)
     return [
         (*table, name, index, dtype, comments.get(name), None, *statistics)
