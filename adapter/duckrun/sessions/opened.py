@@ -44,12 +44,6 @@ else:
 _ENGINES = ("duckdb", "spark")
 
 
-def refuse_unknown_engine(name: str) -> None:
-    """Raise InvalidConfig if no engine has this name."""
-    if name not in _ENGINES:
-        raise unknown_word("engine", name, _ENGINES)
-
-
 class Opened:
     """Part of a Session that exists before any statement: its lakes and engines."""
 
@@ -159,7 +153,8 @@ class Opened:
         """
         self.ensure_open()
         if name not in self._engines:
-            refuse_unknown_engine(name)
+            if name not in _ENGINES:
+                raise unknown_word("engine", name, _ENGINES)
             if name == "spark":
                 from duckrun.engines.spark.engine import SparkEngine
                 from duckrun.engines.spark.process.session import spark_session

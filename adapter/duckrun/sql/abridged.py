@@ -78,7 +78,8 @@ def abridged(text: str, dialect: str, *, is_statement: bool = True) -> tuple[str
         elif may_begin and (match["rows"] or match["items"]):
             start, end = _run(text, at, is_rows=bool(match["rows"]))
             if end - start >= _LONG:
-                pieces += [text[copied:start], _blanks(text[start:end])]
+                blanks = "\n".join(" " * len(line) for line in text[start:end].split("\n"))
+                pieces += [text[copied:start], blanks]
                 places.append(start)
                 copied = at = end
     return "".join([*pieces, text[copied:]]), tuple(places)
@@ -93,7 +94,3 @@ def _run(text: str, at: int, *, is_rows: bool) -> tuple[int, int]:
     while (more := (_ROWS if is_rows else _ITEMS).match(text, end)) is not None:
         last, end = more.start(1), more.end()
     return (start, last) if is_rows or _CLOSING.match(text, end) is not None else (at, at)
-
-
-def _blanks(text: str) -> str:
-    return "\n".join(" " * len(line) for line in text.split("\n"))

@@ -72,9 +72,6 @@ class Layers:
                 key.set("this", self.over(key.this, self.result))
         return outer.from_(exp.Subquery(this=rows, alias=exp.TableAlias(this=exp.to_identifier("_rows"))), copy=False)
 
-    def all_but_added(self) -> exp.Star:
-        return exp.Star(except_=[named(name) for name in self.names])
-
 
 def named(name: str) -> exp.Column:
     return exp.column(exp.to_identifier(name, quoted=True))
@@ -103,5 +100,5 @@ def qualified(select: exp.Select) -> exp.Expr:
     outer = layers.outer([], layers.inner)
     if on is not None:
         outer.set("distinct", None)
-    outer.set("expressions", [layers.all_but_added()])
+    outer.set("expressions", [exp.Star(except_=[named(name) for name in layers.names])])
     return outer.where(*conditions, copy=False)

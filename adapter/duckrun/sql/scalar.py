@@ -97,7 +97,8 @@ def part_over_rows(tree: exp.Expr) -> str | None:
     """
     if not has_any(tree, *_MAY_BE_OVER_ROWS):
         return None
-    return next((name for node in tree.walk(prune=_is_query) if (name := _over_rows(node)) is not None), None)
+    nodes = tree.walk(prune=lambda node: isinstance(node, exp.Query))
+    return next((name for node in nodes if (name := _over_rows(node)) is not None), None)
 
 
 def aggregates_in(tree: exp.Expr) -> Iterator[tuple[str, exp.Expr]]:
@@ -109,10 +110,6 @@ def aggregates_in(tree: exp.Expr) -> Iterator[tuple[str, exp.Expr]]:
 
 
 _MAY_BE_OVER_ROWS = (exp.Window, exp.Unnest, exp.Explode, exp.AggFunc, exp.Anonymous)
-
-
-def _is_query(node: exp.Expr) -> bool:
-    return isinstance(node, exp.Query)
 
 
 def _over_rows(node: exp.Expr) -> str | None:

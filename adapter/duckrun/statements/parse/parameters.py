@@ -236,7 +236,7 @@ def _interval(value: timedelta, dialect: str) -> str:
     return f"make_dt_interval(0, 0, 0, CAST('{Decimal(micros) / 1_000_000:f}' AS DECIMAL(18, 6)))"
 
 
-def _bytes(value: bytes, dialect: str) -> str:
+def _bytes(value: bytes | bytearray | memoryview, dialect: str) -> str:
     return f"from_hex('{value.hex()}')" if dialect == "duckdb" else f"X'{value.hex()}'"
 
 
@@ -265,7 +265,7 @@ _LITERALS: dict[Any, Callable[[Any, str], str]] = {
     int: _number,
     float: _double,
     str: _text,
-    (bytes, bytearray, memoryview): lambda value, dialect: _bytes(bytes(value), dialect),
+    (bytes, bytearray, memoryview): _bytes,
     Decimal: _decimal,
     datetime: _moment,
     date: lambda value, dialect: _cast(value.isoformat(), "DATE"),
