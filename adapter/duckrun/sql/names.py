@@ -224,7 +224,7 @@ def replace_tables(
     """
     if not has_any(tree, exp.Table):
         return tree
-    edit: InText | InTree = InText(tree, text_in) if InText.fits(tree, dialect) else InTree(tree)
+    edit = editing(tree, dialect)
     root = edit.root
     pairs: list[tuple[exp.Table, exp.Expr]] = []
     common = common_tables(root)
@@ -251,6 +251,11 @@ def replace_tables(
         edit.put(replacement, table, aliased=bool(table.alias))
     _keep_generated_names(edit, inner)
     return edit.result
+
+
+def editing(tree: exp.Expr, dialect: str) -> InText | InTree:
+    """Return replacements in the text of a tree, or in a copy of it if it has another dialect."""
+    return InText(tree, text_in) if InText.fits(tree, dialect) else InTree(tree)
 
 
 def _keep_generated_names(edit: InText | InTree, inner: bool) -> None:

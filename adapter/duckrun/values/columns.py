@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from duckrun.errors import SchemaMismatch
 from duckrun.libraries import pa
@@ -87,17 +87,16 @@ def holds(kind: pa.DataType, test: Callable[[pa.DataType], bool]) -> bool:
     return test(kind) or any(holds(child, test) for child in inner)
 
 
-def leaves(fields: Iterable[pa.Field], above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], pa.DataType]]:
-    """Yield the path and type of each leaf column, in schema order, through structs.
+def leaves(fields: Iterable[pa.Field], above: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], pa.DataType]]:
+    """Return the path and type of each leaf column, in schema order, through structs.
 
     A list or a map is one leaf.
     """
+    listed: list[tuple[tuple[str, ...], pa.DataType]] = []
     for field in fields:
-        path = (*above, field.name)
-        if pa.types.is_struct(field.type):
-            yield from leaves(field.type, path)
-        else:
-            yield path, field.type
+        path, kind = (*above, field.name), field.type
+        listed += leaves(kind, path) if pa.types.is_struct(kind) else [(path, kind)]
+    return listed
 
 
 def outside_years(column: str) -> str:

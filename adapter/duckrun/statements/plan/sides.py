@@ -13,9 +13,9 @@ from functools import cached_property
 from sqlglot import exp
 
 from duckrun.errors import InvalidConfig
-from duckrun.sql.dialects import text_in
+from duckrun.sql.names import editing
 from duckrun.sql.pieces import all_in, dialect_of, has_any
-from duckrun.sql.placing import InText, InTree
+from duckrun.sql.placing import InText
 from duckrun.sql.scalar import aggregates_in, part_over_rows
 from duckrun.sql.scopes import Sight, Source, parts_of_column
 from duckrun.sql.written import written
@@ -85,8 +85,8 @@ class Sides:
             InvalidConfig: for a column of neither side, or of both, and for a part that is computed
                 from several rows.
         """
-        as_text = InText.fits(tree, dialect) and not has_subquery(tree)
-        edit: InText | InTree = InText(tree, text_in) if as_text else InTree(tree)
+        edit = editing(tree, "" if has_subquery(tree) else dialect)
+        as_text = isinstance(edit, InText)
         self._refuse_over_rows(part_over_rows(edit.root))
         sight = self.inner(edit.root)
         known: dict[tuple[str, ...], exp.Expr | None] = {}

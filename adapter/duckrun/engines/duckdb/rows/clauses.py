@@ -14,7 +14,7 @@ from duckrun.engines.duckdb.rows.reads import has_subquery
 from duckrun.engines.duckdb.rows.source import Rows
 from duckrun.errors import InvalidConfig
 from duckrun.sql.names import transpile
-from duckrun.sql.quoting import quote_identifier, quoted_names
+from duckrun.sql.quoting import quoted_names
 from duckrun.values.rows import MergeClause
 from duckrun.values.snapshot import Snapshot, TableRef
 
@@ -95,10 +95,11 @@ def choice(
     # DuckDB refuses a reference to another column's alias if either expression has a subquery.
     repeats_case = has_subquery(*(test for _, test, _ in clauses if "(" in test))
     outputs = []
-    for column, kind in kinds.items():
+    for column, quoted in quoted_names(kinds).items():
+        kind = kinds[column]
         branches = " ".join(f"WHEN {index} THEN {values[column]}" for index, _, values in clauses if column in values)
         bracketed = [values[column] for _, _, values in clauses if "(" in values.get(column, "")]
         clause_number = f"({chosen})" if repeats_case or has_subquery(*bracketed) else action
         value = f"CASE {clause_number} {branches} END" if branches else "NULL"
-        outputs.append(f"{value if kind is None else f'CAST({value} AS {kind})'} AS {quote_identifier(column)}")
+        outputs.append(f"{value if kind is None else f'CAST({value} AS {kind})'} AS {quoted}")
     return f"{chosen} AS {action}", ", ".join(outputs)

@@ -237,8 +237,8 @@ def figures(
     figures = {}
     in_files = dict(stored_paths(stored))
     for names, kind in leaves(schema):
-        path = ".".join(map(quote_identifier, names))
-        file_path = ".".join(map(quote_identifier, in_files.get(names, names)))
+        path = quote_identifier(*names)
+        file_path = quote_identifier(*in_files.get(names, names))
         each = stats.get(file_path)
         if pa.types.is_nested(kind):
             if any(inner.startswith(file_path + '."') and of.get("null_count") == "0" for inner, of in stats.items()):
