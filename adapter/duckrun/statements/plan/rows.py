@@ -90,7 +90,7 @@ def insert(statement: Insert, ref: TableRef, reading: Reading, options: Asked) -
     if statement.where is not None:
         mode, predicate = "replace", _own_columns(statement.where, snapshot, reading)
     elif statement.overwrite:
-        mode, predicate = "replace", _partition_predicate(statement, snapshot, reading)
+        mode, predicate = "replace", _partition_predicate(statement, reading)
     spec = WriteSpec(
         mode,  # type: ignore[arg-type]
         predicate=predicate,
@@ -276,7 +276,7 @@ def _spelled(name: str, spelled: dict[str, str], snapshot: Snapshot) -> str:
     return spelled[name.lower()]
 
 
-def _partition_predicate(statement: Insert, snapshot: Snapshot, reading: Reading) -> str | None:
+def _partition_predicate(statement: Insert, reading: Reading) -> str | None:
     """Return the predicate of the rows that INSERT OVERWRITE replaces.
 
     None: the partitions of the new rows.
@@ -347,7 +347,7 @@ class _Change:
             statement = replace(statement, where=under(statement.with_, statement.where))
         subqueries = has_subquery(statement.where) or any(has_subquery(value) for value in values)
         if statement.sources:
-            self._from_sources(statement, values, subqueries)
+            self._from_sources(statement, values)
         elif subqueries and not reading.engine.subqueries_in_changes:
             self._by_whole_rows(statement, values)
         else:
@@ -358,7 +358,7 @@ class _Change:
     def _sides(self, statement: Update | Delete, items: Sequence[Item] = ()) -> Sides:
         return sides_of(self.snapshot, statement.alias, self.reading, items)
 
-    def _from_sources(self, statement: Update | Delete, values: Sequence[exp.Expr], subqueries: bool) -> None:
+    def _from_sources(self, statement: Update | Delete, values: Sequence[exp.Expr]) -> None:
         reading = self.reading
         items = source_items(statement.sources, statement.with_, reading)
         sides = self._sides(statement, items)
