@@ -11,7 +11,7 @@ import pytest
 import sqlglot
 
 import duckrun
-from duckrun.statements.parse import tokens
+from duckrun.sql import names
 
 SHOP = {
     "seeds/raw_orders.csv": "id,customer,amount,day\n1,ann,10.5,2024-01-01\n2,bob,20.25,2024-01-02\n3,ann,5,2024-01-03\n",
@@ -421,7 +421,7 @@ def test_the_query_of_a_model_is_split_into_tokens_once(make_project, monkeypatc
 
         return call
 
-    monkeypatch.setattr(tokens, "tokens_in", logged(tokens.tokens_in))
+    monkeypatch.setattr(names, "tokens_in", logged(names.tokens_in))
     monkeypatch.setattr(sqlglot, "tokenize", logged(sqlglot.tokenize))
     table = "{{ config(materialized='table') }} "
     project = make_project(

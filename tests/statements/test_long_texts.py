@@ -19,7 +19,7 @@ import duckrun
 from duckrun.session import Session
 from duckrun.sql.abridged import abridged
 from duckrun.sql.dialects import text_in, tokens_in, tree_in
-from duckrun.sql.names import dotted_names
+from duckrun.sql.names import dotted_names, read_tokens
 from duckrun.statements.parse.parsing import parse
 from duckrun.statements.parse.tokens import split
 from duckrun.statements.plan import spliced
@@ -246,7 +246,7 @@ def test_the_words_of_a_statement_are_computed_once(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(tokens, "word_of", lambda token: read.append(token) or word_of(token))
     text = f"create table main.t as {LONG['union'](100)}"
     parse(text)
-    assert len(read) < 4 * len(tokens.tokens_of(text, "duckdb"))
+    assert len(read) < 4 * len(read_tokens(text, "duckdb"))
 
 
 CHANGES = {
@@ -263,14 +263,14 @@ CHANGES = {
 def test_each_part_of_a_statement_becomes_a_tree_once(
     statement: str, dialect: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from duckrun.statements.parse import tokens
+    from duckrun.sql import names
 
     read = []
-    tree_of = tokens.tree_of
-    monkeypatch.setattr(tokens, "tree_of", lambda parts, *rest: read.append(len(parts)) or tree_of(parts, *rest))
+    tree_of = names.tree_of
+    monkeypatch.setattr(names, "tree_of", lambda parts, *rest: read.append(len(parts)) or tree_of(parts, *rest))
     text = statement.format(LONG["case"](100))
     parse(text, dialect)
-    assert sum(read) < 1.1 * len(tokens.tokens_of(text, dialect))
+    assert sum(read) < 1.1 * len(read_tokens(text, dialect))
 
 
 @pytest.mark.parametrize(
