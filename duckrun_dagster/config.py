@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, cast, get_args
+from typing import Any, cast
 
 from dagster import AssetKey, MetadataValue
 
@@ -16,7 +16,9 @@ from duckrun.lake.lake import Lake
 from duckrun.values.applying import ApplySpec, ScdType
 from duckrun.values.changes import KINDS, ChangeKind
 from duckrun.values.choices import (
+    ENGINES,
     MERGE_MODES,
+    PUBLISH,
     SCHEMA_MODES,
     WRITE_MODES,
     WRITERS,
@@ -44,11 +46,9 @@ from duckrun.values.snapshot import TableRef
 from duckrun_dagster import config_values as parse
 from duckrun_dagster.config_values import PartitionExpr
 
-ENGINES: tuple[str, ...] = get_args(EngineName)
 _SCD: dict[str, ScdType] = {"scd1": 1, "scd2": 2}
 _BY_KEYS = ("merge", "delete+insert", *_SCD)
 MODES: tuple[str, ...] = (*(mode for mode in WRITE_MODES if mode != "safeappend"), *_BY_KEYS)
-PUBLISH = ("each", "together")
 
 # Keys of other tools that resemble a known key: an asset of a model may have metadata "model".
 _OTHER_WORDS = frozenset(

@@ -23,7 +23,7 @@ from duckrun.run.work_log import unnoted
 from duckrun.session import Session
 from duckrun.values.applying import ApplySpec
 from duckrun.values.changes import CHANGE_TYPE
-from duckrun.values.choices import EngineName
+from duckrun.values.choices import ENGINES, EngineName
 from duckrun.values.rows import AppTransaction, Commit, ReadSpec, RowSpec
 from duckrun.values.snapshot import TableRef
 from duckrun.values.tables import feed_turned
@@ -31,7 +31,6 @@ from duckrun_dagster import metadata as meta
 from duckrun_dagster.arguments import KnownResource, refuse_word
 from duckrun_dagster.chain import application, application_of_op
 from duckrun_dagster.config import (
-    ENGINES,
     InputConfig,
     TableConfig,
     for_this_run,

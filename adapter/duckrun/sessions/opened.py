@@ -23,7 +23,7 @@ from duckrun.run.pins import Pins, Reads, together
 from duckrun.run.work_log import WorkLog
 from duckrun.sessions.together import OpenTransaction, Transactions
 from duckrun.values.checked import checked, unknown_word
-from duckrun.values.choices import BY_DELTA_RS, EngineName, WriterChoice
+from duckrun.values.choices import BY_DELTA_RS, ENGINES, EngineName, WriterChoice
 from duckrun.values.lake_format import LakeFormat
 from duckrun.values.options import given
 from duckrun.values.rows import ReadSpec, preferred
@@ -39,9 +39,6 @@ else:
 
         def sql(self) -> Any: ...
         def createDataFrame(self) -> Any: ...
-
-
-_ENGINES = ("duckdb", "spark")
 
 
 class Opened:
@@ -153,8 +150,8 @@ class Opened:
         """
         self.ensure_open()
         if name not in self._engines:
-            if name not in _ENGINES:
-                raise unknown_word("engine", name, _ENGINES)
+            if name not in ENGINES:
+                raise unknown_word("engine", name, ENGINES)
             if name == "spark":
                 from duckrun.engines.spark.engine import SparkEngine
                 from duckrun.engines.spark.process.session import spark_session

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 EngineName = Literal["duckdb", "spark"]
 WriteMode = Literal["error", "overwrite", "append", "ignore", "replace", "safeappend"]
@@ -18,10 +18,11 @@ ClauseKind = Literal[
     "not_matched_by_source_delete",
 ]
 
-WRITE_MODES: tuple[WriteMode, ...] = ("error", "overwrite", "append", "ignore", "replace", "safeappend")
-WRITERS: tuple[WriterChoice, ...] = ("auto", "staged", "delta_rs", "prefer_delta_rs")
+ENGINES: tuple[EngineName, ...] = get_args(EngineName)
+WRITE_MODES: tuple[WriteMode, ...] = get_args(WriteMode)
+WRITERS: tuple[WriterChoice, ...] = get_args(WriterChoice)
 BY_DELTA_RS: tuple[WriterChoice, ...] = ("delta_rs", "prefer_delta_rs")
 """Writers that may let delta_rs write data files, which needs memory beside DuckDB's."""
-DIALECTS = ("duckdb", "spark")
-MERGE_MODES: tuple[MergeMode, ...] = ("auto", "deletion_vectors", "copy_on_write")
-SCHEMA_MODES: tuple[SchemaMode, ...] = ("fail", "append_new_columns", "sync_all_columns")
+MERGE_MODES: tuple[MergeMode, ...] = get_args(MergeMode)
+SCHEMA_MODES: tuple[SchemaMode, ...] = get_args(SchemaMode)
+PUBLISH = ("each", "together")

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from dbt.adapters.duckdb.credentials import DuckDBCredentials
-from dbt.adapters.duckrun.model.choices import DATABASE, ENGINES, NAIVE_TIMESTAMPS, PUBLISH
+from dbt.adapters.duckrun.model.choices import DATABASE, NAIVE_TIMESTAMPS
 from dbt_common.exceptions import DbtRuntimeError
 
 from duckrun.display.units import parse_bytes
 from duckrun.errors import DuckrunError
 from duckrun.storage.roots import refuse_credentials
-from duckrun.values.choices import WRITERS
+from duckrun.values.choices import ENGINES, PUBLISH, WRITERS
 from duckrun.values.lake_format import DUCKLAKE, LakeFormat
 from duckrun.values.nearest import did_you_mean
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-ENGINES = ("duckdb", "spark")
-DIALECTS = ("duckdb", "spark")
 NAIVE_TIMESTAMPS = ("ntz", "utc")
 """A timestamp without zone is stored as Delta's timestamp_ntz, or as an instant of UTC."""
-PUBLISH = ("each", "together")
 COMMANDS = ("run", "build", "seed", "snapshot", "clone")
 """Commands that are one transaction with ``publish: together``.
 
