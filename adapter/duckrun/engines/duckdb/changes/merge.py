@@ -69,8 +69,8 @@ def merge(writer: TableWriter, spec: MergeSpec, snapshot: Snapshot, rows: Rows) 
     # The table's constraints apply to the rows that are written, not to the source's.
     more_types = dict[str, Any]()
     if compared:
-        nulls = (f"CAST(NULL AS {k}) AS {quote_identifier(n)}" for n, k in types_of(snapshot, cursor).items())
-        relation = cursor.sql(f"SELECT {', '.join(compared.values())} FROM (SELECT {', '.join(nulls)}) AS target")
+        nulls = select_list({n: f"CAST(NULL AS {kind})" for n, kind in types_of(snapshot, cursor).items()})
+        relation = cursor.sql(f"SELECT {', '.join(compared.values())} FROM (SELECT {nulls}) AS target")
         more_types |= zip(compared, relation.types, strict=True)
     # JSON columns that the table lacks. Cast to VARCHAR they would become VARIANT strings, and NULL
     # the string 'null'.
