@@ -32,7 +32,7 @@ def sql_type(kind: pa.DataType) -> str:
 
 
 def sql_types(fields: Iterable[pa.Field], variants: Container[str] = ()) -> dict[str, str]:
-    """Return column -> DuckDB type of Arrow columns, of which some are variants.
+    """Return column -> DuckDB type of Arrow columns; VARIANT for the named variants.
 
     Raises:
         KeyError: for a type that DuckDB lacks.
