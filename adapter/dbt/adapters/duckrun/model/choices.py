@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+DIALECTS = ("duckdb", "spark")
 NAIVE_TIMESTAMPS = ("ntz", "utc")
 """A timestamp without zone is stored as Delta's timestamp_ntz, or as an instant of UTC."""
 COMMANDS = ("run", "build", "seed", "snapshot", "clone")

@@ -9,10 +9,10 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
+from dbt.adapters.duckrun.model.choices import DIALECTS
 from dbt.adapters.duckrun.model.values import one_of
 
 from duckrun.run.work_log import WorkLog, unnoted
-from duckrun.sql.names import DIALECTS
 from duckrun.values.choices import ENGINES
 
 
