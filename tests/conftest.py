@@ -6,9 +6,11 @@ import gc
 import os
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
+import duckdb
 import pytest
 
 import duckrun
@@ -108,6 +110,31 @@ def _by_polars(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     """Let polars write the frames of every other test, however few their rows, as it writes large frames."""
     if zlib.crc32(request.node.nodeid.encode()) % 2:
         monkeypatch.setattr("duckrun.engines.duckdb.writers.columnar._FEWEST", 1)
+
+
+@pytest.fixture(autouse=True)
+def _one_thread_of_duckdb(request: pytest.FixtureRequest) -> Iterator[None]:
+    """In three of four everyday cases on a DuckLake, DuckDB has one thread.
+
+    A statement asks the catalog dozens of small questions, and each wakes all threads of DuckDB: a third of the
+    processor. The other cases, and the long suites, have as many threads as users.
+    """
+    item = request.node
+    params = item.callspec.params.values() if hasattr(item, "callspec") else ()
+    names = {value for value in params if isinstance(value, str)}
+    on_ducklake = item.nodeid.startswith("tests/ducklake/") or "ducklake" in names
+    is_long = any(mark.name in (*LONG, "lives") for mark in item.iter_markers())
+    if not on_ducklake or is_long or zlib.crc32(item.nodeid.encode()) // 2 % 4 == 0:
+        yield
+        return
+    connect = duckdb.connect
+
+    def with_one_thread(*args: Any, config: Mapping[str, Any] | None = None, **options: Any) -> Any:
+        return connect(*args, config={**(config or {}), "threads": "1"}, **options)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(duckdb, "connect", with_one_thread)
+        yield
 
 
 @pytest.fixture

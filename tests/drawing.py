@@ -96,5 +96,6 @@ class _Selection:
         # Cases of one number of parts are counted apart from others, so that each is drawn evenly.
         numbers = self._numbers.setdefault(f"{within} {parts}", {})
         number = numbers.setdefault(case, len(numbers))
-        # Files with a single case each must not all come up in the same run.
-        return (zlib.crc32(within.encode()) + number + seed()) % parts == 0
+        # Files with a single case each must not all come up in the same run. Each round of cases begins
+        # one part later: parameters that alternate, such as two formats, would else be drawn of one value only.
+        return (zlib.crc32(within.encode()) + number + number // parts + seed()) % parts == 0

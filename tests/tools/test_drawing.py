@@ -81,6 +81,25 @@ def test_a_test_that_is_named_runs_whole(ran):
     assert len(ran(MATRIX, "-k", "test_case")) == 12
 
 
+FORMATS = """
+import pytest
+
+@pytest.mark.drawn({parts})
+@pytest.mark.parametrize("format", ["delta", "ducklake"])
+@pytest.mark.parametrize("n", range(8))
+def test_case(n, format): pass
+"""
+
+
+@pytest.mark.drawn(1)
+@pytest.mark.parametrize("parts", [2, 4])
+def test_every_value_of_an_alternating_parameter_is_drawn_alike(ran, parts):
+    for seed in range(parts):
+        names = ran(FORMATS.format(parts=parts), DUCKRUN_TEST_SEED=str(seed))
+        assert len(names) == 16 / parts
+        assert sum("ducklake" in name for name in names) == len(names) / 2
+
+
 ALONE = "import pytest\n" + "".join(f"\n@pytest.mark.drawn(5)\ndef test_{n}(): pass\n" for n in range(10))
 
 
