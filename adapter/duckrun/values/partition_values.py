@@ -22,7 +22,9 @@ _MOMENT = re.compile(
 )
 _NAN = "NaN"
 
-NO_PARTITION_VALUES = ("", "NULL", "__HIVE_DEFAULT_PARTITION__")
+NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
+"""Name of NULL in the names of partition folders, as Hive has it."""
+NO_PARTITION_VALUES = ("", "NULL", NO_VALUE)
 """Texts that some reader or writer takes for NULL as a partition value."""
 LONGEST_PARTITION = 255
 """Bytes that every file system allows for a folder name, ``column=value``."""

@@ -196,6 +196,58 @@ def test_a_missing_column_is_null_and_a_constraint_is_checked(duck: Session) -> 
     assert stored(duck, "polars") == [(1, 10), (2, None)]
 
 
+KEYS: dict[str, Any] = {
+    "text": ["a", None, "b-1"],
+    "whole": pl.Series([-1, None, 7], dtype=pl.Int16),
+    "day": [date(2024, 2, 29), None, date(1, 1, 1)],
+    "yes": [True, None, False],
+    "odd": ["a b", "ä", "x/y"],
+    "instant": pl.Series([datetime(2024, 1, 1, 12), None, datetime(1999, 7, 1)]),
+    "money": pl.Series([Decimal("1.10"), None, Decimal("-2.00")], dtype=pl.Decimal(10, 2)),
+    "real": [0.5, None, -1.5],
+}
+
+
+@pytest.mark.parametrize("name", KEYS)
+def test_partitions_have_the_same_folders_values_and_statistics(duck: Session, name: str) -> None:
+    frame = pl.DataFrame({"id": range(6), name: [*KEYS[name], *KEYS[name]], "v": list("abcdef")})
+    files = {}
+    for by in ("polars", "duckdb"):
+        with fewest(0 if by == "polars" else 10**9):
+            duck.execute(by, WriteSpec("overwrite", partition_by=(name,)), frame)
+        files[by] = sorted(
+            (f.path.rpartition("/")[0], str(f.partition_values), f.rows) for f in duck.snapshot(by).files()
+        )
+        assert sorted(stored(duck, by)) == sorted(frame.rows())
+    assert files["polars"] == files["duckdb"]
+    assert duck.snapshot("polars").schema == duck.snapshot("duckdb").schema
+    assert rows_of(DeltaTable(duck.ref("polars").location).to_pyarrow_table()) == rows_of(frame.to_arrow())
+    if name in ("text", "whole", "day", "yes"):
+        assert {_created_by(duck, f.path) for f in duck.snapshot("polars").files()} == {"Polars"}
+
+
+def _created_by(session: Session, path: str) -> str:
+    return pq.read_metadata(Path(session.ref("polars").location, path)).created_by.split(" ")[0]
+
+
+def test_two_partition_columns_make_nested_folders(duck: Session) -> None:
+    frame = pl.DataFrame({"b": [1, 1, 2], "a": ["x", "y", None], "v": [1.5, 2.5, 3.5]})
+    with fewest(0):
+        duck.execute("polars", WriteSpec("overwrite", partition_by=("a", "b")), frame)
+        duck.execute("polars", WriteSpec("append"), frame.head(1))
+        duck.execute("polars", WriteSpec("replace", predicate="a = 'y'"), pl.DataFrame({"b": 1, "a": "y", "v": 9.5}))
+    assert sorted(stored(duck, "polars"), key=str) == [(1, "x", 1.5), (1, "x", 1.5), (1, "y", 9.5), (2, None, 3.5)]
+    folders = {f.path.rpartition("/")[0] for f in duck.snapshot("polars").files()}
+    assert folders == {"a=x/b=1", "a=y/b=1", "a=__HIVE_DEFAULT_PARTITION__/b=2"}
+
+
+@pytest.mark.parametrize("value", ["", "NULL", "__HIVE_DEFAULT_PARTITION__"])
+def test_a_text_that_means_no_value_in_a_partition_is_refused(duck: Session, value: str) -> None:
+    with fewest(0), pytest.raises(SchemaMismatch, match="partition column a"):
+        duck.execute("t", WriteSpec("overwrite", partition_by=("a",)), pl.DataFrame({"a": ["x", value], "v": [1, 2]}))
+    assert duck.tables() == []
+
+
 def test_sorted_rows_and_rows_of_a_mapped_table_are_as_before(duck: Session) -> None:
     frame = pl.DataFrame({"id": [3, 1, 2]})
     with fewest(0):

@@ -7,14 +7,19 @@ time, and polars 0.87 s.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, date, datetime
+from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from duckrun.engines.duckdb.rows.source import Rows
 from duckrun.libraries import pa, pq
 from duckrun.sql.quoting import quote_identifier
 from duckrun.values.layout import Codec
+from duckrun.values.partition_values import NO_PARTITION_VALUES
 from duckrun.values.rows import ColumnFigures
 
 if TYPE_CHECKING:
@@ -30,12 +35,60 @@ _FIRST, _LAST = date(1, 1, 1), date(9999, 12, 31)
 """First and last day that every reader supports."""
 _SECONDS = -62_135_596_800, 253_402_300_800
 """Begin of the first and end of the last day, in seconds from 1970 on."""
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}")
+"""Texts that are spelled alike in the log, in the name of a folder, and by DuckDB."""
+_MOST_PARTS = 1000
+"""Maximum number of partitions. DuckDB sorts rows of more, within its memory."""
 _PER_SECOND = {"ms": 10**3, "us": 10**6}
 _POLARS = {"SMALLINT": "Int16", "INTEGER": "Int32", "BIGINT": "Int64", "DOUBLE": "Float64", "TIMESTAMP": "Datetime"}
 """Types that columns are cast to, by DuckDB's name."""
 
 
-def frame_of(rows: Rows) -> pl.DataFrame | None:
+@dataclass(frozen=True)
+class Part:
+    """Rows of one partition."""
+
+    values: dict[str, str | None]
+    """Partition values as the log spells them."""
+    rows: pl.DataFrame
+
+
+def parts_of(rows: Rows, partition_by: Sequence[str]) -> list[Part] | None:
+    """Return the rows of each partition; None if DuckDB must write them.
+
+    The spelling of other types than those here, and of texts with other characters in the names of
+    folders, is left to DuckDB.
+    """
+    frame = _frame_of(rows)
+    if frame is None or not partition_by:
+        return None if frame is None else [Part({}, frame)]
+    if not all(map(_PLAIN_NAME.fullmatch, partition_by)):
+        return None
+    keys = frame.select(partition_by).unique(maintain_order=True).rows()
+    spelled = [[_spelled(value) for value in key] for key in keys]
+    if len(keys) > _MOST_PARTS or not all(map(_is_plain_value, chain.from_iterable(spelled))):
+        return None
+    values = {key: dict(zip(partition_by, texts, strict=True)) for key, texts in zip(keys, spelled, strict=True)}
+    if len(keys) == 1:  # without the copy of a grouping
+        return [Part(values[keys[0]], frame.drop(partition_by))]
+    groups = frame.partition_by(partition_by, as_dict=True, include_key=False)
+    return [Part(values[key], part) for key, part in groups.items()]
+
+
+def _is_plain_value(text: str | None) -> bool:
+    return text is None or (text not in NO_PARTITION_VALUES and _PLAIN_NAME.fullmatch(text) is not None)
+
+
+def _spelled(value: Any) -> str | None:
+    """Return a partition value as the log spells it; text that fits no name for other types."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if value is None or isinstance(value, str):
+        return value
+    return str(value) if isinstance(value, int) or type(value) is date else "/"
+
+
+def _frame_of(rows: Rows) -> pl.DataFrame | None:
     """Return rows as a polars frame, if polars may write it.
 
     Returns:
@@ -58,7 +111,7 @@ def frame_of(rows: Rows) -> pl.DataFrame | None:
     return frame.cast(casts)
 
 
-def write(frame: pl.DataFrame, file: str, codec: Codec) -> dict[str, ColumnFigures]:
+def write(frame: pl.DataFrame, file: Path, codec: Codec) -> dict[str, ColumnFigures]:
     """Write a frame to a new file, and return its statistics by quoted column name."""
     frame.write_parquet(file, compression=codec, row_group_size=_ROW_GROUP)
     return dict(_figures(file, frame.columns))
@@ -105,7 +158,7 @@ def _tests(frame: pl.DataFrame, required: Sequence[str]) -> Iterator[Any]:
             yield (column.bin.size().max().fill_null(0) <= _LONGEST).alias(f"length {name}")
 
 
-def _figures(file: str, columns: Sequence[str]) -> Iterator[tuple[str, ColumnFigures]]:
+def _figures(file: Path, columns: Sequence[str]) -> Iterator[tuple[str, ColumnFigures]]:
     """Yield the statistics of each column, from the footer.
 
     The footer has those of the written values, also if another thread changed the rows meanwhile.

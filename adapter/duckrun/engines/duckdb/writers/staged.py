@@ -31,7 +31,8 @@ from duckrun.sql.quoting import quote_identifier, quote_literal, quoted_list
 from duckrun.storage.trouble import is_full, said
 from duckrun.values.columns import leaves
 from duckrun.values.data_files import is_absolute
-from duckrun.values.layout import CODECS, codec_of
+from duckrun.values.layout import CODECS, Codec, codec_of
+from duckrun.values.partition_values import NO_VALUE
 from duckrun.values.rows import ColumnFigures, Commit, ScanFile, StagedFile
 from duckrun.values.snapshot import Snapshot, TableRef, schema_to_text
 from duckrun.values.stored import StoredColumn, stored_names, stored_paths, with_stored_names
@@ -104,13 +105,11 @@ def stage(
     text = schema_to_text(with_stored_names(schema, stored))
     codec = codec_of(properties) or CODECS[0]
     target_file_size = file_size(properties)
-    is_one_file = not (partition_by or beside or stored or target_file_size or row_group_size)
-    if is_one_file and "://" not in ref.location and (frame := columnar.frame_of(rows)) is not None:
-        path = f"part-{token}-{uuid.uuid4()}-c000.{codec}.parquet"
+    is_plain = not (beside or stored or target_file_size or row_group_size or "://" in ref.location)
+    if is_plain and (parts := columnar.parts_of(rows, partition_by)) is not None:
         with _whole(ref, token):
-            of_columns = columnar.write(frame, f"{ref.location}/{path}", codec)
-        size = Path(ref.location, path).stat().st_size
-        return (StagedFile(path, size, {}, frame.height, schema=text, figures=of_columns),)
+            name = f"part-{token}-{uuid.uuid4()}-c000.{codec}.parquet"
+            return tuple(_by_polars(ref, part, name, codec, text) for part in parts)
     options = ["FORMAT parquet", "RETURN_STATS", f"COMPRESSION {codec}"]
     options.append(f"ROW_GROUP_SIZE_BYTES {_row_group_bytes(rows.cursor)}")
     if row_group_size:
@@ -163,6 +162,15 @@ def stage(
         elif "://" not in ref.location:
             (Path(ref.location) / path).unlink(missing_ok=True)
     return tuple(staged)
+
+
+def _by_polars(ref: TableRef, part: columnar.Part, name: str, codec: Codec, schema: str) -> StagedFile:
+    """Write the rows of one partition to a file of this name in the partition's folder."""
+    path = "/".join([*(f"{column}={value or NO_VALUE}" for column, value in part.values.items()), name])
+    file = Path(ref.location, path)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    of_columns = columnar.write(part.rows, file, codec)
+    return StagedFile(path, file.stat().st_size, part.values, part.rows.height, schema=schema, figures=of_columns)
 
 
 def _row_group_bytes(cursor: duckdb.DuckDBPyConnection) -> int:
