@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from duckrun.engines.duckdb.rows.source import Rows
 from duckrun.libraries import pa, pq
 from duckrun.sql.quoting import quote_identifier
+from duckrun.sql.raising import panicked
 from duckrun.values.layout import Codec
 from duckrun.values.partition_values import NO_PARTITION_VALUES
 from duckrun.values.rows import ColumnFigures
@@ -42,6 +43,10 @@ _MOST_PARTS = 1000
 _PER_SECOND = {"ms": 10**3, "us": 10**6}
 _POLARS = {"SMALLINT": "Int16", "INTEGER": "Int32", "BIGINT": "Int64", "DOUBLE": "Float64", "TIMESTAMP": "Datetime"}
 """Types that columns are cast to, by DuckDB's name."""
+
+
+class RowsChanged(Exception):
+    """polars met other values in its second pass over a column than in its first."""
 
 
 @dataclass(frozen=True)
@@ -112,8 +117,22 @@ def _frame_of(rows: Rows) -> pl.DataFrame | None:
 
 
 def write(frame: pl.DataFrame, file: Path, codec: Codec) -> dict[str, ColumnFigures]:
-    """Write a frame to a new file, and return its statistics by quoted column name."""
-    frame.write_parquet(file, compression=codec, row_group_size=_ROW_GROUP)
+    """Write a frame to a new file, and return its statistics by quoted column name.
+
+    Raises:
+        OSError: The file cannot be written.
+        RowsChanged: Another thread changed the rows meanwhile.
+    """
+    from polars.exceptions import ComputeError
+
+    try:
+        frame.write_parquet(file, compression=codec, row_group_size=_ROW_GROUP)
+    except ComputeError as error:  # polars' error for what the file system reports
+        raise OSError(str(error)) from error
+    except BaseException as error:
+        if not panicked(error):  # a panic is no Exception
+            raise
+        raise RowsChanged(str(error)) from error
     return dict(_figures(file, frame.columns))
 
 

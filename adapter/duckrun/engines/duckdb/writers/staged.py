@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -36,6 +37,8 @@ from duckrun.values.partition_values import NO_VALUE
 from duckrun.values.rows import ColumnFigures, Commit, ScanFile, StagedFile
 from duckrun.values.snapshot import Snapshot, TableRef, schema_to_text
 from duckrun.values.stored import StoredColumn, stored_names, stored_paths, with_stored_names
+
+log = logging.getLogger(__name__)
 
 _OPEN = 100
 """Partition files that DuckDB keeps open (partitioned_write_max_open_files)."""
@@ -107,9 +110,12 @@ def stage(
     target_file_size = file_size(properties)
     is_plain = not (beside or stored or target_file_size or row_group_size or "://" in ref.location)
     if is_plain and (parts := columnar.parts_of(rows, partition_by)) is not None:
-        with _whole(ref, token):
-            name = f"part-{token}-{uuid.uuid4()}-c000.{codec}.parquet"
-            return tuple(_by_polars(ref, part, name, codec, text) for part in parts)
+        try:
+            with _whole(ref, token):
+                name = f"part-{token}-{uuid.uuid4()}-c000.{codec}.parquet"
+                return tuple(_by_polars(ref, part, name, codec, text) for part in parts)
+        except columnar.RowsChanged as error:
+            log.debug("Table %s: DuckDB writes the rows, in one pass: %s", ref, error)
     options = ["FORMAT parquet", "RETURN_STATS", f"COMPRESSION {codec}"]
     options.append(f"ROW_GROUP_SIZE_BYTES {_row_group_bytes(rows.cursor)}")
     if row_group_size:
