@@ -694,3 +694,16 @@ def test_checks_without_partitions_read_what_is_there_in_the_runs_of_partitions(
         assert sorted(seen) == [("check", n + 1), ("total", n + 1)]
         assert all(each.passed for each in result.get_asset_check_evaluations())
         seen.clear()
+
+
+def test_an_asset_of_two_distant_days_loads_no_day_between_them(shop: Any) -> None:
+    loaded: list[date] = []
+    chosen = dg.SpecificPartitionsPartitionMapping(["2024-01-02", "2024-01-03", "2024-01-06"])
+
+    @dg.asset(ins={"sales": dg.AssetIn(partition_mapping=chosen)})
+    def report(sales: pl.DataFrame) -> None:
+        loaded.extend(sorted(set(sales["day"])))
+
+    shop.run([sales()], partitions=("2024-01-01", "2024-01-08"))
+    shop.run([sales(), report], selection=[report])
+    assert loaded == [date(2024, 1, 2), date(2024, 1, 3), date(2024, 1, 6)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -73,3 +74,24 @@ def test_mapping_by_id_comes_with_a_table_alone(duck: Session) -> None:
     duck.execute("u", made_by_id, ROWS)
     with pytest.raises(duckrun.UnsupportedFeature, match=r"main\.u.*is id and cannot become none"):
         duck.execute("u", AlterSpec((SetProperties({MODE: "none"}),)))
+
+
+@pytest.mark.parametrize("mode", ["name", "id"])
+def test_a_column_of_a_mapped_table_gets_the_next_id_and_a_physical_name(duck: Session, mode: str) -> None:
+    """Source: Delta protocol, Writer Requirements for Column Mapping."""
+    spec = WriteSpec("overwrite", table_properties={"delta.columnMapping.mode": mode})
+    duck.execute("t", spec, pa.table({"id": [1], "v": ["a"]}))
+    duck.sql("ALTER TABLE t ADD COLUMN w BIGINT")
+    duck.sql("ALTER TABLE t RENAME COLUMN v TO x")
+    duck.sql("INSERT INTO t VALUES (2, 'b', 3)")
+    (metadata,) = [
+        json.loads(line)["metaData"]
+        for log in sorted(Path(duck.ref("t").location, "_delta_log").glob("*.json"))[-2:]
+        for line in log.read_text().splitlines()
+        if line.startswith('{"metaData"')
+    ]
+    fields = {field["name"]: field["metadata"] for field in json.loads(metadata["schemaString"])["fields"]}
+    assert [fields[name]["delta.columnMapping.id"] for name in ("id", "x", "w")] == [1, 2, 3]
+    assert fields["w"]["delta.columnMapping.physicalName"] not in ("id", "v", "x", "w")
+    assert metadata["configuration"]["delta.columnMapping.maxColumnId"] == "3"
+    assert rows_of(duck.sql("FROM t")) == [(1, "a", None), (2, "b", 3)]
