@@ -6,7 +6,7 @@
 
 Each row is one statement of a session that is open already, on a table that another session wrote to before: ``create`` makes it of
 rows, ``append`` is INSERT, ``merge`` is MERGE by key, ``sql merge`` the same by a condition that delta_rs does not take, ``replay``
-an append whose application transaction is in the log already.
+an append whose application transaction is in the log already, ``read`` a query of the table.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ WRITES: dict[str, Callable[[Session], object]] = {
         "WHEN MATCHED THEN UPDATE SET x = s.x WHEN NOT MATCHED THEN INSERT *"
     ),
     "replay": lambda s: s.execute("main.t", WriteSpec("append", app=_ONCE), _ROWS),
+    "read": lambda s: s.sql("SELECT sum(x) FROM main.t").collect(),
 }
 
 

@@ -159,7 +159,7 @@ class Lake:
             _only(name, like, f"Lake {self.root} has several tables or views", lambda each: f"{place}.{each}"),
         )
         self._spellings[schema, name] = spelled
-        return self.find(*spelled)
+        return (ref, definition) if spelled == (ref.schema, ref.name) else self.find(*spelled)
 
     def spelled_schema(self, name: str) -> str:
         """Return a schema as the lake spells it; a missing one unchanged.
@@ -271,8 +271,8 @@ class Lake:
         One listing gives the names. Then the first key of each log is read, in parallel. No log is
         opened.
         """
-        folders = self._named(self.storage.list_names(self.folder(schema))[0])
-        return self._present(schema, folders, self._definitions(schema))
+        folders = self.storage.list_names(self.folder(schema))[0]
+        return self._present(schema, self._named(folders), self._definitions(schema) if RESERVED in folders else {})
 
     def _present(self, schema: str, folders: Iterable[str], defined: Mapping[str, NameDefinition]) -> list[str]:
         located = {n for n, d in defined.items() if isinstance(d, LocationDefinition)}
@@ -286,9 +286,10 @@ class Lake:
         return [(spelled, same) for spelled in schemas for same in self._like(spelled, name)]
 
     def _like(self, schema: str, name: str) -> list[str]:
-        defined = self._definitions(schema, name)
-        names = self._named(self.storage.list_names(self.folder(schema))[0])
-        return [*self._present(schema, (n for n in names if n.lower() == name.lower()), defined), *_views(defined)]
+        folders = self.storage.list_names(self.folder(schema))[0]
+        defined = self._definitions(schema, name) if RESERVED in folders else {}
+        names = (n for n in self._named(folders) if n.lower() == name.lower())
+        return [*self._present(schema, names, defined), *_views(defined)]
 
     def macros(self) -> Mapping[tuple[str, str], Macro]:
         """Return the macros of the lake by schema and name; empty if no catalog stores any."""
@@ -424,9 +425,10 @@ class Lake:
 
     def refuse_other_format(self) -> None:
         """Raise StorageError if the root holds tables of another format."""
+        folders, files = self.storage.list_names("")
+        inside = self.storage.list_names(RESERVED)[1] if RESERVED in folders else []
         for sign in (DUCKLAKE_MARK, "catalog.sqlite"):
-            folder, _, name = sign.rpartition("/")
-            if name in self.storage.list_names(folder)[1]:
+            if sign in (*files, *(f"{RESERVED}/{name}" for name in inside)):
                 raise StorageError(
                     f"{self.root} is the root of a DuckLake ({sign} lies in it), and was opened as a lake of "
                     "Delta tables: open it with format: ducklake, or choose another root"

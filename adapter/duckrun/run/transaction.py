@@ -185,7 +185,8 @@ class Transaction:
                     "The table is as the other writers left it; run this again when they are done."
                 )
         commit = commit.with_(peak_bytes=sampler.peak, seconds=round(time.perf_counter() - started, 3))
-        if now is not None and now.version % EXPIRY_LOOKED_AT == 0:
+        # Nobody has read a new table, and its log is whole.
+        if now is not None and now.version and now.version % EXPIRY_LOOKED_AT == 0:
             warn_of_left_behind(self.lake, now)
         if self.pins is not None:
             self.pins.moved(self.ref, now or self.lake.snapshot(self.ref, None if commit.replayed else commit.version))

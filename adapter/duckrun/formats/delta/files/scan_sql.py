@@ -31,6 +31,12 @@ _FILENAME = "filename"
 _BY_NAME = "union_by_name => true, hive_partitioning => false"
 _FEW = 200
 """Maximum number of files of a partitioned table that are read by name."""
+_FEW_IN_STORE = 16
+"""Maximum number of files that are read by name from an object store, if nothing else needs their names.
+
+delta_scan() requests each commit since the checkpoint up to four times. By name, DuckDB requests
+the footer of each file, also of those that delta_scan() skips by the log's bounds.
+"""
 _MOST_DELETED = 1_000_000
 """Maximum number of deleted rows in files that are read by name.
 
@@ -57,6 +63,10 @@ def scan_sql(snapshot: Snapshot, read: ReadAs, deleted: Deleted | None = None) -
         some = snapshot.files()
         if not void and len(some) > _FEW:
             some = None  # To name the columns of each file then costs more than delta_scan().
+    elif files is None and read.footers is None and not read.named and "://" in snapshot.ref.location:
+        in_store = snapshot.files()
+        if len(in_store) <= _FEW_IN_STORE:
+            some, place = in_store, place or fresh_name("filename", schema.names)
     by_vectors = (files is not None or bool(void)) and deleted is not None
     alone = some is not None and not read.named and are_plain(snapshot, some, marked=by_vectors, by_any=bool(void))
     if void and not alone:
