@@ -22,6 +22,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import boto3
 import pyarrow as pa
@@ -30,6 +31,8 @@ import duckrun
 from duckrun import AppTransaction, MergeSpec, Session, WriteSpec
 
 _REQUEST = re.compile(r'"(?P<verb>[A-Z]+) (?P<path>\S+) HTTP')
+_END = "end-of-"
+"""Prefix of a request that marks the end of a statement in the log."""
 _ROWS = pa.table({"id": [1, 2, 3], "x": [1.5, 2.5, 3.5]})
 _ONCE = AppTransaction("requests", 1)
 
@@ -106,9 +109,20 @@ def counted(endpoint: str, log: Path) -> dict[str, list[str]]:
         for name, write in WRITES.items():
             since = len(log.read_text())
             write(session)
-            time.sleep(0.3)  # the server writes a line after it has answered
-            found[name] = [kind_of(each["verb"], each["path"]) for each in _REQUEST.finditer(log.read_text()[since:])]
+            text = _until(client, log, name.replace(" ", "-"))[since:]
+            found[name] = [
+                kind_of(each["verb"], each["path"]) for each in _REQUEST.finditer(text) if _END not in each["path"]
+            ]
     return found
+
+
+def _until(client: Any, log: Path, name: str) -> str:
+    """Return the log once it has a request that is sent now: all earlier ones were answered before."""
+    client.list_objects_v2(Bucket="lake", Prefix=f"{_END}{name}/")
+    while f"{_END}{name}/" not in log.read_text():
+        time.sleep(0.02)
+    time.sleep(0.1)  # The server may write the line of another thread a moment later.
+    return log.read_text()
 
 
 def main() -> None:

@@ -99,6 +99,13 @@ class LogTables(Protocol):
     def handle(self, ref: TableRef, version: int | None = None) -> Any:
         """Return the table as the format's own library opens it."""
 
+    def newest_known(self, ref: TableRef) -> Snapshot | None:
+        """Return a table's newest version, if that costs no more than ``exists()``.
+
+        Returns:
+            None also for an existing table whose log has to be opened.
+        """
+
     def arrow_dataset(self, snapshot: Snapshot) -> ds.Dataset:
         """Return the files of a snapshot as a Dataset. Opens no data file.
 

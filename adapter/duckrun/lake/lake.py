@@ -149,9 +149,19 @@ class Lake:
         Raises:
             InvalidConfig: Several names differ from the given one only in case.
         """
+        return self.place(schema, name)[:2]
+
+    def place(self, schema: str, name: str) -> tuple[TableRef, NameDefinition | None, Snapshot | None]:
+        """Return what ``look_up()`` returns, and the table's newest snapshot if that is as cheap.
+
+        Raises:
+            InvalidConfig: Several names differ from the given one only in case.
+        """
         ref, definition = self.find(*self._spellings.get((schema, name), (schema, name)))
-        if definition is not None or self.exists(ref):
-            return ref, definition
+        logs = self.format.logs
+        newest = None if definition is not None or logs is None else logs.newest_known(ref)
+        if definition is not None or newest is not None or self.exists(ref):
+            return ref, definition, newest
         place = self.spelled_schema(schema)
         like = self._like(place, name)
         spelled = (
@@ -159,7 +169,9 @@ class Lake:
             _only(name, like, f"Lake {self.root} has several tables or views", lambda each: f"{place}.{each}"),
         )
         self._spellings[schema, name] = spelled
-        return (ref, definition) if spelled == (ref.schema, ref.name) else self.find(*spelled)
+        if spelled != (ref.schema, ref.name):
+            ref, definition = self.find(*spelled)
+        return ref, definition, None
 
     def spelled_schema(self, name: str) -> str:
         """Return a schema as the lake spells it; a missing one unchanged.

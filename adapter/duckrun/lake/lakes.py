@@ -183,7 +183,8 @@ class Lakes:
         if newest is not None:
             return Located(lake, newest.ref, newest=newest)
         # The lake lists its names only if the exact one is missing.
-        return Located(lake, *lake.look_up(schema, table))
+        ref, definition, newest = lake.place(schema, table)
+        return Located(lake, ref, definition, newest)
 
     def catalogs(self, name: str) -> tuple[str, ...]:
         """Return the catalogs of the same lake as this one; for "", those of the default lake."""

@@ -119,7 +119,7 @@ class DeltaFormat(TableAccess):
         return counted_rows(snapshot.files())
 
     def committed(self, before: Snapshot | None, ref: TableRef, version: int) -> Snapshot | None:
-        now = None if before is None else self.newest.committed(before, version)
+        now = self.made(ref) if before is None else self.newest.committed(before, version)
         if now is None:
             # A new table, or a commit of more than files: open the log once for all later readers.
             newest = None
@@ -131,6 +131,8 @@ class DeltaFormat(TableAccess):
                 checkpoints.checkpoint_if_due(self, before, None, ref, version)
             return newest if newest is not None and newest.version == version else None
         checkpoints.checkpoint_if_due(self, before, now, ref, version)
+        if before is None:
+            return now
         cached = replace(now, opened=Opened(now.opened.known))
         self.newest.keep(cached, now.opened.reserved)
         return cached

@@ -126,7 +126,7 @@ def write_commit(
     written = tables.storage.put_new(ref.location, entry(version), body.encode(), what)
     if written is None:
         raise CommitTaken(what)
-    tables.newest.wrote(snapshot, body.encode(), written)
+    tables.newest.wrote(ref, snapshot, body.encode(), written)
     tables.check_landed(snapshot, version, info["txnId"])
     return version
 

@@ -188,8 +188,13 @@ def files_in(table: DeltaTable, snapshot: Snapshot, deleted: Mapping[str, int]) 
     if paths.type != pa.string():  # a cast imports pyarrow.compute
         paths = paths.cast(pa.string())
     files = files.set_column(files.column_names.index("path"), "path", paths)
+    return LoggedFiles(snapshot.ref.location, files, deleted, names=names_of_parts(snapshot))
+
+
+def names_of_parts(snapshot: Snapshot) -> dict[str, str]:
+    """Return the physical to logical names of partition columns, where they differ."""
     in_log = {physical(snapshot.stored_schema.field(name)): name for name in snapshot.partition_columns}
-    return LoggedFiles(snapshot.ref.location, files, deleted, names={k: v for k, v in in_log.items() if k != v})
+    return {stored: name for stored, name in in_log.items() if stored != name}
 
 
 def scan_file(add: Mapping[str, Any], names: Mapping[str, str] = MappingProxyType({})) -> ScanFile:

@@ -32,7 +32,7 @@ _BY_NAME = "union_by_name => true, hive_partitioning => false"
 _FEW = 200
 """Maximum number of files of a partitioned table that are read by name."""
 _FEW_IN_STORE = 16
-"""Maximum number of files that are read by name from an object store, if nothing else needs their names.
+"""Maximum number of files that are read by name from an object store.
 
 delta_scan() requests each commit since the checkpoint up to four times. By name, DuckDB requests
 the footer of each file, also of those that delta_scan() skips by the log's bounds.

@@ -53,6 +53,8 @@ class Known:
     """Mark of the version before, if this one was derived from it."""
     apps: Mapping[str, int | None] = field(default_factory=dict)
     """Versions that applications have committed; None for an application without one."""
+    has_all_apps: bool = False
+    """True if ``apps`` has all applications of the log."""
     listing: tuple[LoggedFiles, tuple[CommitActions, ...]] | None = None
     """Files of some version and the commits since; None if they were never requested."""
     definition: DeltaDefinition | None = None
@@ -103,19 +105,23 @@ class Newest:
         self._lock = threading.Lock()
         self._kept: dict[str, tuple[Snapshot, list[DeltaTable]]] = {}
         self._looked: tuple[tuple[str, int, str], DeltaTable] | None = None
+        self._first: dict[str, tuple[bytes, str]] = {}
 
     def opened(self, snapshot: Snapshot, handle: DeltaTable, *, to_write: bool) -> Snapshot:
         """Cache a newest version that was just opened, if later commits can be applied to it.
 
         The handle goes to this write, or is cached for the next one.
         """
-        mark = self._mark(snapshot.ref, snapshot.version) if _is_plain(snapshot) else None
+        mark = self._mark(snapshot.ref, snapshot.version) if is_plain(snapshot) else None
         if mark is None:
             return replace(snapshot, opened=Opened(None, [handle])) if to_write else snapshot
-        known = Known(mark, snapshot.version)
+        return self.begun(snapshot, Known(mark, snapshot.version), [handle], to_write=to_write)
+
+    def begun(self, snapshot: Snapshot, known: Known, handles: list[DeltaTable], *, to_write: bool) -> Snapshot:
+        """Cache a newest version with its known state. The handles go to a write, or are cached."""
         cached = replace(snapshot, opened=Opened(known))
-        self.keep(cached, [] if to_write else [handle])
-        return replace(snapshot, opened=Opened(known, [handle])) if to_write else cached
+        self.keep(cached, [] if to_write else handles)
+        return replace(snapshot, opened=Opened(known, handles)) if to_write else cached
 
     def find(self, ref: TableRef, *, to_write: bool = False) -> Snapshot | None:
         """Return the newest version of a table; None if the log has to be opened."""
@@ -183,11 +189,17 @@ class Newest:
         handles = before.opened.reserved or []
         return replace(newest, opened=Opened(newest.opened.known, [handles.pop()] if handles else []))
 
-    def wrote(self, before: Snapshot | None, body: bytes, written: Written) -> None:
+    def wrote(self, ref: TableRef, before: Snapshot | None, body: bytes, written: Written) -> None:
         """Remember a commit that was written on a snapshot, to save reading it from the log."""
         mark = mark_of(body) if self._storage.is_local else written.e_tag
-        if before is not None and isinstance(before.opened, Opened) and mark is not None:
+        if before is None and mark is not None and not self._storage.is_local:
+            self._first[ref.location] = (body, mark)
+        elif before is not None and isinstance(before.opened, Opened) and mark is not None:
             before.opened.wrote[:] = [(body, mark)]
+
+    def first(self, ref: TableRef) -> tuple[bytes, str] | None:
+        """Return, once, the commit that made a table in a store, with its mark."""
+        return self._first.pop(ref.location, None)
 
     def has(self, snapshot: Snapshot) -> bool:
         """True if the log is known to still have the snapshot's commit.
@@ -313,7 +325,8 @@ def moved(handle: DeltaTable | None, version: int) -> DeltaTable | None:
     return handle if handle is not None and handle.version() == version else None
 
 
-def _is_plain(snapshot: Snapshot) -> bool:
+def is_plain(snapshot: Snapshot) -> bool:
+    """True if the state of later versions follows from plain commits."""
     features = snapshot.reader_features | snapshot.writer_features
     return not snapshot.long_log and features <= WRITTEN and not any(name in snapshot.properties for name in _NOT_PLAIN)
 

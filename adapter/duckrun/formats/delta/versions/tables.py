@@ -18,7 +18,7 @@ from duckrun.formats.delta.definition.properties import checks_of
 from duckrun.formats.delta.definition.protocol import CLUSTERING, Protocol, unlisted
 from duckrun.formats.delta.files import cautions
 from duckrun.formats.delta.files.bounds import column_figures, file_bounds
-from duckrun.formats.delta.files.logged import LoggedFiles, files_in
+from duckrun.formats.delta.files.logged import LoggedFiles, files_in, names_of_parts
 from duckrun.formats.delta.files.plain_files import plain_files
 from duckrun.formats.delta.files.scan_sql import scan_sql
 from duckrun.formats.delta.files.vectors import deleted_of
@@ -27,9 +27,11 @@ from duckrun.formats.delta.log.adds import deleted_rows
 from duckrun.formats.delta.log.entries import CommitActions
 from duckrun.formats.delta.versions.domains import clustered_by
 from duckrun.formats.delta.versions.long_logs import LongLogs
-from duckrun.formats.delta.versions.newest import Newest, Opened, known_of, moved, state_of
+from duckrun.formats.delta.versions.newest import Newest, Opened, is_plain, known_of, moved, state_of
+from duckrun.formats.delta.versions.short_logs import REFUSED, ShortLog, short_log, whole_log
 from duckrun.formats.pruning import Matching, matching
 from duckrun.libraries import pa
+from duckrun.sql.raising import panicked
 from duckrun.storage.storage import Storage
 from duckrun.values.columns import holds
 from duckrun.values.cursors import Counter
@@ -64,9 +66,52 @@ class TableAccess(LogAccess, ABC):
             cached = self.newest.find(ref, to_write=keep) if version is None else self.newest.at(ref, version)
         if cached is not None:
             return cached
+        if version is None and timestamp is None:
+            log = short_log(self.storage, ref)
+            begun = None if log is None else self._begun(ref, log, to_write=keep)
+            if begun is not None:
+                return begun
         table = self.handle(ref, version)
         if timestamp is not None:
             table = self._at(ref, table, timestamp)
+        snapshot = self._described(ref, table)
+        wanted = version if timestamp is None else table.version()
+        opened_snapshot = self._long_logs.keep(snapshot, wanted, partial(self._files_of, table=table))
+        # A snapshot with a long log lists its files by this very handle, so no write may advance
+        # it.
+        if opened_snapshot.long_log is not None:
+            return opened_snapshot
+        if version is None and timestamp is None:
+            return self.newest.opened(opened_snapshot, table, to_write=keep)
+        return opened_snapshot
+
+    def newest_known(self, ref: TableRef) -> Snapshot | None:
+        """See LogTables. This takes one listing, and one request for each later commit."""
+        return None if self.storage.is_local else self.newest.find(ref)
+
+    def made(self, ref: TableRef) -> Snapshot | None:
+        """Return the first version of a table, if this process just wrote it to a store."""
+        first = self.newest.first(ref)
+        log = None if first is None else whole_log([first[0]], first[1])
+        return None if log is None else self._begun(ref, log, to_write=False)
+
+    def _begun(self, ref: TableRef, log: ShortLog, *, to_write: bool) -> Snapshot | None:
+        """Return the newest version by all commits of its log; None if deltalake has to open it."""
+        try:
+            with log.opened() as table:
+                snapshot = self._described(ref, table)
+                if not is_plain(snapshot):
+                    return None
+                known = log.known(snapshot, names_of_parts(snapshot))
+                known.definition, known.protocol = self._definition(snapshot, table), _protocol_of(table)
+        except BaseException as error:  # a panic of delta_rs is no Exception
+            if not (isinstance(error, REFUSED) or panicked(error)):
+                raise
+            return None  # handle() reports it, with the table's location
+        return self.newest.begun(snapshot, known, [], to_write=to_write)
+
+    def _described(self, ref: TableRef, table: DeltaTable) -> Snapshot:
+        """Return the snapshot of an open log, without the state that the format attaches."""
         protocol, metadata = table.protocol(), table.metadata()
         schema = pa.schema(table.schema().to_arrow())
         properties = dict(metadata.configuration)
@@ -97,20 +142,13 @@ class TableAccess(LogAccess, ABC):
             snapshot = replace(snapshot, variants=known.variants, variants_inside=known.variants_inside)
         if CLUSTERING in snapshot.writer_features:
             snapshot = replace(snapshot, cluster_by=self._definition(snapshot, table).cluster_by or ())
-        wanted = version if timestamp is None else table.version()
-        opened_snapshot = self._long_logs.keep(snapshot, wanted, partial(self._files_of, table=table))
-        # A snapshot with a long log lists its files by this very handle, so no write may advance
-        # it.
-        if opened_snapshot.long_log is not None:
-            return opened_snapshot
-        if version is None and timestamp is None:
-            return self.newest.opened(opened_snapshot, table, to_write=keep)
-        return opened_snapshot
+        return snapshot
 
     def begin(self, ref: TableRef) -> Snapshot | None:
         snapshot = self.newest.find(ref, to_write=True)
         if snapshot is not None:
             return snapshot
+        self.newest.first(ref)  # forget the commit of an older table
         return self.snapshot(ref, keep=True) if self.exists(ref) else None
 
     def handle_of(self, snapshot: Snapshot) -> DeltaTable:
@@ -188,9 +226,7 @@ class TableAccess(LogAccess, ABC):
         """Return the protocol of a version."""
         known = state_of(snapshot)
         if known.protocol is None:
-            action = self.handle_of(snapshot).protocol()
-            features = (frozenset(each or ()) for each in (action.reader_features, action.writer_features))
-            known.protocol = Protocol(action.min_reader_version, action.min_writer_version, *features)
+            known.protocol = _protocol_of(self.handle_of(snapshot))
         return known.protocol
 
     # -- application transactions (Delta protocol, Transaction Identifiers)
@@ -241,5 +277,12 @@ class TableAccess(LogAccess, ABC):
     def _app_version(self, snapshot: Snapshot, app_id: str) -> int | None:
         known = state_of(snapshot)
         if app_id not in known.apps:
-            known.apps = {**known.apps, app_id: self.handle_of(snapshot).transaction_version(app_id)}
+            version = None if known.has_all_apps else self.handle_of(snapshot).transaction_version(app_id)
+            known.apps = {**known.apps, app_id: version}
         return known.apps[app_id]
+
+
+def _protocol_of(table: DeltaTable) -> Protocol:
+    action = table.protocol()
+    features = (frozenset(each or ()) for each in (action.reader_features, action.writer_features))
+    return Protocol(action.min_reader_version, action.min_writer_version, *features)
