@@ -65,6 +65,15 @@ def test_a_long_result_is_cut_where_it_is_shown_as_a_table(run: Run) -> None:
     assert len(run("sql", "select * from sales.orders", "--limit", "0").splitlines()) == 1 + 4
 
 
+@pytest.mark.parametrize(("limit", "told"), [(3, "the first 3 rows; --limit 0 shows all\n"), (4, ""), (0, "")])
+def test_a_table_says_that_there_are_more_rows_only_if_there_are(
+    lake: Path, capsys: pytest.CaptureFixture[str], limit: int, told: str
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["sql", "select * from sales.orders", "--limit", str(limit), "--root", str(lake)])
+    assert capsys.readouterr().err == told
+
+
 def test_history_is_newest_first(run: Run) -> None:
     found = json.loads(run("history", "sales.orders", "--format", "json"))
     assert [entry["version"] for entry in found] == [1, 0]
