@@ -93,12 +93,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.drawn(2))
 
 
+# Spark cases that alone cover a rule of that engine.
+ON_SPARK_TOO = ("test_an_append_of_which_others_changed_the_rows_is_compared",)
+
+
 def _covers_on_spark(item: pytest.Item) -> str:
     """Name of what a Spark case covers, of which `make test` takes the first case.
 
-    That is a statement of the matrix, a test of the write modes, or a folder.
+    That is a statement of the matrix, a test of the write modes, a test of ON_SPARK_TOO, or a folder.
     """
-    if item.path.match("statements/test_matrix.py"):
+    if item.path.match("statements/test_matrix.py") or item.nodeid.rpartition("::")[2].startswith(ON_SPARK_TOO):
         return item.nodeid
     if item.path.match("engines/test_writes.py"):
         return item.nodeid.partition("[")[0]
