@@ -145,7 +145,7 @@ def test_every_extra_that_a_message_names_exists():
 # Modules whose package has another name; those of dbt and Dagster are always there with these two; pyspark[connect] has grpc.
 PACKAGES = {"dagster_dbt": "dagster-dbt", "dbt": "dbt-core", "delta": "delta-spark", "lazy_loader": "lazy-loader"}
 BROUGHT = {"agate": "dbt-core", "click": "dbt-core", "dbt_common": "dbt-core", "yaml": "dbt-core", "grpc": "pyspark"}
-BROUGHT |= {"pydantic_core": "pydantic"}
+BROUGHT |= {"pydantic_core": "pydantic", "packaging": "dagster-dbt"}
 OPTIONAL = {"delta-spark", "matplotlib", "pandas", "pyspark"}
 
 
