@@ -22,9 +22,8 @@ from duckrun.lake.lake import Lake
 from duckrun.moving.delta import TableToMove
 from duckrun.sql.quoting import fresh_name, quote_identifier, quote_literal
 from duckrun.values.data_files import is_absolute
+from duckrun.values.partition_values import NO_VALUE
 from duckrun.values.snapshot import Snapshot, TableRef
-
-_NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
 def refuse_table(moving: TableToMove, target: Lake, source: Lake) -> list[str]:
@@ -63,7 +62,7 @@ def _is_hive(path: str, snapshot: Snapshot, values: Mapping[str, str | None]) ->
     folders = {unquote(name): unquote(value) for name, equals, value in parts if equals}
     if not snapshot.partition_columns:
         return not folders
-    return folders == {name: _NULL if value is None else value for name, value in values.items()}
+    return folders == {name: NO_VALUE if value is None else value for name, value in values.items()}
 
 
 def refuse_files(cursor: duckdb.DuckDBPyConnection, target: Lake, ref: TableRef, paths: Sequence[str]) -> None:

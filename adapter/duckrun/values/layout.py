@@ -11,6 +11,8 @@ from duckrun.values.checked import Listed, Positive, spec
 
 Codec = Literal["snappy", "zstd"]
 CODECS: tuple[Codec, ...] = get_args(Codec)
+ROW_GROUP = 122_880
+"""Rows of a row group, in files of every writer: DuckDB's default."""
 COMPRESSION = "duckrun.compression"
 """Table property with the compression of data files: one of CODECS.
 

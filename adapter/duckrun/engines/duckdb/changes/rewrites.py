@@ -30,7 +30,7 @@ from duckrun.formats.logs import LogTables
 from duckrun.run.transaction import Transaction
 from duckrun.sql.names import transpile
 from duckrun.sql.quoting import fresh_name, quote_identifier
-from duckrun.values.layout import TARGET_FILE_SIZE
+from duckrun.values.layout import ROW_GROUP, TARGET_FILE_SIZE
 from duckrun.values.partition_values import partition_key
 from duckrun.values.rows import Commit, ScanFile, StagedFile
 from duckrun.values.snapshot import Snapshot
@@ -41,8 +41,8 @@ _SMALL = 0.75
 """Share of the target size from which a file is large enough."""
 _MARKED = 0.05
 """Share of deleted rows above which a file is rewritten (Spark's optimize.maxDeletedRowsRatio)."""
-_ROW_GROUP, _SMALLEST_GROUP = 122_880, 2048
-"""Rows of a row group: DuckDB's default and minimum."""
+_SMALLEST_GROUP = 2048
+"""Rows of a row group: DuckDB's minimum."""
 _BITS = 12
 """Bits of each column's rank in a z-value: 4096 ranges."""
 
@@ -184,7 +184,7 @@ def _together(
         properties={**snapshot.properties, TARGET_FILE_SIZE: str(target)},
         beside=files[0],
         stored=stored,
-        row_group_size=max(_SMALLEST_GROUP, min(_ROW_GROUP, per_file // 2048 * 2048)),
+        row_group_size=max(_SMALLEST_GROUP, min(ROW_GROUP, per_file // 2048 * 2048)),
     )
 
 

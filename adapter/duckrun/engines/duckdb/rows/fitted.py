@@ -159,8 +159,8 @@ def fitted(
 
 def _in_memory(rows: Rows, filled: Filled, sql: str, table: TableDefinition | Snapshot | None) -> InMemory | None:
     """Return the fitted rows in memory; None if a cast may change values."""
-    memory = rows.in_memory
-    if memory is None or memory.sql != rows.sql:
+    memory = rows.memory
+    if memory is None:
         return None
     columns, casts = {}, {}
     for name, (source, kind) in filled.items():

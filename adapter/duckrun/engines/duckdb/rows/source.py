@@ -23,6 +23,7 @@ from duckrun.sql.typed import in_arrow
 from duckrun.values.checked import spec
 from duckrun.values.columns import refuse_twins
 from duckrun.values.computed import NumberedBy
+from duckrun.values.layout import ROW_GROUP
 from duckrun.values.rows import Dialect
 
 
@@ -80,7 +81,12 @@ class Rows:
     numbered: Mapping[str, NumberedBy] = field_of(default_factory=dict)
     """Identity columns that number these rows."""
     in_memory: InMemory | None = None
-    """The same rows in memory, if its SELECT is still the one of the rows."""
+    """A table in memory whose SELECT these rows had; see ``memory``."""
+
+    @property
+    def memory(self) -> InMemory | None:
+        """The rows in memory; None if they are another SELECT by now."""
+        return self.in_memory if self.in_memory is not None and self.in_memory.sql == self.sql else None
 
     def ordered(self, first: Sequence[str] = ()) -> str:
         """The SELECT, sorted by the columns ``first`` and then by ``order``."""
@@ -240,7 +246,7 @@ def _polars(value: Any, cursor: duckdb.DuckDBPyConnection, name: str, file: Path
     exact = _instants_in_microseconds(empty) is empty
     types = _of_arrow(cursor, name, empty).types
     # DuckDB's row group size. DuckDB holds one row group in memory, and polars' are twice as large.
-    value.sink_parquet(file, row_group_size=122_880)
+    value.sink_parquet(file, row_group_size=ROW_GROUP)
     if not exact:
         from pyarrow.dataset import dataset  # here, because it imports pandas
 

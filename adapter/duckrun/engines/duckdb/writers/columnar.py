@@ -19,7 +19,7 @@ from duckrun.engines.duckdb.rows.source import Rows
 from duckrun.libraries import pa, pq
 from duckrun.sql.quoting import quote_identifier
 from duckrun.sql.raising import panicked
-from duckrun.values.layout import Codec
+from duckrun.values.layout import ROW_GROUP, Codec
 from duckrun.values.partition_values import NO_PARTITION_VALUES
 from duckrun.values.rows import ColumnFigures
 
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 _FEWEST = 20_000
 """Minimum number of rows. DuckDB writes fewer as fast, and polars may not be imported yet."""
-_ROW_GROUP = 122_880
-"""Rows of a row group, as DuckDB writes them."""
 _LONGEST = 1024
 """Maximum bytes of a binary value. polars puts whole values into the statistics of row groups."""
 _FIRST, _LAST = date(1, 1, 1), date(9999, 12, 31)
@@ -100,8 +98,8 @@ def _frame_of(rows: Rows) -> pl.DataFrame | None:
         None for rows that DuckDB must write: few rows, types of other forms in polars' files, and
         values that DuckDB's checks refuse. So DuckDB raises the error about them.
     """
-    memory = rows.in_memory
-    if memory is None or memory.sql != rows.sql or memory.table.num_rows < _FEWEST:
+    memory = rows.memory
+    if memory is None or memory.table.num_rows < _FEWEST:
         return None
     table = memory.table.select(list(memory.columns.values())).rename_columns(list(memory.columns))
     if not all(map(_is_plain, table.schema.types)):
@@ -126,7 +124,7 @@ def write(frame: pl.DataFrame, file: Path, codec: Codec) -> dict[str, ColumnFigu
     from polars.exceptions import ComputeError
 
     try:
-        frame.write_parquet(file, compression=codec, row_group_size=_ROW_GROUP)
+        frame.write_parquet(file, compression=codec, row_group_size=ROW_GROUP)
     except ComputeError as error:  # polars' error for what the file system reports
         raise OSError(str(error)) from error
     except BaseException as error:

@@ -17,6 +17,7 @@ from duckrun.engines.spark.access import SparkAccess
 from duckrun.engines.spark.errors import errors_about
 from duckrun.errors import DuckrunError, SchemaMismatch
 from duckrun.values.layout import codec_of
+from duckrun.values.partition_values import NO_VALUE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -40,8 +41,7 @@ _OPTIONS = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}
 """A lake's data folder contains only data."""
 _PATTERN = re.compile(r"([*?{}\[\]\\])")
 _PART = re.compile(r"([^/=]+)=([^/]*)/")
-NO_PARTITION = "__HIVE_DEFAULT_PARTITION__"
-NO_VALUES = (NO_PARTITION, "NULL")
+NO_VALUES = (NO_VALUE, "NULL")
 """Texts that DuckDB reads as NULL in a path, in any letter case."""
 
 
@@ -57,7 +57,7 @@ class Written:
         distinct: dict[tuple[str | None, ...], None] = {}
         for path in self.paths:
             by_name = {name: unquote(value) for name, value in _PART.findall(path[len(self.folder) :])}
-            distinct[tuple(None if by_name[name] == NO_PARTITION else by_name[name] for name in columns)] = None
+            distinct[tuple(None if by_name[name] == NO_VALUE else by_name[name] for name in columns)] = None
         return list(distinct)
 
 

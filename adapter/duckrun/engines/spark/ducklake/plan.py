@@ -13,6 +13,7 @@ import duckdb
 
 from duckrun.engines import decisions
 from duckrun.engines.spark.access import SparkAccess
+from duckrun.engines.spark.ducklake.files import NO_VALUES
 from duckrun.engines.spark.errors import NO_FOLDER, RAISED
 from duckrun.engines.spark.frame import arrow_schema
 from duckrun.engines.spark.sql import quote
@@ -202,7 +203,7 @@ def _in_folders(frame: DataFrame, keys: Sequence[PartitionKey]) -> tuple[DataFra
             continue
         folders.append(key.column)
         if kinds[key.column].typeName() == "string":
-            lost = (here == "") | F.upper(here).isin("NULL", "__HIVE_DEFAULT_PARTITION__")
+            lost = (here == "") | F.upper(here).isin(*NO_VALUES)
             failing = F.raise_error(F.lit(f"{RAISED}{NO_FOLDER} of column {key.column}")).cast("string")
             more[key.column] = F.when(lost, failing).otherwise(here)
     return (frame.withColumns(more) if more else frame), tuple(folders)

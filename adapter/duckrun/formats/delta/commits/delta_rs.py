@@ -19,6 +19,7 @@ from duckrun.libraries import pa
 from duckrun.sql.quoting import quote_identifier
 from duckrun.sql.raising import panicked
 from duckrun.values.columns import holds
+from duckrun.values.layout import ROW_GROUP
 from duckrun.values.rows import MergeClause, WriteSpec
 from duckrun.values.snapshot import Snapshot
 
@@ -127,7 +128,7 @@ def _files(schema: pa.Schema, snapshot: Snapshot | None, codec: str) -> WriterPr
     return WriterProperties(
         # A codec's name in upper case is one of the literals that deltalake accepts.
         compression=codec.upper(),  # type: ignore[arg-type]
-        max_row_group_size=122_880,
+        max_row_group_size=ROW_GROUP,
         default_column_properties=none if inside else None,
         column_properties=named or None,
     )
