@@ -69,7 +69,7 @@ _OTHER_WORDS = frozenset(
 )
 _NEAR = 0.8
 _Parser = Callable[[Any, str], Any]
-_OF_KEYS = ("merge_keys", "merge_clauses", "sequence_by", "deletes")
+_OF_KEYS = ("merge_keys", "merge_clauses", "only_if_changed", "sequence_by", "deletes")
 """Keys that only a mode by keys uses."""
 
 
@@ -101,6 +101,7 @@ class TableConfig(Layout):
     mode: str | None = _key(parse.one_of(MODES), of_run=True)
     merge_keys: tuple[str, ...] = _key(parse.names, (), of_run=True)
     merge_clauses: tuple[MergeClause, ...] = _key(parse.clauses, (), of_run=True)
+    only_if_changed: bool = _key(parse.flag, False, of_run=True)
     sequence_by: str | None = _key(parse.text, of_run=True)
     deletes: bool | str = _key(parse.condition, True, of_run=True)
     partition_expr: Mapping[str | None, PartitionExpr] = _key(parse.partition_expr, factory=dict)
@@ -227,7 +228,8 @@ class TableConfig(Layout):
                 )
             mode = "overwrite" if predicate is None else "replace"
         if mode == "merge":
-            return MergeSpec(self.merge_keys, clauses=self.merge_clauses or UPSERT, within=predicate, **shared)
+            clauses, compares = self.merge_clauses or UPSERT, self.only_if_changed
+            return MergeSpec(self.merge_keys, clauses, within=predicate, only_if_changed=compares, **shared)
         if mode == "delete+insert":
             return DeleteInsertSpec(self.merge_keys, within=predicate, **shared)
         if mode in _SCD:
@@ -363,6 +365,8 @@ def _table_config(values: Mapping[str, Any], what: str) -> TableConfig:
         )
     if config.merge_clauses and (config.mode not in (None, "merge") or not config.merge_keys):
         raise InvalidConfig(f"{where} 'merge_clauses' goes with mode 'merge' and 'merge_keys'.")
+    if config.only_if_changed and (config.mode not in (None, "merge", *_SCD) or not config.merge_keys):
+        raise InvalidConfig(f"{where} 'only_if_changed' goes with mode 'merge' and 'merge_keys'.")
     return config
 
 
@@ -394,6 +398,8 @@ def with_defaults(asset_values: Mapping[str, Any], defaults: Mapping[str, Any] |
     base = dict(defaults or {})
     if "writer" in base:
         base["writer"] = preferred(base["writer"])
+    if asset_values.get("mode") == "delete+insert" or not (asset_values.get("merge_keys") or base.get("merge_keys")):
+        base.pop("only_if_changed", None)
     # An asset without a mode is overwritten anyway; of a partitioned asset, only the run's
     # partitions.
     if base.get("mode") == "overwrite":

@@ -28,6 +28,9 @@ class TableDefaults(BaseModel):
     )
     merge_keys: Any = Field(default=None, description="The columns that rows are matched by: a name, or a list.")
     merge_clauses: Any = Field(default=None, description="The clauses of a merge; an upsert, if not given.")
+    only_if_changed: bool | None = Field(
+        default=None, description="Whether a merge leaves rows as they are that an update would not change."
+    )
     sequence_by: str | None = Field(
         default=None, description="The column in whose order changes are applied (scd1, scd2)."
     )

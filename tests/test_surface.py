@@ -112,6 +112,7 @@ MERGE = [
     "whenNotMatchedBySourceUpdate",
     "whenNotMatchedBySourceDelete",
     "withSchemaEvolution",
+    "onlyIfChanged",
     "execute",
 ]
 CONNECT = ["root_path", "schema", "engine", "storage_options", "read_only", "spark", "memory_limit"]
@@ -190,6 +191,7 @@ ASSET_METADATA = [
     "mode",
     "merge_keys",
     "merge_clauses",
+    "only_if_changed",
     "partition_by",
     "partition_expr",
     "schema_mode",
@@ -224,6 +226,7 @@ MODEL = [
     "incremental_strategy",
     "unique_key",
     "merge_clauses",
+    "only_if_changed",
     "table_properties",
     "cluster_by",
     "writer",

@@ -36,6 +36,7 @@ class DeltaMergeBuilder:
         self._condition = condition
         self._clauses: list[tuple[ClauseKind, str | None, Mapping[str, str] | None]] = []
         self._evolves = False
+        self._only_if_changed = False
 
     def whenMatchedUpdate(self, condition: str | None = None, set: Mapping[str, str] | None = None) -> Self:
         """Set columns of matched target rows, by ``{column: expression}``."""
@@ -70,6 +71,11 @@ class DeltaMergeBuilder:
         self._evolves = True
         return self
 
+    def onlyIfChanged(self) -> Self:
+        """Do not write a row if an update would set its columns to equal values."""
+        self._only_if_changed = True
+        return self
+
     def execute(self) -> Commit:
         """Run the merge, as one commit. On an error the table is unchanged.
 
@@ -94,7 +100,7 @@ class DeltaMergeBuilder:
             )
             for kind, only, set in self._clauses
         )
-        options = Asked("append_new_columns" if self._evolves else "fail")
+        options = Asked("append_new_columns" if self._evolves else "fail", only_if_changed=self._only_if_changed)
         return change(self._session, self._ref, Merge((), target, rows, condition, (), whens), options)
 
     def _add(self, kind: ClauseKind, condition: str | None, set: Mapping[str, str] | None = None) -> Self:

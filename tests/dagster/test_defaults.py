@@ -89,6 +89,14 @@ def test_a_table_of_an_op_has_them_too_and_a_run_may_say_otherwise(shop: Any) ->
     assert shop.rows("select count(*) from goods") == [(4,)]
 
 
+def test_a_merge_of_equal_rows_makes_no_version(shop: Any) -> None:
+    settings = {"merge_keys": "id", "only_if_changed": True}
+    for rows, version in (([{"id": 1, "v": 1}], 0), ([{"id": 1, "v": 1}], 0), ([{"id": 1, "v": 2}], 1)):
+        shop.run([asset("goods", rows)], settings=settings)
+        assert DeltaTable(f"{shop.root}/shop/goods").version() == version
+    assert shop.rows("select id, v from goods") == [(1, 2)]
+
+
 def test_partitions_stay_apart_with_a_default_of_overwrite(shop: Any) -> None:
     @dg.asset(partitions_def=dg.StaticPartitionsDefinition(["mon", "tue"]))
     def visits(context: dg.AssetExecutionContext) -> Any:
@@ -104,6 +112,10 @@ def test_what_an_asset_says_takes_the_place_of_what_does_not_go_with_it() -> Non
     assert parsed(by_key).merge_keys == ("id",)
     assert parsed(by_key, merge_keys="day").merge_keys == ("day",)
     assert parsed(by_key, mode="append").merge_keys == ()
+    assert parsed({"only_if_changed": True}, merge_keys="id").only_if_changed
+    assert not parsed({"only_if_changed": True}).only_if_changed
+    assert not parsed({"only_if_changed": True}, merge_keys="id", mode="delete+insert").only_if_changed
+    assert not parsed({**by_key, "only_if_changed": True}, mode="append").only_if_changed
     assert parsed({"mode": "append"}, merge_keys="id").mode is None
     assert parsed({"cluster_by": ["id"]}, partition_by=["day"]).cluster_by is None
     assert parsed({"target_file_size": "1MB"}, target_file_size="2MB").target_file_size == 2_000_000

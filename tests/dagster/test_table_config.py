@@ -70,6 +70,7 @@ def test_the_mode_follows_from_what_is_given() -> None:
     assert spec(mode="append", predicate="day = 1") == WriteSpec("append", within="day = 1")
     assert spec(merge_keys="id", predicate="day = 1") == MergeSpec(("id",), within="day = 1")
     assert spec(merge_keys="id") == MergeSpec(("id",))
+    assert spec(merge_keys="id", only_if_changed=True) == MergeSpec(("id",), only_if_changed=True)
     assert spec(mode="delete+insert", merge_keys=["a", "b"]) == DeleteInsertSpec(("a", "b"))
 
 
@@ -96,6 +97,9 @@ def test_merge_clauses_are_mappings_or_kinds() -> None:
         ({"mode": "merge"}, "needs 'merge_keys'"),
         ({"mode": "append", "merge_keys": "id"}, "goes with mode 'merge'"),
         ({"merge_clauses": ["not_matched_insert"]}, "goes with mode 'merge'"),
+        ({"only_if_changed": True}, "goes with mode 'merge'"),
+        ({"only_if_changed": True, "merge_keys": "id", "mode": "delete+insert"}, "goes with mode 'merge'"),
+        ({"only_if_changed": "yes", "merge_keys": "id"}, "takes True or False"),
         ({"merge_keys": "id", "merge_clauses": [{"kind": "matched_updat"}]}, "Did you mean 'matched_update'"),
         ({"merge_keys": "id", "merge_clauses": [{"kindd": "matched_update"}]}, "Did you mean 'kind'"),
         ({"merge_keys": "id", "merge_clauses": [{"kind": "matched_delete", "columns": "v"}]}, "a condition only"),

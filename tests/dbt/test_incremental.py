@@ -78,6 +78,16 @@ def test_merge_by_two_keys(make_project):
     assert len(project.rows("main.orders")) == 5
 
 
+def test_only_if_changed_leaves_equal_rows_as_they_are(make_project):
+    project = project_of(make_project, "incremental_strategy='merge', unique_key='id', only_if_changed=true")
+    project.run("build")
+    same = project.run("build").response("orders")
+    assert (same["rows_affected"], project.version("main.orders")) == (0, 0)
+    response = second_run(project, "id,name,amount\n1,a,10\n2,b,21\n3,c,30\n").response("orders")
+    assert (response["rows_inserted"], response["rows_updated"], project.version("main.orders")) == (0, 1, 1)
+    assert project.rows("main.orders") == [(1, "a", 10), (2, "b", 21), (3, "c", 30)]
+
+
 def test_merge_update_columns_leaves_the_others(make_project):
     project = project_of(make_project, "incremental_strategy='merge', unique_key='id', merge_update_columns=['AMOUNT']")
     project.run("build")

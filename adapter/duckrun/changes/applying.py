@@ -21,7 +21,6 @@ from duckrun.sql.quoting import fresh_name, quote_identifier
 from duckrun.sql.raising import raising
 from duckrun.values.applying import VALID_FROM, VALID_TO, ApplySpec
 from duckrun.values.changes import CHANGE_TYPE
-from duckrun.values.columns import holds
 from duckrun.values.rows import MergeClause, MergeSpec, WriteSpec
 
 ADDED = (CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP, PAIR)
@@ -203,7 +202,6 @@ class Applying:
         spec = self._spec
         keys, act = tuple(self._keys), f"source.{quote_identifier(self._act)}"
         stored = self.stored
-        differs = self._differs(stored)
         if spec.scd == 1:
             newer = "true"
             if self._sequence is not None:
@@ -211,7 +209,7 @@ class Applying:
                 newer = f"(target.{at} IS NULL OR source.{quote_identifier(self._sequence)} >= target.{at})"
             clauses: tuple[MergeClause, ...] = (
                 MergeClause("matched_delete", condition=f"{act} = 'delete' AND {newer}"),
-                MergeClause("matched_update", condition=f"{act} = 'row' AND {newer}{differs}", columns=stored),
+                MergeClause("matched_update", condition=f"{act} = 'row' AND {newer}", columns=stored),
                 MergeClause("not_matched_insert", condition=f"{act} = 'row'", columns=stored),
             )
         else:
@@ -219,14 +217,14 @@ class Applying:
             clauses = (
                 MergeClause("matched_delete", condition=f"{act} = 'gone'"),
                 MergeClause("matched_update", condition=f"{act} = 'end'", set=end),
-                MergeClause("matched_update", condition=f"{act} = 'row'{differs}", columns=stored),
+                MergeClause("matched_update", condition=f"{act} = 'row'", columns=stored),
                 MergeClause("not_matched_insert", condition=f"{act} = 'row'", columns=stored),
             )
             keys = (*keys, VALID_FROM)
         return MergeSpec(
             keys, clauses, within=self._within, schema_mode=spec.schema_mode, app=spec.app,
             read_version=spec.read_version, existing=spec.existing, commit_metadata=spec.commit_metadata,
-            merge_mode=spec.merge_mode, writer=spec.writer, **spec.layout,
+            merge_mode=spec.merge_mode, writer=spec.writer, only_if_changed=True, **spec.layout,
         )  # fmt: skip
 
     def overwrite(self) -> WriteSpec:
@@ -237,23 +235,6 @@ class Applying:
             read_version=spec.read_version, existing=spec.existing, commit_metadata=spec.commit_metadata,
             writer=spec.writer, **spec.layout,
         )  # fmt: skip
-
-    def _differs(self, columns: Sequence[str]) -> str:
-        """Return a condition, after AND, that is true if a row differs from the table's.
-
-        Empty if the rows cannot be compared: the table lacks a column, or one holds maps.
-        """
-        known = {name: self._in_target(name) for name in columns}
-        if self._target is None or None in known.values():
-            return ""
-        fields = [self._target.field(name) for name in known.values()]
-        if any(holds(field.type, pa.types.is_map) for field in fields):
-            return ""
-        comparisons = " OR ".join(
-            f"source.{quote_identifier(name)} IS DISTINCT FROM target.{quote_identifier(str(other))}"
-            for name, other in known.items()
-        )
-        return f" AND ({comparisons})"
 
     def source(self, rows: str, table: str | None = None) -> str:
         """Return the query of the merge's source.

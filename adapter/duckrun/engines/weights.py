@@ -11,50 +11,14 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from typing import Any
 
+from duckrun.engines.dialect import Dialect
 from duckrun.libraries import np, pa
 from duckrun.sql.quoting import fresh_name, quote_literal
 from duckrun.values.changes import FEED_WEIGHTS, Step, Weighed, WeighedRead
-from duckrun.values.columns import holds
 from duckrun.values.rows import ScanFile
 
 CHANGE_TYPE = "_change_type"
 """Column of change data files. Source: Delta protocol, Add CDC File (Change Data Files)."""
-
-
-@dataclass(frozen=True)
-class Dialect:
-    """Spelling of an engine's SQL where the engines differ."""
-
-    quote: Callable[[str], str]
-    """Quotes a name."""
-    each: Callable[[str, str, str], str]
-    """SQL of a list's items as an expression: the list, the name of an item, the expression."""
-    struct: Callable[[Mapping[str, str]], str]
-    """SQL of a struct with these fields."""
-
-    def one_spelling(self, value: str, kind: pa.DataType, depth: int = 0) -> str:
-        """Return SQL of a form of a value that is equal for equal maps, in any order of entries."""
-        if not holds(kind, pa.types.is_map):
-            return value
-        item = f"e{depth}"
-        if pa.types.is_map(kind):
-            key = self.one_spelling(f"{item}.key", kind.key_type, depth + 1)
-            of_key = self.one_spelling(f"{item}.value", kind.item_type, depth + 1)
-            entries = self.each(f"map_entries({value})", item, self.struct({"k": key, "v": of_key}))
-            return f"array_sort({entries})"
-        if pa.types.is_struct(kind):
-            fields = [(f"({value}).{self.quote(part.name)}", part.type) for part in kind]
-            inside = self.struct({f"f{i}": self.one_spelling(*field, depth) for i, field in enumerate(fields)})
-            return f"CASE WHEN {value} IS NULL THEN NULL ELSE {inside} END"
-        return self.each(value, item, self.one_spelling(item, kind.value_type, depth + 1))
-
-    def twins(self, read: WeighedRead) -> list[str]:
-        """Return the additional columns of a read, over its columns."""
-        kinds = {field.name: field.type for field in read.schema}
-        return [
-            f"{self.one_spelling(self.quote(name), kinds[name])} AS {self.quote(twin)}"
-            for name, twin in read.same.items()
-        ]
 
 
 @dataclass(frozen=True)

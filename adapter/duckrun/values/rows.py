@@ -259,6 +259,8 @@ class MergeSpec(Layout, Spec):
             struct. The source columns of these keys are not columns of the table.
         casts: Cast columns that are no keys as a SQL INSERT does. Otherwise a value that the
             table's type cannot hold fails the merge.
+        only_if_changed: Do not write a row if an update would set its columns to equal values.
+            Only the columns that the update sets are compared. See ``../docs/writing.md``, Merge.
 
     Example::
 
@@ -272,6 +274,7 @@ class MergeSpec(Layout, Spec):
     schema_mode: SchemaMode = "fail"
     compared: Mapping[str, str] = field(default_factory=dict)
     casts: bool = False
+    only_if_changed: bool = False
 
     mode = "merge"
 

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial, reduce
 from typing import TYPE_CHECKING, Any
 
 from duckrun.engines.decisions import refuse_missing_keys, repeated_source_keys
 from duckrun.engines.fit import assigned_columns, castable_columns, columns_in_expressions
+from duckrun.engines.spark.access import kept
+from duckrun.engines.spark.foreign_servers import other_implementation
 from duckrun.engines.spark.sql import (
     assignments,
+    changing_others,
+    changing_rows,
     compared_in,
     delete_insert_statement,
     in_spark,
@@ -23,7 +28,9 @@ from duckrun.engines.spark.sql import (
 )
 from duckrun.engines.spark.table_write import SparkWrite
 from duckrun.engines.spark.types import casts_to, fit_all, with_casts
+from duckrun.engines.spark.weights import SPARK
 from duckrun.errors import SchemaMismatch
+from duckrun.libraries import pa
 from duckrun.sql.quoting import fresh_name
 from duckrun.values.rows import Commit, DeleteInsertSpec, MergeSpec
 
@@ -84,9 +91,62 @@ def merge(job: SparkWrite, spec: MergeSpec, create: Create) -> Commit | None:
     with job.access.view(frame) as source:
         job.analyse(merge_dry_run(spec, job.target, source, [c for c in columns if c in frame.columns], apart))
         spec = _shaped(job, spec, source)
-        return job.change(
-            merge_statement(spec, job.target, source, columns, apart, evolve=evolve, chars=job.chars(spec.keys))
-        )
+        chars = job.chars(spec.keys)
+
+        def statement(rows: str) -> str:
+            return merge_statement(spec, job.target, rows, columns, apart, evolve=evolve, chars=chars)
+
+        if not spec.only_if_changed:
+            return job.change(statement(source))
+        spec = _changes_alone(job, spec, columns, apart)
+        changing = job.spark.sql(changing_rows(spec, job.target, source, apart, chars))
+        with kept(changing) if other_implementation(job.spark) is None else nullcontext(changing) as rows:
+            alone = any(clause.kind.startswith("not_matched_by_source") for clause in spec.clauses)
+            others = job.spark.sql(changing_others(spec, job.target, source, apart, chars)) if alone else None
+            # Spark's MERGE commits a version even if it changes nothing.
+            if not evolve and rows.isEmpty() and (others is None or others.isEmpty()):
+                assert job.snapshot is not None
+                return job.transaction.nothing(job.snapshot, "no row was concerned")
+            if alone:
+                return job.change(statement(source))
+            # Spark rewrites each file with a row that matches, also if no clause applies to it.
+            with job.access.view(rows) as changing_view:
+                return job.change(statement(changing_view))
+
+
+def _changes_alone(job: SparkWrite, spec: MergeSpec, columns: Sequence[str], cast: Mapping[str, str]) -> MergeSpec:
+    """Add to each update that it changes a value, in Spark's dialect."""
+    assert job.snapshot is not None
+    spec = in_spark(spec)
+    fields = {field.name.lower(): field for field in job.snapshot.schema}
+    kinds = {field.name.lower(): field.dataType.simpleString() for field in job.target_schema().fields}
+    grown = {name.lower() for name in job.grown}
+    variants = {name.lower() for name in job.snapshot.variants | job.snapshot.variants_inside}
+
+    def differs(column: str, value: str) -> str:
+        name = column.lower()
+        if name in grown:  # the table's structs do not have all fields yet
+            return "true"
+        if name not in fields:
+            return f"({value}) IS NOT NULL"
+        field, old = fields[name], quote("target", fields[name].name)
+        new = f"({value})" if pa.types.is_nested(field.type) else f"CAST({value} AS {kinds[name]})"
+        return SPARK.differs(old, new, field, is_variant=name in variants)
+
+    clauses, decided = [], dict[str, list[str]]()
+    for clause in spec.clauses:
+        side, _, action = clause.kind.rpartition("_")
+        # A row that an earlier update would not change is not one for a later clause.
+        tests = [f"({test}) IS NOT TRUE" for test in decided.setdefault(side, [])]
+        tests += [] if clause.condition is None else [f"({clause.condition})"]
+        condition = " AND ".join(tests) or None
+        if action == "update":
+            decided[side].append(clause.condition or "true")
+            changes = [differs(*each) for each in assignments(clause, columns, spec.dialect, cast).items()]
+            # CASE, so that values of other rows are not computed: they may raise.
+            condition = f"CASE WHEN {condition or 'true'} THEN {' OR '.join(changes)} ELSE false END"
+        clauses.append(replace(clause, condition=condition))
+    return replace(spec, clauses=tuple(clauses))
 
 
 def _shaped(job: SparkWrite, spec: MergeSpec, source: str) -> MergeSpec:

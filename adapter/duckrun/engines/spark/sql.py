@@ -244,6 +244,34 @@ def merge_dry_run(
     return f"SELECT {', '.join(parts)} FROM {target} AS target CROSS JOIN {source} AS source"
 
 
+def changing_rows(
+    spec: MergeSpec, target: str, source: str, cast: Mapping[str, str], chars: Mapping[str, pa.Field]
+) -> str:
+    """Return a SELECT of the source rows that change the table: by an insert or a match."""
+    met = f"SELECT 1 FROM {target} AS target WHERE {merge_condition(spec, cast, chars)}"
+    changes = [c.condition or "true" for c in spec.clauses if c.kind.startswith("matched")]
+    inserts = [c.condition or "true" for c in spec.clauses if c.kind == "not_matched_insert"]
+    tests = [
+        f"EXISTS ({met} AND ({_any_of(changes)}))",
+        f"NOT EXISTS ({met}) AND ({_any_of(inserts)})",
+    ]
+    return f"SELECT * FROM {source} AS source WHERE {_any_of(tests)}"
+
+
+def changing_others(
+    spec: MergeSpec, target: str, source: str, cast: Mapping[str, str], chars: Mapping[str, pa.Field]
+) -> str:
+    """Return a SELECT of the table's rows without a match that a merge changes."""
+    met = f"SELECT 1 FROM {source} AS source WHERE {merge_condition(spec, cast, chars)}"
+    changes = [c.condition or "true" for c in spec.clauses if c.kind.startswith("not_matched_by_source")]
+    within = "true" if spec.within is None else of_target(spec.within, spec.dialect)
+    return f"SELECT 1 FROM {target} AS target WHERE NOT EXISTS ({met}) AND ({_any_of(changes)}) AND ({within})"
+
+
+def _any_of(conditions: Sequence[str]) -> str:
+    return " OR ".join(f"({condition})" for condition in conditions) or "false"
+
+
 def matched_statement(target: str, source: str, on: str, values: Mapping[str, str]) -> str:
     """Return a MERGE that stands for UPDATE … FROM (with values) or DELETE … USING.
 

@@ -6,11 +6,12 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from duckrun.engines.dialect import Dialect
 from duckrun.engines.spark.access import SparkAccess
 from duckrun.engines.spark.ducklake.files import exactly
 from duckrun.engines.spark.sql import quote
 from duckrun.engines.spark.structs import type_text
-from duckrun.engines.weights import CHANGE_TYPE, Dialect, WeighedQuery
+from duckrun.engines.weights import CHANGE_TYPE, WeighedQuery
 from duckrun.libraries import pa
 from duckrun.values.changes import WeighedRead
 from duckrun.values.data_files import place_of
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
-_SPARK = Dialect(
+SPARK = Dialect(
     quote,
     each=lambda items, item, value: f"transform({items}, {item} -> {value})",
     struct=lambda fields: f"named_struct({', '.join(f'{name!r}, {value}' for name, value in fields.items())})",
@@ -36,7 +37,7 @@ def weighed_rows(access: SparkAccess, read: WeighedRead) -> DataFrame:
         return re.sub(r"^file:/+", "/", access.location_of(place_of(read.ref.location, file)))
 
     types = {field.name: type_text(field.dataType) for field in _types(read, read.schema)}
-    query = WeighedQuery(read, _SPARK, location, types)
+    query = WeighedQuery(read, SPARK, location, types)
 
     def value(field: pa.Field, stored: pa.Field) -> str:
         # Spark casts a struct by position, which gives its fields the table's names.

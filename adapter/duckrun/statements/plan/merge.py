@@ -86,6 +86,7 @@ class _Merge:
             existing=True,
             compared={name: self._text(tree) for name, tree in self.compared.items()},
             casts=True,
+            only_if_changed=self.asked.only_if_changed,
         )
         return Work(spec, source, self.reading.reads)
 

@@ -61,6 +61,8 @@ class Asked:
 
     schema_mode: SchemaMode = "fail"
     app: AppTransaction | None = None
+    only_if_changed: bool = False
+    """See ``MergeSpec``."""
 
 
 def create_as(statement: CreateTableAs, ref: TableRef, reading: Reading, options: Asked) -> Work:

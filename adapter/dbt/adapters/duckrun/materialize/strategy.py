@@ -139,7 +139,8 @@ def plan_write(
         if beside:
             clauses = tuple(_limited(clause, columns) for clause in clauses)
             select = selected([*columns, *beside], config.constraints, staged.name)
-        return Write(MergeSpec(keys=keys, clauses=clauses, on=on, **shared), select)
+        compares = config.only_if_changed
+        return Write(MergeSpec(keys=keys, clauses=clauses, on=on, only_if_changed=compares, **shared), select)
     if strategy == "insert":
         adds = (MergeClause("not_matched_insert"),)
         return Write(MergeSpec(keys=keys, clauses=adds, on=_merge_on(config), **shared), select)

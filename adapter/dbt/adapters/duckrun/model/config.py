@@ -42,6 +42,7 @@ class ModelConfig(Layout):
     strategy: str = DEFAULT_STRATEGY
     unique_key: tuple[str, ...] = ()
     merge: tuple[MergeAction, ...] = ()
+    only_if_changed: bool = False
     predicates: tuple[str, ...] = ()
     apply: ApplySpec | None = None
     """How changes are applied, for the strategies scd1 and scd2."""
@@ -93,9 +94,7 @@ def parse_model(model: Mapping[str, Any]) -> ModelConfig:
     docs: Mapping[str, Any] = config.get("persist_docs") or {}
     columns: Mapping[str, Any] = model.get("columns") or {}
     size, codec, naive = (config.get(key) for key in ("target_file_size", "compression", "naive_timestamps"))
-    feed = config.get("change_data_feed")
-    if feed is not None and not isinstance(feed, bool):
-        raise InvalidConfig(f"{node}: change_data_feed is {feed!r}; it takes true or false.")
+    feed = _flag(node, "change_data_feed", config)
     keys = names(node, "merge_on_using_columns", config.get("merge_on_using_columns")) or unique_key
     return ModelConfig(
         node=node,
@@ -103,6 +102,7 @@ def parse_model(model: Mapping[str, Any]) -> ModelConfig:
         unique_key=keys,
         apply=_apply(node, strategy, keys, config),
         merge=parse_merge(node, config),
+        only_if_changed=bool(_flag(node, "only_if_changed", config)),
         predicates=texts(
             node, "incremental_predicates", config.get("predicates") or config.get("incremental_predicates")
         ),
@@ -127,6 +127,14 @@ def parse_model(model: Mapping[str, Any]) -> ModelConfig:
         description=(model.get("description") or None) if docs.get("relation") else None,
         documented=columns if docs.get("columns") else {},
     )
+
+
+def _flag(node: str, key: str, config: Mapping[str, Any]) -> bool | None:
+    """Return a value of a config that is true or false; None if it is not set."""
+    value = config.get(key)
+    if value is not None and not isinstance(value, bool):
+        raise InvalidConfig(f"{node}: {key} is {value!r}; it takes true or false.")
+    return value
 
 
 def column_comments(documented: Mapping[str, Any], columns: Iterable[str]) -> dict[str, str]:

@@ -23,6 +23,7 @@ from duckrun.engines.duckdb.rows.pruning import files_met, key_ranges
 from duckrun.engines.duckdb.rows.reads import EVERYTHING, Read, equal, joined
 from duckrun.engines.duckdb.rows.source import Rows
 from duckrun.engines.duckdb.rows.target import target_of
+from duckrun.engines.duckdb.rows.weights import DUCKDB
 from duckrun.engines.duckdb.writers import by_delta_rs
 from duckrun.engines.duckdb.writers.table_writer import RowChanges, TableWriter
 from duckrun.engines.fit import columns_in_expressions
@@ -199,7 +200,7 @@ def _decided(
     within = None if spec.within is None else expression(spec.within, spec.dialect)
     alone = any(c.kind.startswith("not_matched_by_source") for c in clauses)
     with numbered(snapshot, cursor) as table:
-        choices = _Choices(form, clauses, table, source_table, matched_by)
+        choices = _Choices(form, clauses, table, source_table, matched_by, only_if_changed=spec.only_if_changed)
         keys = [key for key in spec.keys if key not in spec.compared]
         limits, met = [] if within is None else [f"({within})"], None
         if not alone:
@@ -274,6 +275,8 @@ class _Choices:
         table: Numbered,
         source_table: _Given,
         matched_by: Sequence[str] = (),
+        *,
+        only_if_changed: bool = False,
     ) -> None:
         self.clauses, self.table, self.given = clauses, table, source_table
         self.kinds = types_of(table.snapshot, table.cursor)
@@ -285,11 +288,15 @@ class _Choices:
         self.numbers: dict[str, int] = {}
         """Next number of each identity column after the inserted rows."""
         self.computed = Computed.of(form, self._ref, table.snapshot, self.kinds)
+        self._old = {
+            n: quote_identifier(fresh_name(f"__duckrun_old_{n}", taken)) for n in self.kinds if only_if_changed
+        }
+        """Column -> quoted name of its old value, if updates compare them."""
         self._refuse_numbers()
 
     def matched(self, joined: str) -> str:
         """SELECT of every row of the table that matches a source row."""
-        return f"SELECT {self._place('target')}, source.{self.given.number}, {self._choice('matched')} FROM {joined}"
+        return self._chosen("matched", f"source.{self.given.number}", joined)
 
     def not_matched(self, changes: str) -> str | None:
         """SELECT of every source row that matches no row; ``changes`` are those that do."""
@@ -303,8 +310,33 @@ class _Choices:
         """SELECT of every row of the table that matches no source row."""
         if not self._of("not_matched_by_source"):
             return None
-        chosen = f"SELECT {self._place('target')}, NULL, {self._choice('not_matched_by_source')} FROM {here}"
-        return f"{chosen} ANTI JOIN {changes} AS met ON {self.table.same('target', 'met')}"
+        alone = f"{here} ANTI JOIN {changes} AS met ON {self.table.same('target', 'met')}"
+        return self._chosen("not_matched_by_source", "NULL", alone)
+
+    def _chosen(self, kind: str, number: str, joined: str) -> str:
+        """SELECT of old rows with their clause: NULL for an update that changes nothing."""
+        rows = f"SELECT {self._place('target')}, {number} AS {self.given.number}, {self._choice(kind)}"
+        updates = {i: self._sets(i) for i in self._of(kind) if self.clauses[i].kind.endswith("update")}
+        old = {name: self._old[name] for names in updates.values() for name in names if self._old}
+        if not old:
+            return f"{rows} FROM {joined}"
+        equal = " OR ".join(f"{self.action} = {i} AND NOT ({self._differs(sets)})" for i, sets in updates.items())
+        chosen = f"CASE WHEN {equal} THEN NULL ELSE {self.action} END AS {self.action}"
+        before = ", ".join(f"target.{quote_identifier(name)} AS {column}" for name, column in old.items())
+        return f"SELECT * EXCLUDE ({', '.join(old.values())}) REPLACE ({chosen}) FROM ({rows}, {before} FROM {joined})"
+
+    def _sets(self, index: int) -> list[str]:
+        """Columns that a clause sets."""
+        return list(assigned_by(self.clauses[index], list(self.kinds), self._ref))
+
+    def _differs(self, names: Sequence[str]) -> str:
+        """Condition that a column has another value than before."""
+        tests = []
+        for name, new in quoted_names(names).items():
+            field, is_variant = self.table.snapshot.schema.field(name), "VARIANT" in str(self.kinds[name])
+            new = padded(new, field) or new  # old values are padded
+            tests.append(DUCKDB.differs(self._old[name], new, field, is_variant=is_variant))
+        return " OR ".join(tests)
 
     def given_where(self) -> dict[str, str]:
         """For each generated column, the condition under which a clause sets its value."""

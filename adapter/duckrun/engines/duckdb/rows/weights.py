@@ -10,7 +10,8 @@ from typing import Any
 
 import duckdb
 
-from duckrun.engines.weights import Dialect, Part, WeighedQuery
+from duckrun.engines.dialect import Dialect
+from duckrun.engines.weights import Part, WeighedQuery
 from duckrun.errors import UnsupportedFeature
 from duckrun.libraries import pa
 from duckrun.sql.nested import list_of, map_of, part_of, struct_of
@@ -21,7 +22,7 @@ from duckrun.values.columns import holds
 from duckrun.values.data_files import literally, place_of
 
 _ROW = "file_row_number"
-_DUCKDB = Dialect(
+DUCKDB = Dialect(
     quote_identifier,
     each=list_of,
     struct=lambda fields: f"struct_pack({', '.join(f'{name} := {value}' for name, value in fields.items())})",
@@ -34,9 +35,9 @@ def weighed_sql(read: WeighedRead, cursor: duckdb.DuckDBPyConnection, scratch: s
     Helper files lie in ``scratch``, so that any cursor can run the SELECT.
     """
     if read.sql is not None:  # the format reads the rows itself
-        return f"SELECT {', '.join(['*', *_DUCKDB.twins(read)])} FROM {read.sql} AS own"
+        return f"SELECT {', '.join(['*', *DUCKDB.twins(read)])} FROM {read.sql} AS own"
     types = sql_types(read.schema, read.variants)
-    query = WeighedQuery(read, _DUCKDB, lambda file: place_of(read.ref.location, file), types)
+    query = WeighedQuery(read, DUCKDB, lambda file: place_of(read.ref.location, file), types)
     parts = _Parts(query, types, cursor, scratch)
     return " UNION ALL ".join(select for part in query.parts() for select in parts.selects(part)) or query.nothing()
 

@@ -152,6 +152,7 @@ def takes_source(spec: MergeSpec, clauses: Sequence[MergeClause], snapshot: Snap
         and all(c.condition is None and c.set is None for c in clauses)
         and definition_of(snapshot) is None
         and spec.on is None
+        and not spec.only_if_changed
         and not spec.compared
         and _within_by_keys(spec)
         and (not _is_constrained(snapshot) or takes_all)
