@@ -205,7 +205,7 @@ class DuckDBEngine(SpecEngine):
         return exp.cast(value, kind, dialect="duckdb")
 
     def column_types(self, snapshot: Snapshot) -> dict[str, str]:
-        return {name: str(kind) for name, kind in types_of(snapshot, self.cursor()).items()}
+        return {name: str(kind) for name, kind in types_of(snapshot).items()}
 
     def _frame(self, sql: str, what: str, as_written: Callable[[str], str] = str) -> LazyRows:
         return LazyRows(

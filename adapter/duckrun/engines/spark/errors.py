@@ -110,11 +110,11 @@ def _translated(error: Exception, what: str, analysis: type[DuckrunError], write
     conditions = (*_CONCURRENT, *_MADE, *_CONDITIONS)
     condition = "DELTA_CONCURRENT" if name.startswith("Concurrent") else condition_of(error, *conditions)
     if condition is None:
-        return trouble(text, what) or _unknown(error, what, line, analysis, writes)
+        return trouble(text, what) or _unknown(error, what, line, analysis)
     if condition in (*_CONCURRENT, *_MADE):
         return CommitTaken(line)
     if condition in _OF_A_WRITE and not writes:
-        return _unknown(error, what, line, analysis, writes)
+        return _unknown(error, what, line, analysis)
     kind, sentence, remedy = _CONDITIONS[condition]
     detail = next((part for part in text.splitlines() if condition in part), line)
     if condition not in _CONSTRAINT:
@@ -162,7 +162,7 @@ def _refusal(error: Exception, name: str) -> type[DuckrunError] | None:
     )
 
 
-def _unknown(error: Exception, what: str, line: str, analysis: type[DuckrunError], writes: bool) -> Exception:
+def _unknown(error: Exception, what: str, line: str, analysis: type[DuckrunError]) -> Exception:
     row_error = _ROW_ERROR.search(text_of(error))
     if row_error is not None:
         return uncomputable(what, "Spark", " ".join(row_error[0].split()))

@@ -109,7 +109,7 @@ def update(
     With a source, the predicate and the expressions range over both, and each row may match one
     source row.
     """
-    form, kinds = writer.transaction.lake.format, types_of(snapshot, cursor)
+    form, kinds = writer.transaction.lake.format, types_of(snapshot)
     predicate = None if spec.predicate is None else expression(spec.predicate, spec.dialect)
     assigned = {column: expression(value, spec.dialect) for column, value in spec.set.items()}
     if unknown := [c for c in assigned if c not in kinds]:

@@ -70,7 +70,7 @@ def merge(writer: TableWriter, spec: MergeSpec, snapshot: Snapshot, rows: Rows) 
     # The table's constraints apply to the rows that are written, not to the source's.
     more_types = dict[str, Any]()
     if compared:
-        nulls = select_list({n: f"CAST(NULL AS {kind})" for n, kind in types_of(snapshot, cursor).items()})
+        nulls = select_list({n: f"CAST(NULL AS {kind})" for n, kind in types_of(snapshot).items()})
         relation = cursor.sql(f"SELECT {', '.join(compared.values())} FROM (SELECT {nulls}) AS target")
         more_types |= zip(compared, relation.types, strict=True)
     # JSON columns that the table lacks. Cast to VARCHAR they would become VARIANT strings, and NULL
@@ -79,7 +79,7 @@ def merge(writer: TableWriter, spec: MergeSpec, snapshot: Snapshot, rows: Rows) 
     more_types |= {n: kind for n, kind in rows.types.items() if str(kind) == "JSON" and n.lower() not in there}
     mode = _merge_schema_mode(spec)
     chars = {f.name: f for f in snapshot.schema if f.name in spec.keys and is_padded(f)}
-    rows, copies = _with_own_values(spec, rows, {**types_of(snapshot, cursor), **more_types}, chars)
+    rows, copies = _with_own_values(spec, rows, {**types_of(snapshot), **more_types}, chars)
     fitted = cast_to_table(form, spec, rows, snapshot, mode, more_types)
     number = fresh_name("__duckrun_number", names_of(snapshot) | set(rows.types))
     apart = {name: fresh_name(f"__duckrun_cast_{name}", {number, *copies.values(), *fitted.types}) for name in copies}
@@ -214,7 +214,7 @@ def _decided(
                     cursor.execute(f"INSERT INTO {changes} {more}")
             by_key = choices.by_key(changes)
             ambiguous = by_delta_rs.why_not_changes(by_key, list(choices.kinds), cursor) if matched_by else None
-            if ambiguous and list(matched_by) != (wider := by_delta_rs.all_compared(matched_by, snapshot, source)):
+            if ambiguous and list(matched_by) != (wider := by_delta_rs.all_compared(matched_by, snapshot)):
                 return _decided(writer, spec, clauses, snapshot, source_table, wider)
             delta_rs = writer.delta_rs if matched_by else None
             chosen = delta_rs is not None and delta_rs.writes(lambda: ambiguous)
@@ -279,7 +279,7 @@ class _Choices:
         only_if_changed: bool = False,
     ) -> None:
         self.clauses, self.table, self.given = clauses, table, source_table
-        self.kinds = types_of(table.snapshot, table.cursor)
+        self.kinds = types_of(table.snapshot)
         taken = {*names_of(table.snapshot), *source_table.rows.types}
         self.action = quote_identifier(fresh_name("__duckrun_action", taken))
         self.deleting = ", ".join(str(i) for i, c in enumerate(clauses) if c.kind.endswith("delete")) or "-1"

@@ -166,9 +166,9 @@ def _together(
     logs: LogTables,
 ) -> tuple[StagedFile, ...]:
     """Rewrite some files of one partition as new ones."""
-    types = {n: k for n, k in types_of(snapshot, cursor).items() if n not in snapshot.partition_columns}
+    types = {n: k for n, k in types_of(snapshot).items() if n not in snapshot.partition_columns}
     source = snapshot.scan_sql(files=files)
-    read, numbers, stored = with_ids(logs, snapshot, files, list(types), cursor)
+    read, numbers, stored = with_ids(logs, snapshot, files, list(types))
     read = read or f"SELECT {', '.join(map(quote_identifier, types))} FROM {source}"
     rows = Rows(cursor, _in_order(read, [*types, *numbers], z_order_by, snapshot), {**types, **numbers})
     stored = (*logs.stored_columns(snapshot.schema), *stored)
@@ -216,7 +216,7 @@ def count_breaking(
 ) -> int:
     """Number of altered rows that do not satisfy a condition in Spark SQL (false or NULL)."""
     test = transpile(condition, "spark", "duckdb")
-    rows = rows_of(altered(snapshot, alteration), cursor)
+    rows = rows_of(altered(snapshot, alteration))
     return counted(cursor, f"({rows})", f"({test}) IS NOT TRUE")
 
 
@@ -225,8 +225,8 @@ def rewritten(
 ) -> tuple[StagedFile, ...]:
     """Stage files with all altered rows; no reader sees them before they are committed."""
     target, after = altered(snapshot, alteration), alteration.after
-    kinds = types_of(target, cursor)
-    read, numbers, ids = with_ids(logs, target, list(snapshot.files()), list(kinds), cursor)
-    rows = Rows(cursor, read or rows_of(target, cursor), {**kinds, **numbers}, order=tuple(after.sort_by))
+    kinds = types_of(target)
+    read, numbers, ids = with_ids(logs, target, list(snapshot.files()), list(kinds))
+    rows = Rows(cursor, read or rows_of(target), {**kinds, **numbers}, order=tuple(after.sort_by))
     stored = (*logs.stored_columns(after.schema), *ids)
     return staged.stage(rows, snapshot.ref, after.partition_columns, properties=after.properties, stored=stored)

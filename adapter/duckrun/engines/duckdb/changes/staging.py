@@ -43,7 +43,7 @@ def stage(
     transactions = form.transactions
     columns = keys if transactions is None else ()
     if snapshot is not None:
-        rows = finished(form, taking_types(rows, types_of(snapshot, rows.cursor)), snapshot)
+        rows = finished(form, taking_types(rows, types_of(snapshot)), snapshot)
     else:
         rows = fitted(ref, rows, {n: (n, k) for n, k in stored_types(form, rows.types).items()}, columns)
     if transactions is not None:

@@ -89,7 +89,7 @@ class Write:
             return change.update(self._writer, spec, snapshot, cursor, rows)
         assert rows is not None, "a write has a source"
         if snapshot is not None and not (isinstance(spec, WriteSpec) and spec.redefine):
-            rows = taking_types(rows, types_of(snapshot, rows.cursor))
+            rows = taking_types(rows, types_of(snapshot))
         if rows.one_shot and snapshot is not None and gives_numbers(snapshot):
             rows = self._streams.kept(rows)  # each attempt assigns new numbers
         if isinstance(spec, WriteSpec) and transaction.returning is not None:
@@ -134,7 +134,7 @@ class Write:
         stored = stored_types(self._form, rows.types)
         computed = None
         if snapshot is not None and not spec.redefine:
-            kinds, present = types_of(snapshot, rows.cursor), {name.lower() for name in stored}
+            kinds, present = types_of(snapshot), {name.lower() for name in stored}
             computed = Computed.of(self._form, self._transaction.ref, snapshot, kinds)
             # The rows may lack these columns.
             stored |= {name: str(kinds[name]) for name in computed.optional if name.lower() not in present}

@@ -57,7 +57,7 @@ _LOSSLESS = {
 """Type -> types whose values a columnar cast keeps, if instants are whole microseconds."""
 
 
-def types_of(snapshot: Snapshot, cursor: duckdb.DuckDBPyConnection) -> dict[str, Any]:
+def types_of(snapshot: Snapshot) -> dict[str, Any]:
     """DuckDB types of a table's columns."""
     # Parsed from type names, because DuckDB imports pandas to convert an Arrow schema.
     kinds = snapshot.sql_types
@@ -79,9 +79,9 @@ def stored_types(form: Format, types: Types) -> dict[str, str]:
     return {name: storable(name, kind, native=form.native_types) for name, kind in types.items()}
 
 
-def differs(stored: Mapping[str, str], snapshot: Snapshot, cursor: duckdb.DuckDBPyConnection) -> bool:
+def differs(stored: Mapping[str, str], snapshot: Snapshot) -> bool:
     """True if columns of these stored types differ from the table's schema."""
-    old = types_of(snapshot, cursor)
+    old = types_of(snapshot)
     return [(n, str(k)) for n, k in old.items()] != [(n, str(_type(k))) for n, k in stored.items()]
 
 
@@ -198,7 +198,7 @@ def finished(
         cast: Columns that only need to be castable to the table's types.
         has_computed: True if the computed columns have their values already.
     """
-    target = types_of(snapshot, rows.cursor)
+    target = types_of(snapshot)
     columns = Computed.of(form, snapshot.ref, snapshot, target)
     filled = fit_all(rows.types, target, schema_mode, cast=cast, native=form.native_types, optional=columns.optional)
     return fitted(
@@ -226,7 +226,7 @@ def cast_to_table(
         mode: How columns that the table lacks are treated.
         more_types: Types of additional columns that are not the table's.
     """
-    target = {**types_of(snapshot, rows.cursor), **more_types}
+    target = {**types_of(snapshot), **more_types}
     optional = Computed.of(form, snapshot.ref, snapshot, target).optional
     cast, assigned = castable_columns(spec, rows.types), assigned_columns(spec, rows.types)
     native = form.native_types

@@ -64,7 +64,7 @@ class Numbered:
         if not self.in_file and files is not None:
             places = ", ".join(quote_literal(place_of(self.snapshot.ref.location, f)) for f in files)
             return f"SELECT * FROM ({self.sql}) WHERE {self.file} IN ({places})"
-        return rows_of(self.snapshot, self.cursor, files=files, file=self.file[1:-1], row=self.row[1:-1], also=also)
+        return rows_of(self.snapshot, files=files, file=self.file[1:-1], row=self.row[1:-1], also=also)
 
     def _opened(self, operator: Mapping[str, Any]) -> int:
         """Number of this table's files that a query opened, from DuckDB's profile."""
@@ -83,14 +83,12 @@ def numbered(snapshot: Snapshot, cursor: duckdb.DuckDBPyConnection) -> Iterator[
     taken = names_of(snapshot)
     file, row = fresh_name("__duckrun_file", taken), fresh_name("__duckrun_row", taken)
     if snapshot.sql_types is not None or "file_row_number" not in {name.lower() for name in taken}:
-        sql = rows_of(snapshot, cursor, file=file, row=row)
+        sql = rows_of(snapshot, file=file, row=row)
         yield Numbered(snapshot, cursor, sql, quote_identifier(file), quote_identifier(row))
         return
     # DuckDB cannot number the rows of a Parquet file that has a column file_row_number. We number
     # them, in a temporary table that keeps the numbers stable.
-    with_numbers = (
-        f"SELECT *, row_number() OVER () AS {quote_identifier(row)} FROM ({rows_of(snapshot, cursor, file=file)})"
-    )
+    with_numbers = f"SELECT *, row_number() OVER () AS {quote_identifier(row)} FROM ({rows_of(snapshot, file=file)})"
     with computed(cursor, with_numbers) as name:
         yield Numbered(snapshot, cursor, f"SELECT * FROM {name}", quote_identifier(file), quote_identifier(row), False)
 

@@ -69,7 +69,7 @@ def files_met(form: Format, snapshot: Snapshot, source: Rows, keys: Sequence[str
     files = snapshot.files()
     if len(files) <= _FEW:
         return None
-    kinds = types_of(snapshot, source.cursor)
+    kinds = types_of(snapshot)
     met: set[str] | None = None
     for key in (key for key in keys if key in snapshot.stored_schema.names):
         kind = str(kinds[key])
@@ -115,7 +115,7 @@ def whole_files(snapshot: Snapshot, cursor: duckdb.DuckDBPyConnection, predicate
     files = list(snapshot.files())
     if not files:
         return []
-    kinds = {name: str(kind) for name, kind in types_of(snapshot, cursor).items() if name in snapshot.partition_columns}
+    kinds = {name: str(kind) for name, kind in types_of(snapshot).items() if name in snapshot.partition_columns}
     rows = ", ".join(
         "(" + ", ".join([str(i), *(partition_literal(f.partition_values.get(c), kinds[c]) for c in kinds)]) + ")"
         for i, f in enumerate(files)

@@ -199,7 +199,6 @@ def with_ids(
     snapshot: Snapshot,
     files: Sequence[ScanFile],
     columns: Sequence[str],
-    cursor: duckdb.DuckDBPyConnection,
 ) -> tuple[str, dict[str, Any], tuple[StoredColumn, ...]]:
     """SELECT of columns of the rows of some files, together with their row ids.
 
@@ -212,7 +211,7 @@ def with_ids(
         return "", {}, ()
     taken = names_of(snapshot)
     file, row = fresh_name("__duckrun_file", taken), fresh_name("__duckrun_row", taken)
-    scan = rows_of(snapshot, cursor, files=files, file=file, row=row, also=ids.in_files)
+    scan = rows_of(snapshot, files=files, file=file, row=row, also=ids.in_files)
     numbered = ids.numbered(files, scan, (quote_identifier(file), quote_identifier(row)))
     chosen = ", ".join([*map(quote_identifier, columns), *ids.quoted])
     return f"SELECT {chosen} FROM ({numbered})", ids.types, ids.stored

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 
-import duckdb
-
 from duckrun.engines.duckdb.rows.fitted import stored_types, types_of
 from duckrun.engines.duckdb.rows.source import Rows, schema_of_types
 from duckrun.formats.definitions import Alteration, TableDefinition
@@ -71,7 +69,6 @@ def written_anew(snapshot: Snapshot) -> bool:
 
 def rows_of(
     snapshot: Snapshot,
-    cursor: duckdb.DuckDBPyConnection,
     *,
     files: Sequence[ScanFile] | None = None,
     file: str | None = None,
@@ -82,7 +79,6 @@ def rows_of(
 
     Args:
         snapshot: The table.
-        cursor: Cursor for type lookups.
         files: Files to read; None reads all.
         file: Name of an additional column with the row's file.
         row: Name of an additional column with the row's number in its file.
@@ -90,7 +86,7 @@ def rows_of(
     """
     names = list(quoted_names(snapshot.schema.names).values())
     if isinstance(snapshot, Target):
-        kinds = types_of(snapshot, cursor)
+        kinds = types_of(snapshot)
         names = [
             f"CAST({'NULL' if old is None else quote_identifier(old)} AS {kinds[new]}) AS {quote_identifier(new)}"
             for new, old in snapshot.alteration.columns.items()

@@ -88,7 +88,7 @@ def why_not_merge(logs: LogTables, spec: MergeSpec, snapshot: Snapshot, rows: Ro
         return reason
     if order_of(snapshot):
         return "the table has a sort order, in which delta_rs does not write"
-    if (reason := _why_not_compared(matched_by(spec, snapshot), snapshot, rows)) is not None:
+    if (reason := _why_not_compared(matched_by(spec, snapshot), snapshot)) is not None:
         return reason
     if any(holds(field.type, _is_instant) for field in snapshot.schema):
         # Spark writes instants as INT96. delta_rs reads them as 64-bit nanoseconds, which changes
@@ -121,18 +121,18 @@ def matched_by(spec: MergeSpec, snapshot: Snapshot) -> list[str]:
     return [*keys, *(name for name in snapshot.schema.names if name.lower() in named and name not in keys)]
 
 
-def all_compared(columns: Sequence[str], snapshot: Snapshot, rows: Rows) -> list[str]:
+def all_compared(columns: Sequence[str], snapshot: Snapshot) -> list[str]:
     """The columns, and all others that delta_rs compares as DuckDB does.
 
     They distinguish rows that have the same key.
     """
     others = (name for name in snapshot.schema.names if name not in columns)
-    return [*columns, *(name for name in others if _why_not_compared([name], snapshot, rows) is None)]
+    return [*columns, *(name for name in others if _why_not_compared([name], snapshot) is None)]
 
 
-def _why_not_compared(columns: Sequence[str], snapshot: Snapshot, rows: Rows) -> str | None:
+def _why_not_compared(columns: Sequence[str], snapshot: Snapshot) -> str | None:
     """Reason why delta_rs compares values of these columns otherwise than DuckDB; None if not."""
-    kinds = types_of(snapshot, rows.cursor)
+    kinds = types_of(snapshot)
     if any(kinds[name].id in ("float", "double") for name in columns):
         return "a key is a floating number, and delta_rs compares NaN and -0.0 in its own way"
     if any(kinds[name].id in ("list", "array", "struct", "map", "blob") for name in columns):
@@ -259,7 +259,7 @@ def _within_partitions(changes: Changes, snapshot: Snapshot, cursor: duckdb.Duck
 
     Only types whose literals equal the log's text are used.
     """
-    kinds = types_of(snapshot, cursor)
+    kinds = types_of(snapshot)
     columns = [name for name in snapshot.partition_columns if str(kinds[name]) in _LITERALS]
     if not columns:
         return

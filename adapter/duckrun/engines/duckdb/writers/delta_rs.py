@@ -181,7 +181,7 @@ class DeltaRs:
         # and makes columns nullable.
         with computed(rows.cursor, rows.sql):
             pass  # a row that breaks a constraint fails here, before the table is changed
-        alteration, kinds = snapshot.alteration, types_of(snapshot, rows.cursor)
+        alteration, kinds = snapshot.alteration, types_of(snapshot)
         names = [name for name, old in alteration.columns.items() if old is None or name in alteration.grown]
         spec = AlterSpec(tuple(AddColumn(ColumnSpec(name, str(kinds[name]))) for name in names))
         ahead = Transaction(self._transaction.lake, snapshot.ref)

@@ -35,7 +35,7 @@ def feed_files(logs: LogTables, spec: RowSpec, rows: RowChanges, touched: Sequen
         SchemaMismatch: The table has a column of the same name as the feed's change type.
     """
     table, snapshot, cursor = rows.table, rows.table.snapshot, rows.table.cursor
-    kinds = types_of(snapshot, cursor)
+    kinds = types_of(snapshot)
     if twins := [name for name in kinds if name.lower() == CHANGE_TYPE]:
         raise SchemaMismatch(
             f"Table {snapshot.ref} keeps a change feed, which has a column {CHANGE_TYPE}, and so has the table "

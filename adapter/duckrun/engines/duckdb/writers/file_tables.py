@@ -88,7 +88,7 @@ class FileTableWriter:
         partition_by = partition_columns(whole.partition_by, list(stored))
         schema = schema_of_types(stored, cursor)
         is_redefined = snapshot is not None and (
-            differs(stored, snapshot, cursor) or partition_by != snapshot.partition_columns
+            differs(stored, snapshot) or partition_by != snapshot.partition_columns
         )
         reason = self._why_own_definition(spec, schema, partition_by, snapshot, anew=is_redefined)
         definition = self.definition(spec, schema, partition_by, snapshot, stored) if reason else None
@@ -249,7 +249,7 @@ class FileTableWriter:
             one_shot = added is not None and added.one_shot
             order = order_of(snapshot)
             written_rows = Rows(
-                cursor, " UNION ALL ".join(selects), {**types_of(snapshot, cursor), **ids.types}, one_shot, order
+                cursor, " UNION ALL ".join(selects), {**types_of(snapshot), **ids.types}, one_shot, order
             )
             properties = file_properties(self.spec, snapshot.properties)
             stored = (*self.logs.stored_columns(snapshot.schema), *ids.stored)
