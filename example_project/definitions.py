@@ -8,10 +8,7 @@ from example_project.runner import plan
 
 # The lake is named once, in dbt's profile.
 duckrun = DuckrunResource(project_dir=str(settings.DBT_FOLDER))
-spark = SparkResource(
-    master="local[2]",
-    conf={"spark.sql.shuffle.partitions": "4", "spark.ui.showConsoleProgress": "true"},
-)
+spark = SparkResource(master="local[2]", conf={"spark.sql.shuffle.partitions": "4"})
 # Every job runs its steps in its own process, one after the other, so a run starts Spark at most
 # once. Dagster's default is a process for each step. Each PySpark asset would then start its own
 # Spark, and two of them would need the machine's memory at once.

@@ -20,10 +20,7 @@ say = console.print
 
 @contextmanager
 def chatter_to_a_file() -> Iterator[None]:
-    """Redirect the output of Spark and dbt to a log file.
-
-    Spark's progress bar stays in the terminal.
-    """
+    """Redirect the output of Spark and dbt to a log file."""
     # File descriptors are redirected, not sys.stdout: the JVM and dbt are processes that inherit
     # them.
     sys.stdout.flush()
@@ -35,13 +32,9 @@ def chatter_to_a_file() -> Iterator[None]:
     console.file = os.fdopen(os.dup(out), "w", encoding="utf-8")
 
     def copy() -> None:
-        bar = os.isatty(err)
         with LOG.open("wb", buffering=0) as log:
             while chunk := os.read(reading, 65536):
-                if not chunk.startswith(b"\r"):
-                    log.write(chunk)
-                elif bar:
-                    os.write(err, chunk)
+                log.write(chunk)
 
     threading.Thread(target=copy, name="chatter", daemon=True).start()
     try:
@@ -50,6 +43,7 @@ def chatter_to_a_file() -> Iterator[None]:
         sys.stdout.flush()
         os.dup2(out, 1)
         os.dup2(err, 2)
-        os.close(out)  # `err` stays open for the bar: the JVM lives until this process ends
+        os.close(out)
+        os.close(err)
         shown, console.file = console.file, sys.stdout
         shown.close()
