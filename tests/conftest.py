@@ -94,7 +94,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 # Spark cases that alone cover a rule of that engine.
-ON_SPARK_TOO = ("test_an_append_of_which_others_changed_the_rows_is_compared",)
+ON_SPARK_TOO = (
+    "test_an_append_of_which_others_changed_the_rows_is_compared",
+    "test_files_are_read_alone_as_a_plain_reader_reads_them",
+    "test_rows_that_vectors_delete_are_none_of_the_files",
+    "test_what_vectors_delete_is_found_in_commits_and_in_checkpoints",
+)
 
 
 def _covers_on_spark(item: pytest.Item) -> str:

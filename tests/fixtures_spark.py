@@ -13,6 +13,14 @@ import pytest
 WITHOUT_CHECKSUMS = {"spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs"}
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest) -> None:
+    """Refuse Spark to a case that is not marked: `make test` would start a second JVM for it, in another process."""
+    # The node of a fixture of the whole session is the session.
+    if fixturedef.argname == "spark" and not request._pyfuncitem.get_closest_marker("xdist_group"):
+        pytest.fail("mark this case `spark`, so that all that need Spark run in one process", pytrace=False)
+
+
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
     """A local session with Delta, started by the first test that asks for it: classic, or Spark Connect where

@@ -45,7 +45,7 @@ def test_a_table_of_many_vectors_lists_its_files(duck: Session, root: Path) -> N
         assert fresh.sql("SELECT count(*) AS n FROM t").collect() == [{"n": MANY * 3 - 3}]
 
 
-@pytest.mark.parametrize("policy", ["classic", "v2"])
+@pytest.mark.parametrize("policy", ["classic", pytest.param("v2", marks=pytest.mark.spark)])
 def test_what_vectors_delete_is_found_in_commits_and_in_checkpoints(
     duck: Session, root: Path, policy: str, request: pytest.FixtureRequest
 ) -> None:

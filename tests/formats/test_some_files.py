@@ -55,7 +55,7 @@ def read_plainly(snapshot: Snapshot, files: Any) -> list[tuple[Any, ...]]:
     return sorted(found, key=repr)
 
 
-@pytest.mark.parametrize("writer", [by_duckrun, by_deltalake, by_spark])
+@pytest.mark.parametrize("writer", [by_duckrun, by_deltalake, pytest.param(by_spark, marks=pytest.mark.spark)])
 def test_files_are_read_alone_as_a_plain_reader_reads_them(
     duck: Session, root: Path, writer: Any, request: pytest.FixtureRequest
 ) -> None:
@@ -135,7 +135,7 @@ def test_rows_of_many_partitions_in_no_order_become_few_files(duck: Session, par
     )
 
 
-@pytest.mark.parametrize("by_spark", [False, True], ids=["ours", "sparks"])
+@pytest.mark.parametrize("by_spark", [False, pytest.param(True, marks=pytest.mark.spark)], ids=["ours", "sparks"])
 def test_rows_that_vectors_delete_are_none_of_the_files(
     duck: Session, root: Path, by_spark: bool, request: pytest.FixtureRequest
 ) -> None:
