@@ -40,7 +40,8 @@ pytest_plugins = [
 LONG = ("kills", "conformance", "differential", "turns", "changes", "cluster", "ui", "slow", "matrix", "answers")
 # Of how many parts a run takes one, of tests that do not say it themselves. The other suites have budgets or matrices of their own.
 PARTS = {"slow": 9, "cluster": 3}
-EVERY_OTHER = ("tests/dagster/", "tests/ducklake/", "tests/run/test_concurrency.py")  # of whose cases a run takes half
+# The same of folders: their cases are whole jobs and lakes.
+PARTS_OF_FOLDERS = {"tests/dagster/": 2, "tests/run/test_concurrency.py": 2, "tests/ducklake/": 3}
 PARTS_OF_DBT = 3  # every day: two seconds for each build; dbt's own suite (conformance) runs beside it
 
 
@@ -89,8 +90,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.drawn(parts))
         elif "make_project" in getattr(item, "fixturenames", ()) and not marks & set(LONG):
             item.add_marker(pytest.mark.drawn(PARTS_OF_DBT))
-        elif item.nodeid.startswith(EVERY_OTHER) and not marks & set(LONG):
-            item.add_marker(pytest.mark.drawn(2))
+        elif not marks & set(LONG):
+            parts = next((parts for path, parts in PARTS_OF_FOLDERS.items() if item.nodeid.startswith(path)), 1)
+            item.add_marker(pytest.mark.drawn(parts))
 
 
 # Spark cases that alone cover a rule of that engine.

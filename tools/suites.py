@@ -31,7 +31,7 @@ from random import SystemRandom
 
 ROOT = Path(__file__).resolve().parent.parent
 MOST_FEWER = 4  # with fewer cases a suite takes hardly less time, as Spark must start
-ROUNDS = 3  # a random search of CI does a third of the rounds of the night
+ROUNDS = 6  # a random search of CI does a sixth of the rounds of the night
 GRACE = 600  # seconds for the current round to end, and for Spark to stop, on a busy machine
 NIGHTLY = bool(os.environ.get("CI_NIGHTLY"))
 WHOLE_FACTOR, SOAK_FACTOR = 5, 20  # factors of the budget with every case, and with full counts

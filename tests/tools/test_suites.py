@@ -190,7 +190,7 @@ def test_a_suite_without_time_draws_fewer_cases_and_rounds(project, monkeypatch,
     monkeypatch.setattr(suites, "SUITES", (suites.Suite("kills", 20, share=3),))
     monkeypatch.setenv("CI_SECONDS", "10")
     names = ["DUCKRUN_TEST_BUDGET", "DUCKRUN_TEST_SHARE", "DUCKRUN_TEST_ROUNDS"]
-    body = f"import os; assert [os.environ[name] for name in {names}] == ['10', '6', '6']"
+    body = f"import os; assert [os.environ[name] for name in {names}] == ['10', '6', '{2 * suites.ROUNDS}']"
     project("kills/test_one.py", PASSES.format(body=body))
     assert suites.main([]) == 0
     assert "takes 1/2 of its cases" in capfd.readouterr().out
