@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote
@@ -21,6 +21,8 @@ _NOTED = ("mode", "engine", "writer", "reason", "files_pruned", "rows_inserted",
 ROW_COUNTS = ("rows_inserted", "rows_updated", "rows_deleted")
 RowCounts = tuple[int | None, int | None, int | None]
 """Numbers of rows inserted, updated and deleted; None for an unknown count."""
+Bounds = Mapping[str, tuple[Any, Any]]
+"""Least and greatest value of columns, as the log has them."""
 
 
 class CommitTaken(Exception):
@@ -93,6 +95,12 @@ class FileChange:
     """Size in bytes; 0 if the log has none."""
     partition_values: Mapping[str, str | None] | None = None
     changes_rows: bool = True
+    find_bounds: Callable[[], Bounds] | None = field(default=None, repr=False, compare=False)
+    """Function that returns the bounds in the log; None if there are none."""
+
+    def bounds(self) -> Bounds:
+        """Return the least and the greatest value of each column with bounds, by physical name."""
+        return {} if self.find_bounds is None else self.find_bounds()
 
 
 @dataclass(frozen=True)

@@ -66,7 +66,7 @@ def matching(snapshot: Snapshot, files: Sequence[ScanFile], spec: ReadSpec, boun
         # sqlglot cannot parse everything that DuckDB can: read all files.
         return Matching(tuple(files), predicate)
     pruner = _Pruner(snapshot, files, bounds)
-    parts = list(_conjuncts(tree))
+    parts = list(conjuncts(tree))
     tests = [(part, pruner.exact(part), pruner.possible(part)) for part in parts]
     decided = {id(part) for part, exact, _ in tests if exact is not None}
     conditions = [possible for _, _, possible in tests if possible is not None]
@@ -79,7 +79,8 @@ def matching(snapshot: Snapshot, files: Sequence[ScanFile], spec: ReadSpec, boun
     return Matching(matches, " AND ".join(f"({part.sql(dialect='duckdb')})" for part in left) or None)
 
 
-def _conjuncts(tree: exp.Expr) -> Sequence[exp.Expr]:
+def conjuncts(tree: exp.Expr) -> Sequence[exp.Expr]:
+    """Return the conditions that a condition joins by AND."""
     parts, waiting = [], [tree]
     while waiting:
         node = waiting.pop()

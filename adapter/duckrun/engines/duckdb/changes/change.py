@@ -63,7 +63,9 @@ def delete_insert(writer: TableWriter, spec: DeleteInsertSpec, snapshot: Snapsho
             counts = (counted(cursor, f"({rows.sql})"), 0, None)
             reason = "rows are deleted and inserted in one commit"
             new = writer.rewrite(RowChanges(table, changes, fitted, reason, counts, new=[("insert", fitted)]))
-    return writer.commit(snapshot, new, lambda: joined(cursor, source.sql, on, within))
+    return writer.commit(
+        snapshot, new, lambda: joined(cursor, source.sql, on, within, keys={key: key for key in spec.keys})
+    )
 
 
 def _as_read(snapshot: Snapshot, names: Sequence[str]) -> str:

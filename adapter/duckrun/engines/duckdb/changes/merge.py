@@ -227,10 +227,11 @@ def _decided(
 
     def read() -> Read:
         computes = [c.condition or "true" for c in clauses] + [v for c in clauses for v in (c.set or {}).values()]
+        by = {key: source_table.cast.get(key, key) for key in keys}
         return (
             EVERYTHING
             if alone
-            else joined(cursor, f"SELECT * FROM {source_table.table}", on, within, computes=computes)
+            else joined(cursor, f"SELECT * FROM {source_table.table}", on, within, computes=computes, keys=by)
         )
 
     return writer.commit(snapshot, new, read)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 import duckdb
@@ -18,6 +18,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from duckrun.engines.duckdb.instance.steady import is_steady
+from duckrun.engines.duckdb.rows.ranges import Ranges, is_outside, ranges_of, ranges_of_keys
 from duckrun.errors import DuckrunError
 from duckrun.formats.commits import CommitRecord
 from duckrun.run.transaction import Transaction
@@ -42,6 +43,8 @@ class Read:
 
     With another version, only rows are tested that the files do not have there.
     """
+    ranges: Ranges = field(default_factory=dict)
+    """Ranges of columns that all of these rows are in."""
 
 
 NOTHING = Read("nothing", lambda snapshot, files, other: False)
@@ -58,11 +61,18 @@ def matching(cursor: duckdb.DuckDBPyConnection, predicate: str | None, *expressi
     """
     if predicate is None or has_subquery(predicate, *expressions) or not is_steady(predicate, cursor):
         return EVERYTHING
-    return _asked(cursor, "a predicate", lambda rows: f"SELECT 1 FROM ({rows}) AS target WHERE ({predicate})")
+    read = _asked(cursor, "a predicate", lambda rows: f"SELECT 1 FROM ({rows}) AS target WHERE ({predicate})")
+    return replace(read, ranges=ranges_of(predicate))
 
 
 def joined(
-    cursor: duckdb.DuckDBPyConnection, source: str, on: str, where: str | None = None, *, computes: Sequence[str] = ()
+    cursor: duckdb.DuckDBPyConnection,
+    source: str,
+    on: str,
+    where: str | None = None,
+    *,
+    computes: Sequence[str] = (),
+    keys: Mapping[str, str] = MappingProxyType({}),
 ) -> Read:
     """Read of the rows that match a source row.
 
@@ -72,6 +82,7 @@ def joined(
         on: Condition over ``target`` and ``source``.
         where: Condition over the table's columns.
         computes: Other expressions of the write.
+        keys: Columns of the table that ``on`` compares for equality -> columns of the source.
     """
     if has_subquery(on, where or "true", *computes) or not is_steady(f"({on}) AND ({where or 'true'})", cursor):
         return EVERYTHING
@@ -80,7 +91,7 @@ def joined(
         target = f"SELECT * FROM ({rows}) AS target" + ("" if where is None else f" WHERE ({where})")
         return f"SELECT 1 FROM ({target}) AS target JOIN ({source}) AS source ON ({on})"
 
-    return _asked(cursor, "keys", sql)
+    return replace(_asked(cursor, "keys", sql), ranges=ranges_of_keys(cursor, source, keys))
 
 
 def equal(
@@ -163,20 +174,24 @@ def may_go_on_top(
 
 def _meets_any(transaction: Transaction, others: Sequence[CommitRecord], read: Read) -> bool:
     """True if one of several commits in sequence changed rows that the write depends on."""
-    # One query tests all appends. Else a write beside a busy appender would fall further behind
-    # with each test.
     adding = [other for other in others if not any(file.changes_rows for file in other.removed)]
-    names = {file.name for other in adding for file in other.added if file.changes_rows}
-    if len(adding) > 1 and names and read is not EVERYTHING:
-        try:
-            last = transaction.fence.version(others[-1].version)
-            files = list(last.files().named(names).values())
-            if len(files) == len(names):  # no file was rewritten meanwhile
+    changes = {file.name: file for other in adding for file in other.added if file.changes_rows}
+    try:
+        last, logs = transaction.fence.version(others[-1].version), transaction.lake.format.logs
+        stored = () if logs is None else logs.stored_columns(last.schema)
+        near = {n for n, file in changes.items() if not is_outside(read.ranges, last.schema, stored, file.bounds())}
+        # One query tests all appends. Else a write beside a busy appender would fall further behind
+        # with each test.
+        if near and len(adding) > 1 and read is not EVERYTHING:
+            files = list(last.files().named(near).values())
+            if len(files) == len(near):  # no file was rewritten meanwhile
                 if read.meets(last, files, None):
                     return True
-                others = [other for other in others if other not in adding]
-        except (DuckrunError, duckdb.Error) as error:
-            log.info("table %s: the commits that only add are looked at one by one: %s", transaction.ref, error)
+                near = set()
+        if not near:
+            others = [other for other in others if other not in adding]
+    except (DuckrunError, duckdb.Error) as error:
+        log.info("table %s: the commits that only add are looked at one by one: %s", transaction.ref, error)
     return any(meets_commit(transaction, other, read) for other in others)
 
 

@@ -12,12 +12,13 @@ import uuid
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from deltalake import CommitProperties, Transaction
 
 from duckrun.errors import DuckrunError, InvalidConfig, StorageError
-from duckrun.formats.commits import WORDS, CommitRecord, CommitTaken, FileChange, RowCounts
+from duckrun.formats.commits import WORDS, Bounds, CommitRecord, CommitTaken, FileChange, RowCounts
 from duckrun.formats.delta.log.refusals import DeltalakeRefusal
 from duckrun.storage.storage import Storage
 from duckrun.values.rows import AppTransaction
@@ -170,8 +171,22 @@ def _change(action: Mapping[str, Any]) -> FileChange:
     Source: Delta protocol, Add File and Remove File (dataChange).
     """
     return FileChange(
-        action["path"], action.get("size") or 0, action.get("partitionValues"), action.get("dataChange", True)
+        action["path"],
+        action.get("size") or 0,
+        action.get("partitionValues"),
+        action.get("dataChange", True),
+        partial(_bounds, action["stats"]) if action.get("stats") else None,
     )
+
+
+def _bounds(stats: str) -> Bounds:
+    """Return the bounds in a file's statistics. Source: Delta protocol, Per-file Statistics."""
+    try:
+        parsed = json.loads(stats)
+        low, high = parsed.get("minValues") or {}, parsed.get("maxValues") or {}
+        return {name: (low[name], high[name]) for name in low.keys() & high.keys()}
+    except (ValueError, AttributeError):  # another writer's text
+        return {}
 
 
 def actions_in(raw: bytes, what: str) -> list[dict[str, Any]]:
