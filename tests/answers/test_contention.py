@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-import threading
 import uuid
 from collections.abc import Callable
-from itertools import count
+from contextlib import ExitStack
+from functools import partial
+from itertools import pairwise
 
 import pyarrow as pa
 import pytest
@@ -31,6 +32,7 @@ WRITES: dict[str, Callable[[Session], object]] = {
 COMPUTED_ANEW = ("insert from itself",)
 """Its rows are read again, for which DuckDB and deltalake open the log by themselves."""
 MISSED = 6
+LOST = 3
 ENTRY = re.compile(r"/(\d{20})\.json")
 
 
@@ -91,34 +93,36 @@ def test_a_lost_race_reads_each_commit_that_was_missed_once(
     assert DeltaTable(f"{root}/main/t", storage_options=s3_options).version() == MISSED + 1
 
 
-@pytest.mark.drawn(2)
 @pytest.mark.parametrize("write", ["update", "merge"])
-def test_a_write_does_not_wait_until_an_appender_stops(root: str, s3_options: dict[str, str], write: str) -> None:
-    stop, failures = threading.Event(), list[BaseException]()
+def test_an_attempt_on_top_of_appends_of_other_keys_sends_requests_to_the_log_alone(
+    root: str, lossy_store: LossyStore, lossy_options: dict[str, str], s3_options: dict[str, str], write: str
+) -> None:
     with (
-        duckrun.connect(root, storage_options=s3_options) as s,
+        duckrun.connect(root, storage_options=lossy_options | {"timeout": "5m"}) as s,
         duckrun.connect(root, storage_options=s3_options) as other,
     ):
-        s.execute("main.t", WriteSpec("error"), pa.table({"id": range(10), "n": [0] * 10}))
+        marked = WriteSpec("error", table_properties={"delta.enableDeletionVectors": "true"})
+        s.execute("main.t", marked, pa.table({"id": range(10), "n": [0] * 10}))
+        for number in range(LOST):  # The file to mark is not in the newest commits.
+            other.execute("main.t", WriteSpec("append"), one(number))
+        with ExitStack() as stack:
 
-        def append() -> None:
-            try:
-                for number in count():
-                    if stop.is_set():
-                        return
-                    other.execute("main.t", WriteSpec("append"), one(number))
-            except BaseException as error:
-                failures.append(error)
+            def race(number: int = LOST) -> None:
+                other.execute("main.t", WriteSpec("append"), one(number))
+                if number < 2 * LOST - 1:
+                    stack.enter_context(lossy_store.once_before(is_commit, partial(race, number + 1)))
 
-        appender = threading.Thread(target=append)
-        appender.start()
-        try:
-            for _ in range(5):
-                WRITES[write](s)
-            assert appender.is_alive()
-        finally:
-            stop.set()
-            appender.join()
-    assert not failures
-    rows = DeltaTable(f"{root}/main/t", storage_options=s3_options).to_pyarrow_table().to_pylist()
-    assert [row["n"] for row in rows if row["id"] == 1] == [5]
+            seen = stack.enter_context(lossy_store.recording())
+            stack.enter_context(lossy_store.once_before(is_commit, race))
+            WRITES[write](s)
+            requests = list(seen)
+    commits = [n for n, request in enumerate(requests) if request.is_commit]
+    assert len(commits) == LOST + 1
+    retries = [requests[first + 1 : last] for first, last in pairwise(commits)]
+    # One listing. The commit that took the version is read to see whose it is, and again.
+    assert [[(each.method, bool(ENTRY.search(each.path))) for each in retry] for retry in retries] == [
+        [("GET", True), ("GET", False), ("GET", True)]
+    ] * LOST
+    assert all("_delta_log" in each.path for retry in retries for each in retry)
+    rows = DeltaTable(f"{root}/main/t", storage_options=s3_options)
+    assert rows.version() == 2 * LOST + 1

@@ -83,6 +83,11 @@ class NewCommit:
     """Note about the commit, for the log."""
     app: AppTransaction | None = None
     """Application transaction to record."""
+    vectors: dict[str, tuple[Any, Any]] = field(default_factory=dict, repr=False, compare=False)
+    """Old and new deletion vector of each marked file, written by an attempt that lost its version.
+
+    Private to the format.
+    """
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,6 @@ from duckrun.formats.delta.definition.properties import (
 )
 from duckrun.formats.delta.definition.protocol import WRITTEN, Protocol
 from duckrun.formats.delta.definition.statistics import Statistics
-from duckrun.formats.delta.log.adds import adds_of
 from duckrun.formats.delta.log.entries import entry, info_of, new_txn_id
 from duckrun.formats.delta.versions.domains import CLUSTERING_PROVIDER, clustering_action
 from duckrun.formats.delta.versions.tables import TableAccess
@@ -181,7 +180,8 @@ def _removes(tables: TableAccess, snapshot: Snapshot, new: NewCommit, now: int) 
     refuse_append_only(snapshot, new)
     # A remove repeats the path, the deletion vector and the row ids of the add, letter by letter.
     with_ids = "rowTracking" in snapshot.writer_features
-    added = adds_of(tables, snapshot, {spelled(f) for f in new.removes if f.deletion_vector or with_ids})
+    files = [file for file in new.removes if file.deletion_vector or with_ids]
+    added = dict(zip(map(spelled, files), tables.adds_of(snapshot, files), strict=True))
     names = stored_names(stored_columns(snapshot.stored_schema))
     for file in new.removes:
         path = spelled(file)

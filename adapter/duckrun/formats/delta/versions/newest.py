@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from deltalake.exceptions import DeltaError
 
@@ -61,6 +61,8 @@ class Known:
     protocol: Protocol | None = None
     domains: Mapping[str, str] | None = None
     """Configurations of domains; None if they were never requested."""
+    adds: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Actions that added the files of recent writes, by path."""
 
     def files(self, read: Callable[[], LoggedFiles]) -> LoggedFiles:
         """Return the files; call ``read`` if they do not follow from the known listing."""
@@ -76,7 +78,9 @@ class Known:
         listing = None if self.listing is None else (self.listing[0], (*self.listing[1], actions))
         changed = {each["domain"]: each["configuration"] for each in actions.domains}
         domains = None if self.domains is None else {**self.domains, **changed}
-        return replace(self, mark=mark, under=self.mark, apps=apps, listing=listing, domains=domains)
+        touched = {action["path"] for action in (*actions.adds, *actions.removes)} if self.adds else ()
+        adds = {path: add for path, add in self.adds.items() if path not in touched}
+        return replace(self, mark=mark, under=self.mark, apps=apps, listing=listing, domains=domains, adds=adds)
 
 
 @dataclass(frozen=True)
@@ -92,6 +96,8 @@ class Opened:
     """
     wrote: list[tuple[bytes, str]] = field(default_factory=list)
     """Commit that was written on top of the snapshot, with its mark."""
+    is_caught_up: bool = False
+    """True if a write that lost its version has just read the log up to here."""
 
 
 class Newest:
@@ -225,7 +231,8 @@ class Newest:
         if steps:
             actions, last = steps[-1]
             self._bring_forward(replace(last, opened=Opened(last.opened.known)))
-            steps[-1] = (actions, replace(last, opened=Opened(last.opened.known, before.opened.reserved or [])))
+            opened = Opened(last.opened.known, before.opened.reserved or [], is_caught_up=True)
+            steps[-1] = (actions, replace(last, opened=opened))
         return steps
 
     def _bring_forward(self, snapshot: Snapshot) -> None:
@@ -339,3 +346,8 @@ def state_of(snapshot: Snapshot) -> Known:
 def known_of(snapshot: Snapshot) -> Known | None:
     """Return the known state of a snapshot; None if it was opened on its own."""
     return snapshot.opened.known if isinstance(snapshot.opened, Opened) else None
+
+
+def is_caught_up(snapshot: Snapshot) -> bool:
+    """True if a write that lost its version has just read the log up to this snapshot."""
+    return isinstance(snapshot.opened, Opened) and snapshot.opened.is_caught_up

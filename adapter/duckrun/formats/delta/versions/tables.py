@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
+from typing import Any
 
 from deltalake import DeltaTable
 
@@ -23,7 +25,7 @@ from duckrun.formats.delta.files.plain_files import plain_files
 from duckrun.formats.delta.files.scan_sql import scan_sql
 from duckrun.formats.delta.files.vectors import deleted_of
 from duckrun.formats.delta.log.access import LogAccess
-from duckrun.formats.delta.log.adds import deleted_rows
+from duckrun.formats.delta.log.adds import adds_of, deleted_rows
 from duckrun.formats.delta.log.entries import CommitActions
 from duckrun.formats.delta.versions.domains import clustered_by
 from duckrun.formats.delta.versions.long_logs import LongLogs
@@ -35,8 +37,12 @@ from duckrun.sql.raising import panicked
 from duckrun.storage.storage import Storage
 from duckrun.values.columns import holds
 from duckrun.values.cursors import Counter
-from duckrun.values.rows import AppTransaction, Commit, ReadSpec
+from duckrun.values.data_files import spelled
+from duckrun.values.rows import AppTransaction, Commit, ReadSpec, ScanFile
 from duckrun.values.snapshot import Snapshot, TableRef, may_be_variant
+
+_KEPT_ADDS = 1000
+"""Maximum number of actions that are cached for one version."""
 
 
 class TableAccess(LogAccess, ABC):
@@ -170,6 +176,21 @@ class TableAccess(LogAccess, ABC):
         """Return the identity of a version's commit; None if the log no longer has it."""
         known = known_of(snapshot)
         return known.mark if known else snapshot.long_log or self.fingerprint(snapshot.ref, snapshot.version)
+
+    def adds_of(self, snapshot: Snapshot, files: Sequence[ScanFile]) -> list[Mapping[str, Any]]:
+        """Return the actions that added some live files, in their order.
+
+        Those of a few files are cached, so that an attempt that lost its version does not read the
+        log again for them.
+
+        Raises:
+            UnsupportedFeature: The log has neither the commits nor a checkpoint any more.
+        """
+        known, names = state_of(snapshot), [spelled(file) for file in files]
+        adds = {**known.adds, **adds_of(self, snapshot, set(names) - known.adds.keys())}
+        if len(adds) <= _KEPT_ADDS:
+            known.adds = adds
+        return [adds[name] for name in names]
 
     def _files_of(self, snapshot: Snapshot, table: DeltaTable | None = None) -> LoggedFiles:
         """Return the data files of a version with their counts of deleted rows; open none."""
