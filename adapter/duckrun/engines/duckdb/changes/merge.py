@@ -200,7 +200,15 @@ def _decided(
     within = None if spec.within is None else expression(spec.within, spec.dialect)
     alone = any(c.kind.startswith("not_matched_by_source") for c in clauses)
     with numbered(snapshot, cursor) as table:
-        choices = _Choices(form, clauses, table, source_table, matched_by, only_if_changed=spec.only_if_changed)
+        choices = _Choices(
+            form,
+            clauses,
+            table,
+            source_table,
+            matched_by,
+            only_if_changed=spec.only_if_changed,
+            is_whole=bool(matched_by) or writer.updates_from_changes,
+        )
         keys = [key for key in spec.keys if key not in spec.compared]
         limits, met = [] if within is None else [f"({within})"], None
         if not alone:
@@ -241,7 +249,7 @@ def _live(spec: MergeSpec, choices: _Choices, changes: str, within: str | None, 
     """Rows of ``changes`` that the table has after the merge. Raises RowsOutsidePartition."""
     choices.number(changes)
     names = ", ".join([*choices.computed.anew(choices.kinds, choices.given_where()), *carried])
-    chosen = f"SELECT {names} FROM {changes} WHERE {choices.action} NOT IN ({choices.deleting})"
+    chosen = f"SELECT {names} FROM {choices.whole(changes)} WHERE {choices.action} NOT IN ({choices.deleting})"
     rows = Rows(choices.table.cursor, chosen, choices.kinds, carried=tuple(carried))
     if within is not None and spec.within is not None:
         refuse_outside(choices.table.snapshot.ref, rows, within, spec.within)
@@ -266,7 +274,8 @@ class _Choices:
     """SELECTs of the rows that a merge changes.
 
     Each row has the file and number of the old row (NULL: a new row), the number of the source row,
-    the number of the clause that applies (NULL: none), and the new values.
+    the number of the clause that applies (NULL: none), and the new values. Values that all clauses
+    take from the source unchanged stay there (``taken``), so that wide rows are not stored twice.
     """
 
     def __init__(
@@ -278,6 +287,7 @@ class _Choices:
         matched_by: Sequence[str] = (),
         *,
         only_if_changed: bool = False,
+        is_whole: bool = True,
     ) -> None:
         self.clauses, self.table, self.given = clauses, table, source_table
         self.kinds = types_of(table.snapshot)
@@ -293,7 +303,38 @@ class _Choices:
             n: quote_identifier(fresh_name(f"__duckrun_old_{n}", taken)) for n in self.kinds if only_if_changed
         }
         """Column -> quoted name of its old value, if updates compare them."""
+        self.taken = {} if is_whole else self._taken()
+        """Column -> SQL of its values in the source, which all clauses take."""
         self._refuse_numbers()
+
+    def _taken(self) -> dict[str, str]:
+        sides = {"matched_update": quoted_names(self.kinds, "target"), "not_matched_insert": self.computed.defaults}
+        values = [
+            {**sides.get(clause.kind, {}), **assigned_by(clause, list(self.kinds), self._ref, self.given.cast)}
+            for clause in self.clauses
+            if not clause.kind.endswith("delete")
+        ]
+        in_source = set(quoted_names([*self.given.rows.types, *self.given.cast.values()], "source").values())
+        if any(clause.kind == "not_matched_by_source_update" for clause in self.clauses) or not values:
+            return {}
+        return {
+            name: value
+            for name, value in values[0].items()
+            if name not in self.computed.numbered
+            and value in in_source
+            and all(each.get(name) == value for each in values)
+        }
+
+    def whole(self, changes: str) -> str:
+        """FROM item of the changes with all new values."""
+        if not self.taken:
+            return changes
+        values = select_list({n: f"CAST({value} AS {self.kinds[n]})" for n, value in self.taken.items()})
+        number = self.given.number
+        # DuckDB knows no number of rows of tables that this transaction made. It builds the hash
+        # table of the right side then, and the rows of the changes are narrow.
+        joined = f"{self.given.table} AS source JOIN {changes} AS hit ON source.{number} = hit.{number}"
+        return f"(SELECT hit.*, {values} FROM {joined})"
 
     def matched(self, joined: str) -> str:
         """SELECT of every row of the table that matches a source row."""
@@ -316,15 +357,17 @@ class _Choices:
 
     def _chosen(self, kind: str, number: str, joined: str) -> str:
         """SELECT of old rows with their clause: NULL for an update that changes nothing."""
-        rows = f"SELECT {self._place('target')}, {number} AS {self.given.number}, {self._choice(kind)}"
+        row = f"SELECT {self._place('target')}, {number} AS {self.given.number}"
         updates = {i: self._sets(i) for i in self._of(kind) if self.clauses[i].kind.endswith("update")}
         old = {name: self._old[name] for names in updates.values() for name in names if self._old}
         if not old:
-            return f"{rows} FROM {joined}"
+            return f"{row}, {self._choice(kind)} FROM {joined}"
         equal = " OR ".join(f"{self.action} = {i} AND NOT ({self._differs(sets)})" for i, sets in updates.items())
         chosen = f"CASE WHEN {equal} THEN NULL ELSE {self.action} END AS {self.action}"
         before = ", ".join(f"target.{quote_identifier(name)} AS {column}" for name, column in old.items())
-        return f"SELECT * EXCLUDE ({', '.join(old.values())}) REPLACE ({chosen}) FROM ({rows}, {before} FROM {joined})"
+        hidden = ", ".join([*old.values(), *quoted_names([name for name in old if name in self.taken]).values()])
+        rows = f"{row}, {self._choice(kind, old)}, {before} FROM {joined}"
+        return f"SELECT * EXCLUDE ({hidden}) REPLACE ({chosen}) FROM ({rows})"
 
     def _sets(self, index: int) -> list[str]:
         """Columns that a clause sets."""
@@ -404,7 +447,9 @@ class _Choices:
             return ", ".join(f"NULL AS {name}" for name in names)
         return ", ".join(f"{alias}.{column} AS {name}" for name, column in names.items())
 
-    def _choice(self, kind: str) -> str:
+    def _choice(self, kind: str, needed: Collection[str] = ()) -> str:
+        """SQL of the clause that applies, and of the values that are not taken, or are needed."""
+        kinds = {name: type_ for name, type_ in self.kinds.items() if name not in self.taken or name in needed}
         old = quoted_names(self.kinds, "target")
         if kind == "not_matched":
             old = dict(self.computed.defaults)
@@ -415,6 +460,6 @@ class _Choices:
                 values = old | assigned_by(clause, list(self.kinds), self._ref, self.given.cast)
             chosen.append((i, clause.condition or "true", values))
         if not chosen:  # no clause applies, but the matches must be known
-            nothing = select_list({name: f"CAST(NULL AS {kind})" for name, kind in self.kinds.items()})
-            return f"CAST(NULL AS INTEGER) AS {self.action}, {nothing}"
-        return ", ".join(choice(self.action, chosen, self.kinds))
+            nothing = select_list({name: f"CAST(NULL AS {type_})" for name, type_ in kinds.items()})
+            return ", ".join(filter(None, [f"CAST(NULL AS INTEGER) AS {self.action}", nothing]))
+        return ", ".join(filter(None, choice(self.action, chosen, kinds)))

@@ -43,6 +43,7 @@ class StatementTableWriter:
     """Writer of tables whose rows are written by statements in a transaction of the lake."""
 
     delta_rs = None
+    updates_from_changes = True
 
     def __init__(self, spec: RowSpec, transaction: Transaction, lake: TransactionalLake, shares: MemoryShares) -> None:
         self.spec = spec

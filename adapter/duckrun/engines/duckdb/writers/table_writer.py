@@ -74,6 +74,8 @@ class TableWriter(Protocol):
     """Transaction of the table."""
     streams: Streams
     """Source of the write, if it is a stream."""
+    updates_from_changes: bool
+    """True if statements take the values of updated rows from the table of the changes."""
 
     @property
     def delta_rs(self) -> DeltaRs | None:
