@@ -391,9 +391,16 @@ def _taken(table: Numbered, changes: str) -> list[tuple[ScanFile, Any]]:
             "that they could not be taken out",
             remedy="Run this with engine: spark, and report it",
         )
-    # A list(DISTINCT …) of three million rows takes DuckDB eight times as long as a list.
-    rows = [np.unique(value.values.to_numpy()) for value in places.column(1)]
+    rows = [_distinct(value.values.to_numpy()) for value in places.column(1)]
     return [(by_place[path], numbers) for path, numbers in zip(paths, rows, strict=True)]
+
+
+def _distinct(numbers: Any) -> Any:
+    """Return the distinct row numbers of a file, in order."""
+    # Three million take 0.05 s of processor so. DuckDB's list(DISTINCT …) takes 1.3, np.unique 2.
+    is_taken = np.zeros(int(numbers.max()) + 1, dtype=bool)
+    is_taken[numbers] = True
+    return np.flatnonzero(is_taken).astype(np.uint64)
 
 
 def _comments_anew(spec: WriteSpec, columns: Sequence[str], snapshot: Snapshot | None) -> bool:
