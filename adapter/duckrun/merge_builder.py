@@ -11,8 +11,8 @@ from duckrun.errors import InvalidConfig
 from duckrun.frame import Frame
 from duckrun.sessions.tables import TableSession
 from duckrun.sql.names import read_expression
+from duckrun.sql.sides import SOURCE, TARGET, has_subquery
 from duckrun.statements.plan.rows import Asked
-from duckrun.statements.plan.sides import SOURCE, TARGET, has_subquery
 from duckrun.statements.run import change
 from duckrun.statements.values import Given, Merge, When
 from duckrun.values.choices import ClauseKind

@@ -17,20 +17,11 @@ from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature
 from duckrun.sql.quoting import fresh_name
 from duckrun.sql.raising import raising_tree
 from duckrun.sql.scopes import Source
+from duckrun.sql.sides import SOURCE, TARGET, Item, all_of, column_of, has_subquery, names_side
 from duckrun.statements.parse.parts import with_ctes
+from duckrun.statements.plan.conditions import conjuncts, equality
 from duckrun.statements.plan.defaults import is_default, with_defaults
 from duckrun.statements.plan.rows import Asked, Work, sides_of, source_items
-from duckrun.statements.plan.sides import (
-    SOURCE,
-    TARGET,
-    Item,
-    all_of,
-    column_of,
-    conjuncts,
-    equality,
-    has_subquery,
-    names_side,
-)
 from duckrun.statements.plan.spliced import under
 from duckrun.statements.reading import Reading
 from duckrun.statements.values import Given, Merge, When

@@ -21,21 +21,12 @@ from duckrun.sql.dialects import text_in
 from duckrun.sql.names import transpile
 from duckrun.sql.quoting import fresh_name
 from duckrun.sql.scopes import Source, other_source
+from duckrun.sql.sides import SOURCE, TARGET, Item, Sides, all_of, column_of, has_subquery, names_side
 from duckrun.sql.written import written
 from duckrun.statements.parse.from_ddl import renamed
 from duckrun.statements.parse.parts import with_ctes
+from duckrun.statements.plan.conditions import conjuncts
 from duckrun.statements.plan.defaults import computed_of, default_of, defaults_of, with_defaults
-from duckrun.statements.plan.sides import (
-    SOURCE,
-    TARGET,
-    Item,
-    Sides,
-    all_of,
-    column_of,
-    conjuncts,
-    has_subquery,
-    names_side,
-)
 from duckrun.statements.plan.spliced import UNTYPED, under, with_types
 from duckrun.statements.reading import Reading
 from duckrun.statements.values import CreateTableAs, Delete, Insert, Returned, Update
