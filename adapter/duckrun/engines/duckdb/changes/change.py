@@ -62,7 +62,9 @@ def delete_insert(writer: TableWriter, spec: DeleteInsertSpec, snapshot: Snapsho
         with table.found(hits) as changes:
             counts = (counted(cursor, f"({rows.sql})"), 0, None)
             reason = "rows are deleted and inserted in one commit"
-            new = writer.rewrite(RowChanges(table, changes, fitted, reason, counts, new=[("insert", fitted)]))
+            new = writer.rewrite(
+                RowChanges(table, changes, lambda: fitted, reason, counts, new=lambda: [("insert", fitted)])
+            )
     return writer.commit(
         snapshot, new, lambda: joined(cursor, source.sql, on, within, keys={key: key for key in spec.keys})
     )
@@ -99,7 +101,7 @@ def delete(
             names = quoted_list(snapshot.schema.names, "target")
             deleted = f"({table.sql}) AS target SEMI JOIN {changes} AS hit ON {table.same('target', 'hit')}"
             give_back(writer.transaction, cursor, f"SELECT {names} FROM {deleted}")
-            new = writer.rewrite(RowChanges(table, changes, None, "rows are deleted", (0, 0, None)))
+            new = writer.rewrite(RowChanges(table, changes, lambda: None, "rows are deleted", (0, 0, None)))
     return writer.commit(snapshot, new, read)
 
 
@@ -141,9 +143,17 @@ def update(
             rows_now = Rows(cursor, f"SELECT {chosen} FROM {changes}", kinds, carried=carried)
             fitted = finished(form, rows_now, snapshot, has_computed=True)
             give_back(writer.transaction, cursor, f"SELECT {names} FROM ({fitted.sql})")
-            counts, after = (0, counted(cursor, changes), 0), [("update_postimage", fitted)]
+            counts = (0, counted(cursor, changes), 0)
             new = writer.rewrite(
-                RowChanges(table, changes, fitted, "rows are updated", counts, "'update_preimage'", after)
+                RowChanges(
+                    table,
+                    changes,
+                    lambda: fitted,
+                    "rows are updated",
+                    counts,
+                    "'update_preimage'",
+                    lambda: [("update_postimage", fitted)],
+                )
             )
     return writer.commit(snapshot, new, read)
 
@@ -188,7 +198,9 @@ def replace(writer: TableWriter, snapshot: Snapshot, rows: Rows, predicate: str 
         )
         changes = stack.enter_context(table.found(hits))
         rows = writer.streams.kept(rows)
-        new = writer.rewrite(RowChanges(table, changes, rows, REPLACED, (None, 0, None), new=[("insert", rows)]))
+        new = writer.rewrite(
+            RowChanges(table, changes, lambda: rows, REPLACED, (None, 0, None), new=lambda: [("insert", rows)])
+        )
     return writer.commit(snapshot, new, lambda: EVERYTHING if predicate is None else matching(cursor, predicate))
 
 

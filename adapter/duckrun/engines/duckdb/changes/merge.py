@@ -260,14 +260,27 @@ def _row_changes(form: Format, spec: MergeSpec, choices: _Choices, changes: str,
     table, action, deleting = choices.table, choices.action, choices.deleting
     rows = _live(spec, choices, changes, within, row_ids.carried(form.logs, table))
     counts = choices.counts(changes)
-    added = finished(form, rows, table.snapshot, has_computed=True) if counts[0] or counts[1] else None
     old = f"CASE WHEN {action} IN ({deleting}) THEN 'delete' ELSE 'update_preimage' END"
-    parts = {
-        kind: replace(rows, sql=f"{rows.sql} AND {table.row} IS {test}")
-        for kind, test in (("insert", "NULL"), ("update_postimage", "NOT NULL"))
-    }
-    new = [(kind, finished(form, part, table.snapshot, has_computed=True)) for kind, part in parts.items()]
-    return RowChanges(table, changes, added, "rows are merged by key", counts, old, new, choices.numbers)
+    kinds = [
+        (kind, f" AND {table.row} IS {test}")
+        for kind, test, count in (("insert", "NULL", counts[0]), ("update_postimage", "NOT NULL", counts[1]))
+        if count
+    ]
+
+    def written(condition: str = "") -> Rows:
+        part = replace(rows, sql=f"{rows.sql}{condition}")
+        return finished(form, part, table.snapshot, has_computed=True)
+
+    return RowChanges(
+        table,
+        changes,
+        lambda: written() if kinds else None,
+        "rows are merged by key",
+        counts,
+        old,
+        lambda: [(kind, written(condition)) for kind, condition in kinds],
+        choices.numbers,
+    )
 
 
 class _Choices:

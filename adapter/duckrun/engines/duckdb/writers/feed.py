@@ -53,7 +53,7 @@ def feed_files(logs: LogTables, spec: RowSpec, rows: RowChanges, touched: Sequen
         old = quoted_list(kinds, "old")
         joined = f"({table.of_files(touched)}) AS old JOIN ({hit}) AS hit ON {table.same('old', 'hit')}"
         selects.append(f"SELECT {old}, hit.{change_type} FROM {joined}")
-    selects += [f"SELECT {names}, '{kind}' AS {change_type} FROM ({new.sql})" for kind, new in rows.new]
+    selects += [f"SELECT {names}, '{kind}' AS {change_type} FROM ({new.sql})" for kind, new in rows.new()]
     if not selects:
         return ()
     text = cursor.sql("SELECT ''").types[0]

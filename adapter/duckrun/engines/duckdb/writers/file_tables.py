@@ -170,7 +170,9 @@ class FileTableWriter:
             none = f"SELECT {table.file}, {table.row} FROM ({table.sql}) WHERE false"
             with computed(rows.cursor, none) as changes:
                 rows = self.streams.kept(rows)
-                new = self.rewrite(RowChanges(table, changes, rows, REWRITTEN, (None, 0, 0), new=[("insert", rows)]))
+                new = self.rewrite(
+                    RowChanges(table, changes, lambda: rows, REWRITTEN, (None, 0, 0), new=lambda: [("insert", rows)])
+                )
         return self.commit(snapshot, new, lambda: EVERYTHING)
 
     def add(
@@ -235,7 +237,7 @@ class FileTableWriter:
         A file is removed if all its rows are deleted. Else a deletion vector marks them, or the
         file is rewritten.
         """
-        table, changes, added, reason = rows.table, rows.changes, rows.added, rows.reason
+        table, changes, added, reason = rows.table, rows.changes, rows.added(), rows.reason
         snapshot, cursor, numbers = table.snapshot, table.cursor, rows.numbers
         taken = _taken(table, changes)
         anew, marks, gone = self._parted(table, taken)

@@ -7,7 +7,7 @@ id.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -127,16 +127,16 @@ class StatementTableWriter:
         """
         with ExitStack() as stack:
             # Rows that come from the changes are materialized already.
-            new = [
+            images = [
                 (
                     kind,
                     stack.enter_context(self._apart(new)) if kind == "insert" and rows.changes not in new.sql else new,
                 )
-                for kind, new in rows.new
+                for kind, new in rows.new()
             ]
-            return self._rewritten(replace(rows, new=new))
+            return self._rewritten(rows, images)
 
-    def _rewritten(self, row_changes: RowChanges) -> NewCommit:
+    def _rewritten(self, row_changes: RowChanges, images: Sequence[tuple[str, Rows]]) -> NewCommit:
         table, changes, counts, old = row_changes.table, row_changes.changes, row_changes.counts, row_changes.old
         definition = definition_of(table.snapshot)
         snapshot = table.snapshot
@@ -151,8 +151,8 @@ class StatementTableWriter:
         taken = self.transaction.taken_back
         # Restored rows get other ids after the first statement that changes some of them.
         at_once = taken is not None and taken.base is not None
-        if counts[1] != 0 and any(kind == "update_postimage" for kind, _ in row_changes.new):
-            for kind, rows in row_changes.new:
+        if counts[1] != 0 and any(kind == "update_postimage" for kind, _ in images):
+            for kind, rows in images:
                 # The UPDATE uses the materialized values, so their checks must run here.
                 if kind == "update_postimage" and MARK in rows.sql:
                     rows.cursor.execute(f"SELECT count(COLUMNS(*)) FROM ({rows.sql})")
@@ -172,7 +172,7 @@ class StatementTableWriter:
         elif counts[2] != 0 and old != "'update_preimage'":
             ids = f"SELECT hit.{row} FROM {changes} AS hit WHERE {there} AND ({old}) = 'delete'"
             deleted = self._run(f"DELETE FROM {target} WHERE rowid IN ({ids})")
-        for kind, rows in row_changes.new:
+        for kind, rows in images:
             if kind == "insert":
                 inserted += self._insert(rows, snapshot, definition)
         final_counts = tuple(

@@ -53,16 +53,16 @@ class RowChanges:
     """Table with file and row number of each row."""
     changes: str
     """Computed table with file and row number of each changed row; NULL for a new row."""
-    added: Rows | None
-    """Rows to add."""
+    added: Callable[[], Rows | None]
+    """Returns the rows to add, for a writer that adds inserted and updated rows alike."""
     reason: str
     """Text for the commit."""
     counts: RowCounts
     """Inserted, updated and deleted rows; None for a count that the writer derives."""
     old: str = "'delete'"
     """SQL over a row of the changes: the change type of the old row."""
-    new: Sequence[tuple[str, Rows]] = ()
-    """Pairs of change type and new rows, for the change feed and for statements."""
+    new: Callable[[], Sequence[tuple[str, Rows]]] = tuple
+    """Returns pairs of change type and new rows, for the change feed and for statements."""
     numbers: Mapping[str, int] = field(default_factory=dict)
     """Next number of each identity column, if the added rows do not tell."""
 
