@@ -7,7 +7,7 @@ Spark's CharVarcharUtils, and Delta's constraint DELTA_EXCEED_CHAR_VARCHAR_LIMIT
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 
 from sqlglot import exp
@@ -16,7 +16,7 @@ from sqlglot.errors import SqlglotError
 from duckrun.errors import SchemaMismatch
 from duckrun.libraries import pa
 from duckrun.sql.nested import list_of, map_of, part_of, struct_of
-from duckrun.sql.quoting import quote_literal
+from duckrun.sql.quoting import quote_identifier, quote_literal
 from duckrun.sql.raising import raising
 
 TYPE = "__CHAR_VARCHAR_TYPE_STRING"
@@ -34,6 +34,11 @@ def is_limited(field: pa.Field) -> bool:
     return pa.types.is_struct(field.type) and any(map(is_limited, field.type))
 
 
+def limited(fields: Iterable[pa.Field]) -> list[pa.Field]:
+    """Return the columns that are, or contain in a struct, a CHAR(n) or VARCHAR(n)."""
+    return [field for field in fields if is_limited(field)]
+
+
 def is_padded(field: pa.Field) -> bool:
     """Return True for a column that contains a CHAR(n): readers pad its values."""
     return padded("x", field) is not None
@@ -42,6 +47,12 @@ def is_padded(field: pa.Field) -> bool:
 def padded(value: str, field: pa.Field) -> str | None:
     """Return DuckDB's SQL of a value as Spark reads it; None if Spark reads the stored value."""
     return _of_field(value, field, _pad)
+
+
+def padded_columns(fields: Iterable[pa.Field]) -> dict[str, str]:
+    """Return DuckDB's SQL of each column that contains a CHAR(n), as Spark reads it, by name."""
+    values = {field.name: padded(quote_identifier(field.name), field) for field in limited(fields)}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def fitting(value: str, field: pa.Field) -> str | None:

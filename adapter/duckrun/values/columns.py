@@ -87,6 +87,11 @@ def holds(kind: pa.DataType, test: Callable[[pa.DataType], bool]) -> bool:
     return test(kind) or any(holds(child, test) for child in inner)
 
 
+def fields_with(fields: Iterable[pa.Field], test: Callable[[pa.DataType], bool]) -> list[pa.Field]:
+    """Return the columns whose type, or one inside it, passes a test."""
+    return [field for field in fields if holds(field.type, test)]
+
+
 def leaves(fields: Iterable[pa.Field], above: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], pa.DataType]]:
     """Return the path and type of each leaf column, in schema order, through structs.
 

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from duckrun.errors import InvalidConfig, VersionNotReadable
 from duckrun.libraries import pa
-from duckrun.values.columns import holds
+from duckrun.values.columns import fields_with
 from duckrun.values.computed import ComputedColumn
 from duckrun.values.files import Files, ListedFiles
 from duckrun.values.layout import CHANGE_FEED
@@ -294,7 +294,7 @@ class Snapshot:
         deltalake lists ``variantType`` beside others. It also lists ``generatedColumns`` for a
         table with a change feed, since the older writer version implied it.
         """
-        used = {"variantType"} if any(holds(field.type, may_be_variant) for field in self.schema) else set()
+        used = {"variantType"} if fields_with(self.schema, may_be_variant) else set()
         used |= {"generatedColumns"} if any(_GENERATED in (field.metadata or {}) for field in self.schema) else set()
         return frozenset({"variantType", "generatedColumns"} - used)
 

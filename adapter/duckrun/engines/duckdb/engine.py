@@ -42,7 +42,7 @@ from duckrun.libraries import pa
 from duckrun.run.memory import Arbiter
 from duckrun.run.pins import NOTHING, Reads, together
 from duckrun.run.transaction import Transaction
-from duckrun.sql.char_types import is_padded
+from duckrun.sql.char_types import padded_columns
 from duckrun.sql.dialects import text_in
 from duckrun.sql.names import dotted_names
 from duckrun.sql.scalar import holds_statements
@@ -124,7 +124,7 @@ class DuckDBEngine(SpecEngine):
     def _plain_files(self, snapshot: Snapshot) -> Sequence[str] | None:
         """Local files that polars may read instead of DuckDB; None if DuckDB must."""
         # DuckDB pads CHAR(n) as it reads. A store needs the lake's credentials.
-        if "://" in snapshot.ref.location or any(map(is_padded, snapshot.schema)):
+        if "://" in snapshot.ref.location or padded_columns(snapshot.schema):
             return None
         return snapshot.plain_files(lambda files: columns_in(self.connection.cursor(), files), _MOST_FILES)
 

@@ -18,7 +18,7 @@ from duckrun.engines.spark.types import cast_to, fit_all
 from duckrun.formats.commits import NewCommit
 from duckrun.formats.format import logs_of
 from duckrun.run.transaction import Transaction
-from duckrun.sql.char_types import is_padded
+from duckrun.sql.char_types import is_padded, padded_columns
 from duckrun.values.choices import SchemaMode
 from duckrun.values.columns import outside_years
 from duckrun.values.layout import Layout, codec_of
@@ -244,7 +244,7 @@ class SparkWrite(SparkCommit):
         # DELTA_MERGE_RESOLVED_ATTRIBUTE_MISSING_FROM_INPUT.
         """Return the session settings of a statement, with workarounds for Delta's MERGE."""
         merges = isinstance(self.spec, MergeSpec | DeleteInsertSpec)
-        padded = merges and self.snapshot is not None and any(map(is_padded, self.snapshot.schema))
+        padded = merges and self.snapshot is not None and bool(padded_columns(self.snapshot.schema))
         # Its MERGE repartitions by partition columns without quoting their names.
         odd = merges and self.snapshot is not None and any({*"`."} & {*c} for c in self.snapshot.partition_columns)
         return (

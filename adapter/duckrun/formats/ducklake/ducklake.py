@@ -32,7 +32,7 @@ from duckrun.formats.ducklake.state.tenures import Tenures
 from duckrun.formats.ducklake.whole import DuckLakeAsWhole
 from duckrun.formats.pruning import without_bounds
 from duckrun.sql.names import transpile
-from duckrun.sql.quoting import quote_identifier, quote_literal
+from duckrun.sql.quoting import quote_identifier, quote_literal, select_list
 from duckrun.storage.storage import Storage
 from duckrun.values.changes import CommitChange
 from duckrun.values.choices import WriterName
@@ -166,7 +166,7 @@ class DuckLakeFormat(Defining):
             self.records.refuse_moved(snapshot_now, read.files or ())
         epoch = state.epoch if state.at == -1 else self.states.epoch_now(state)
         self.catalog.ensure(epoch)
-        columns = [f"{state.column(name)} AS {quote_identifier(name)}" for name in state.definition.names]
+        columns = [select_list(state.columns())]
         # A row id is unique in the whole table, so the file is not needed to identify a row.
         columns += [f"'' AS {quote_identifier(read.file)}"] if read.file is not None else []
         columns += [f"rowid AS {quote_identifier(read.row)}"] if read.row is not None else []

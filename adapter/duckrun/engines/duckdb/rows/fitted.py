@@ -19,7 +19,7 @@ from duckrun.errors import InvalidConfig, RowsOutsidePartition, SchemaMismatch, 
 from duckrun.formats.definitions import TableDefinition
 from duckrun.formats.format import Format
 from duckrun.libraries import pa
-from duckrun.sql.char_types import fitting, is_limited
+from duckrun.sql.char_types import fitting, limited
 from duckrun.sql.names import transpile
 from duckrun.sql.nested import part_of
 from duckrun.sql.quoting import quote_identifier, quote_literal, quoted_list, quoted_names, select_list
@@ -245,8 +245,8 @@ def _with_limits(sql: str, filled: Filled, schema: pa.Schema | None) -> str:
     """SELECT of rows with CHAR(n) and VARCHAR(n) values padded and limited as by Spark."""
     values = {
         f.name: fitting(quote_identifier(f.name), f)
-        for f in schema or ()
-        if is_limited(f) and f.name in filled and _type(filled[f.name][1]) == _type(sql_type(f.type))
+        for f in limited(schema or ())
+        if f.name in filled and _type(filled[f.name][1]) == _type(sql_type(f.type))
     }
     replaced = {name: text for name, text in values.items() if text is not None}
     return f"SELECT * REPLACE ({select_list(replaced)}) FROM ({sql})" if replaced else sql

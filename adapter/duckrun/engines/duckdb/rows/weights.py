@@ -18,7 +18,7 @@ from duckrun.sql.nested import list_of, map_of, part_of, struct_of
 from duckrun.sql.quoting import quote_identifier, quote_literal
 from duckrun.sql.typed import sql_type, sql_types
 from duckrun.values.changes import WeighedRead
-from duckrun.values.columns import holds
+from duckrun.values.columns import fields_with
 from duckrun.values.data_files import literally, place_of
 
 _ROW = "file_row_number"
@@ -109,7 +109,7 @@ def _alike(cursor: duckdb.DuckDBPyConnection, places: Sequence[str], stored: pa.
     """Group the files that one scan can read."""
     # In a scan of timestamps with and without zone, DuckDB would read the latter in the session's
     # zone.
-    if not any(holds(field.type, lambda kind: pa.types.is_timestamp(kind) and kind.tz is not None) for field in stored):
+    if not fields_with(stored, lambda kind: pa.types.is_timestamp(kind) and kind.tz is not None):
         return [list(places)]
     listed = ", ".join(quote_literal(literally(each)) for each in places)
     file_kinds = cursor.execute(

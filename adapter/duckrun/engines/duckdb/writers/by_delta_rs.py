@@ -21,7 +21,7 @@ from duckrun.sql.char_types import is_padded
 from duckrun.sql.dialects import tree_in
 from duckrun.sql.names import SIDES, columns_of
 from duckrun.sql.quoting import quote_identifier, quote_literal
-from duckrun.values.columns import has_required_parts, holds
+from duckrun.values.columns import fields_with, has_required_parts
 from duckrun.values.data_files import respelled
 from duckrun.values.names import writable_by_delta_rs
 from duckrun.values.rows import DeleteInsertSpec, DeleteSpec, MergeClause, MergeSpec, RowSpec, UpdateSpec
@@ -90,7 +90,7 @@ def why_not_merge(logs: LogTables, spec: MergeSpec, snapshot: Snapshot, rows: Ro
         return "the table has a sort order, in which delta_rs does not write"
     if (reason := _why_not_compared(matched_by(spec, snapshot), snapshot)) is not None:
         return reason
-    if any(holds(field.type, _is_instant) for field in snapshot.schema):
+    if fields_with(snapshot.schema, _is_instant):
         # Spark writes instants as INT96. delta_rs reads them as 64-bit nanoseconds, which changes
         # years before 1678 and after 2261, and a merge would store the changed values.
         return "delta_rs would change instants of far years in files of Spark"

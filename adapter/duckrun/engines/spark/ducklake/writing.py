@@ -238,9 +238,9 @@ class _Write:
 
     def _replaced(self, files: Written, snapshot: Snapshot) -> str:
         """Return DuckDB's SQL condition of the rows that the new ones replace."""
-        # DuckDB must not use the statistics of some columns (see TableState.column).
+        # DuckDB must not use the statistics of some columns (see TableState.columns).
         condition = self._condition(files, snapshot)
-        if not any(snapshot.format_state.is_hidden(name) for name in snapshot.schema.names):
+        if not snapshot.format_state.hidden:
             return condition
         row = fresh_name("__duckrun_row", snapshot.schema.names)
         return f"rowid IN (SELECT {row} FROM {snapshot.scan_sql(row=row)} WHERE {condition})"

@@ -17,10 +17,10 @@ from duckrun.formats.delta.files.bounds import statistic
 from duckrun.formats.delta.files.dataset import filesystem, footer
 from duckrun.formats.delta.files.logged import OpenVersion, listed
 from duckrun.libraries import pa
-from duckrun.sql.char_types import is_padded
+from duckrun.sql.char_types import padded_columns
 from duckrun.storage.parallel import at_once
 from duckrun.storage.storage import Storage
-from duckrun.values.columns import holds, leaves
+from duckrun.values.columns import fields_with, leaves
 from duckrun.values.data_files import is_absolute, place_of
 from duckrun.values.rows import ScanFile
 from duckrun.values.snapshot import Snapshot
@@ -49,11 +49,12 @@ _KEPT = 100_000
 
 def rounded(open_version: OpenVersion, mark_of: MarkOf, snapshot: Snapshot) -> frozenset[str]:
     """Return the columns with possible values outside their bounds in the log or in a file."""
-    fields = [f for f in snapshot.stored_schema if f.name not in snapshot.partition_columns]
-    long = [f for f in fields if holds(f.type, _is_long)]
+    schema = snapshot.stored_schema
+    fields = [f for f in schema if f.name not in snapshot.partition_columns]
+    long = fields_with(fields, _is_long)
     floats = [f.name for f in fields if pa.types.is_floating(f.type)]
     always = frozenset(f.name for f in fields if _was_float(f) or _has_float(f.type))
-    always |= frozenset(f.name for f in snapshot.stored_schema if is_padded(f))  # bounds lack the padding
+    always = always.union(padded_columns(schema))  # bounds lack the padding
     # deltalake parses numbers as doubles and rounds them, or truncates them to 64-bit integers. A
     # missing bound may exist in the log in a logs that cannot be read. Parquet bounds leave out
     # NaN, which DuckDB and Spark order above every number. So only Duckrun's files are trusted for
@@ -82,7 +83,7 @@ def legacy(storage: Storage, mark_of: MarkOf, snapshot: Snapshot) -> frozenset[s
     Raises:
         StorageError: A data file cannot be opened.
     """
-    lists = [f for f in snapshot.stored_schema if holds(f.type, _is_list)]
+    lists = fields_with(snapshot.stored_schema, _is_list)
     if not lists:
         return frozenset()
     return _once("legacy", mark_of(snapshot), snapshot, lambda: _legacy(storage, snapshot, lists))

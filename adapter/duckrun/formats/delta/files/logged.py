@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from array import array
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -89,16 +89,13 @@ class LoggedFiles(Files):
         listed = ((place_of(self.location, file), file) for file in self._files(rows))
         return {place: file for part in (listed, newer) for place, file in part if place in wanted}
 
-    def after(self, commits: Iterable[CommitActions]) -> LoggedFiles | None:
+    def after(self, commits: Sequence[CommitActions]) -> LoggedFiles | None:
         """Return the files after some commits.
 
         Returns:
             None if a commit removes a missing file or adds a present one. Only a reader of the
             whole log can judge that.
         """
-        commits = list(commits)
-        if not commits:
-            return self
         paths = {action["path"] for commit in commits for action in (*commit.adds, *commit.removes)}
         listed = self._in_list(paths)
         live = {**listed, **self.newer}

@@ -16,11 +16,11 @@ from duckrun.formats.delta.files.plain_files import TYPE_CHANGES, UNIQUE, is_sca
 from duckrun.formats.format import name_of_files
 from duckrun.libraries import pa
 from duckrun.sql.by_file import with_values
-from duckrun.sql.char_types import padded
+from duckrun.sql.char_types import padded_columns
 from duckrun.sql.quoting import fresh_name, quote_identifier, quote_literal, quoted_list, quoted_names, select_list
 from duckrun.sql.raising import raising
 from duckrun.sql.typed import partition_literal, sql_type, sql_types
-from duckrun.values.columns import holds
+from duckrun.values.columns import fields_with
 from duckrun.values.data_files import literally, place_of
 from duckrun.values.names import url_of
 from duckrun.values.rows import ScanFile
@@ -53,11 +53,11 @@ def scan_sql(snapshot: Snapshot, read: ReadAs, deleted: Deleted | None = None) -
     # reads that column crashes the instance.
     schema, legacy, rounded = snapshot.stored_schema, snapshot.legacy(), snapshot.rounded()
     moved = bool(snapshot.partition_columns) and is_mapped(schema)
+    void = [f.name for f in fields_with(schema, pa.types.is_null)]
     place = read.file
-    if place is None and (moved or legacy or files is not None or any(holds(f.type, pa.types.is_null) for f in schema)):
+    if place is None and (moved or legacy or files is not None or void):
         place = fresh_name("filename", schema.names)
     numbered = read.row is not None or bool(legacy)
-    void = [f.name for f in schema if holds(f.type, pa.types.is_null)]
     some = files
     if files is None and (moved or void):
         some = snapshot.files()
@@ -116,11 +116,10 @@ def scan_sql(snapshot: Snapshot, read: ReadAs, deleted: Deleted | None = None) -
         source = _with_lists(source, snapshot, read_files, str(place))
     if also and not alone:
         source = _with_more(source, snapshot, read_files, str(place), also)
-    quoted = quoted_names(schema.names)
+    quoted, padded, unseen = quoted_names(schema.names), padded_columns(schema), rounded | _dotted(schema)
     names = ", ".join(
-        _padded(f, quoted[f.name])
-        or (_unseen(quoted[f.name]) if f.name in rounded or _is_dotted(f) else quoted[f.name])
-        for f in schema
+        f"{padded[name]} AS {column}" if name in padded else _unseen(column) if name in unseen else column
+        for name, column in quoted.items()
     )
     names += "" if read.file is None else f", {quote_identifier(read.file)}"
     names += "" if read.row is None else f", {_NUMBER} AS {quote_identifier(read.row)}"
@@ -232,17 +231,10 @@ def is_mapped(schema: pa.Schema) -> bool:
     return any(physical(field) != field.name for field in schema)
 
 
-def _is_dotted(field: pa.Field) -> bool:
-    """True if the name of a column, or of a field in it, contains a dot."""
-    return "." in field.name or holds(
-        field.type, lambda kind: pa.types.is_struct(kind) and any("." in child.name for child in kind)
-    )
-
-
-def _padded(field: pa.Field, column: str) -> str | None:
-    """Return a CHAR(n) column as Spark reads it; None for any other column."""
-    value = padded(column, field)
-    return None if value is None else f"{value} AS {column}"
+def _dotted(schema: pa.Schema) -> set[str]:
+    """Return the columns whose name, or that of a field in them, contains a dot."""
+    inside = fields_with(schema, lambda kind: pa.types.is_struct(kind) and any("." in child.name for child in kind))
+    return {name for name in schema.names if "." in name} | {field.name for field in inside}
 
 
 def _unseen(column: str) -> str:

@@ -66,7 +66,8 @@ class Known:
 
     def files(self, read: Callable[[], LoggedFiles]) -> LoggedFiles:
         """Return the files; call ``read`` if they do not follow from the known listing."""
-        files = None if self.listing is None else self.listing[0].after(self.listing[1])
+        listed, since = self.listing or (None, ())
+        files = listed.after(since) if listed is not None and since else listed
         if files is None:
             files = read()
         self.listing = (files, ())

@@ -35,7 +35,7 @@ from duckrun.formats.pruning import Matching, matching
 from duckrun.libraries import pa
 from duckrun.sql.raising import panicked
 from duckrun.storage.storage import Storage
-from duckrun.values.columns import holds
+from duckrun.values.columns import fields_with
 from duckrun.values.cursors import Counter
 from duckrun.values.data_files import spelled
 from duckrun.values.rows import AppTransaction, Commit, ReadSpec, ScanFile
@@ -143,7 +143,7 @@ class TableAccess(LogAccess, ABC):
             find_matching=self._matching,
         )
         listed = {"variantType", "variantType-preview"} & snapshot.writer_features
-        if listed and any(holds(field.type, may_be_variant) for field in schema):
+        if listed and fields_with(schema, may_be_variant):
             known = self._definition(snapshot, table)
             snapshot = replace(snapshot, variants=known.variants, variants_inside=known.variants_inside)
         if CLUSTERING in snapshot.writer_features:

@@ -92,8 +92,8 @@ def put_back(work: Work, snapshot: Snapshot, then: Snapshot, old: str) -> tuple[
     names = [quote_identifier(name) for name in then.schema.names]
     listed = ", ".join(names)
     deleted = work.execute(f"DELETE FROM {table} WHERE rowid NOT IN (SELECT {_ROW} FROM {old})")
-    # DuckDB's statistics may be wrong (see TableState.column). The transaction also sees columns of
-    # both snapshots.
+    # DuckDB's statistics may be wrong (see TableState.columns). The transaction also sees columns
+    # of both snapshots.
     now = f"SELECT rowid AS {_ROW}, {', '.join(f'{hide(name)} AS {name}' for name in names)} FROM {table}"
     differs = " OR ".join(f"t.{name} IS DISTINCT FROM o.{name}" for name in names)
     changed = _kept(work, f"SELECT o.* FROM {old} AS o JOIN ({now}) AS t USING ({_ROW}) WHERE {differs}")

@@ -35,7 +35,7 @@ class Column:
     """Value for rows that are older than the column."""
     fields: tuple[Column, ...]
     narrow: bool = False
-    """True if DuckLake's statistics for the column may be wrong (see ``TableState.column``).
+    """True if DuckLake's statistics for the column may be wrong (see ``TableState.columns``).
 
     That is so if the column, or a field of it, was widened later.
     """
@@ -104,22 +104,23 @@ def by_name(then: TableState, to: Snapshot, names: Sequence[str], version: int) 
         SchemaMismatch: A type of that table does not widen to the current one.
     """
     kinds = {field["name"]: field for field in to.format_state.definition.fields}
-    there = {name.lower(): name for name in then.definition.names}
+    there, kinds_then = then.columns(), then.definition.sql_types
+    spelled = {name.lower(): name for name in there}
     converted = {}
     for name in names:
-        kind, old = kinds[name]["type"], there.get(name.lower())
+        kind, old = kinds[name]["type"], spelled.get(name.lower())
         if old is None:
             default = kinds[name].get("default")
             converted[name] = f"CAST({'NULL' if default is None else default} AS {kind})"
             continue
-        was = then.definition.sql_types[old]
+        was = kinds_then[old]
         if was != kind and not widens(was, kind):
             raise SchemaMismatch(
                 f"changes of table {to.ref}: the column {name} was {was} at version {version} and is {kind} at "
                 f"version {to.version}, so that its values cannot be "
                 "compared. Begin at a later version, or leave it out by columns=."
             )
-        converted[name] = then.column(old) if was == kind else f"CAST({hide(quote_identifier(old))} AS {kind})"
+        converted[name] = there[old] if was == kind else f"CAST({hide(quote_identifier(old))} AS {kind})"
     return converted
 
 
@@ -127,7 +128,7 @@ def _value(old: Column | None, new: Column, kind: str) -> str:
     if old is None:
         return _default(new, kind)
     value = quote_identifier(old.name)
-    if old.narrow:  # see TableState.column
+    if old.narrow:  # see TableState.columns
         value = hide(value)
     return _converted(value, old, new, duckdb.type(kind))
 

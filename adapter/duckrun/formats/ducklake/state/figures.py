@@ -110,9 +110,9 @@ def _of_catalog(catalog: Catalog, state: TableState, names: list[str], kinds: di
     tables = inlined_tables(catalog.ask, catalog.meta, state.id)
     if not tables:
         return None
-    expressions = ["count(*)"]
+    expressions, columns = ["count(*)"], state.columns()
     for name in names:
-        value = state.column(name)
+        value = columns[name]
         plain = kinds[name].id in _PLAIN
         expressions += [_text(f"{of}({value})", kinds[name]) if plain else "''" for of in ("min", "max")]
         expressions.append(f"count(*) - count({value})")

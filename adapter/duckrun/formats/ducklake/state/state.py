@@ -11,7 +11,7 @@ from duckrun.errors import TableNotFound, VersionNotReadable
 from duckrun.formats.ducklake.catalog.catalog import Catalog, there
 from duckrun.formats.ducklake.definition.definition import DuckLakeDefinition
 from duckrun.formats.ducklake.state.stored import EVERY, LAYOUT, ROWS, Stored, types_in
-from duckrun.sql.quoting import quote_identifier
+from duckrun.sql.quoting import quoted_names
 from duckrun.values.snapshot import TableRef
 
 # ``kind:id``, or ``kind:"schema"."name"`` for new entries.
@@ -52,8 +52,8 @@ class TableState:
     fresh: bool = False
     """True if the table has never had a row."""
 
-    def column(self, name: str) -> str:
-        """Return a column in SQL, behind a CASE if DuckLake's statistics for it may be wrong.
+    def columns(self) -> dict[str, str]:
+        """Return the columns in SQL, behind a CASE if DuckLake's statistics for one may be wrong.
 
         DuckLake applies the statistics of the newest snapshot to older snapshots too (duckdb
         1.5.5):
@@ -66,12 +66,14 @@ class TableState:
         as DOUBLE. A filter or join then skips a file if another number has the same text as its
         bound.
         """
-        quoted = quote_identifier(name)
-        return hide(quoted) if self.is_hidden(name) else quoted
+        hidden, quoted = self.hidden, quoted_names(self.definition.names)
+        return {name: hide(column) if name in hidden else column for name, column in quoted.items()}
 
-    def is_hidden(self, name: str) -> bool:
-        """True for a column whose statistics DuckDB must not see."""
-        return name in self.narrow or self.definition.sql_types[name] == "FLOAT"
+    @property
+    def hidden(self) -> set[str]:
+        """Columns whose statistics DuckDB must not see."""
+        kinds = self.definition.sql_types
+        return {name for name, kind in kinds.items() if name in self.narrow or kind == "FLOAT"}
 
 
 def hide(column: str) -> str:

@@ -148,7 +148,8 @@ class DuckLakeStates:
         if self._is_live(to, version):
             assert together is not None, "as a live snapshot says"
             source = quote_identifier(together.alias, state.schema, state.name)
-            yield StateRows(version, {name: state.column(name) for name in columns}, (count,), source=source)
+            of_table = state.columns()
+            yield StateRows(version, {name: of_table[name] for name in columns}, (count,), source=source)
             return
         tenure = self._named(to).at(version)
         if tenure is None:
@@ -174,8 +175,7 @@ class DuckLakeStates:
         yield StateRows(version, by_name(then, to, columns, version), (count,), source=source, row_id=row_id)
 
     def whole(self, snapshot: Snapshot) -> StateRows:
-        columns = {name: snapshot.format_state.column(name) for name in snapshot.schema.names}
-        return StateRows(snapshot.version, columns, (FileRows(None, snapshot.version, 1),))
+        return StateRows(snapshot.version, snapshot.format_state.columns(), (FileRows(None, snapshot.version, 1),))
 
     def sql(self, to: Snapshot, read: WeighedRead) -> str | None:
         states = read.states
