@@ -33,7 +33,6 @@ from duckrun.values.snapshot import Snapshot, TableRef
 
 if TYPE_CHECKING:
     from duckrun.engines.engine import Engine
-    from duckrun.lake.lake import Lake
     from duckrun.lake.lakes import Lakes, Located
     from duckrun.run.pins import Pins
     from duckrun.statements.values import Parts
@@ -168,9 +167,13 @@ class Reading:
         if is_information(parts_of(table)):
             _refuse_travel(name, "a list of what is there", version, timestamp)
             return self._listing.view(parts_of(table))
-        known = self._pinned.get((parts_of(table), version, timestamp))
+        key = parts_of(table), version, timestamp
+        known = self._pinned.get(key)
         if known is not None:
             return known.copy()
+        snapshot = self._snapshots.get(key)
+        if snapshot is not None:
+            return self._scanned(table, snapshot)
         located = locate(self.lakes, parts_of(table))
         ref, view = located.ref, located.view
         self._refuse_circle(str(ref))
@@ -189,9 +192,13 @@ class Reading:
         else:
             snapshot = self.lakes.snapshot(ref, version, timestamp)
             self.reads = together(self.reads, Reads.of(snapshot))
-        pinned = self._scan(snapshot, located.lake) if self._has_often(table) else self.engine.pinned(snapshot)
-        self._pinned[parts_of(table), version, timestamp] = pinned
-        self._snapshots[parts_of(table), version, timestamp] = snapshot
+        self._snapshots[key] = snapshot
+        return self._scanned(table, snapshot)
+
+    def _scanned(self, table: exp.Table, snapshot: Snapshot) -> exp.Expr:
+        """Return the scan of a table in the current query."""
+        pinned = self._scan(snapshot) if self._has_often(table) else self.engine.pinned(snapshot)
+        self._pinned[parts_of(table), *self._asked(table)] = pinned
         return pinned.copy()
 
     def _changes(self, table: exp.Table) -> exp.Expr | None:
@@ -237,14 +244,14 @@ class Reading:
     def _has_often(self, table: exp.Table) -> bool:
         return self._is_often or parts_of(table) in self._often
 
-    def _scan(self, snapshot: Snapshot, lake: Lake) -> exp.Expr:
+    def _scan(self, snapshot: Snapshot) -> exp.Expr:
         """Return a scan of a table that a query reads often.
 
         Each scan costs as much as a small query. So a small table is scanned once. A large table is
         opened once, because each of its scans may need another part of it.
         """
         if self._scans is None or snapshot.files().weight()[1] > _SMALL:
-            mark = lake.format.fingerprint(snapshot.ref, snapshot.version)
+            mark = self.lakes.of(snapshot.ref).format.fingerprint(snapshot.ref, snapshot.version)
             return self.engine.pinned(replace(snapshot, long_log=snapshot.long_log or mark))
         # The blanks force quotes, which make the name recognizable in DuckDB's text.
         name = f"duckrun scan {len(self._scans) + 1}"
