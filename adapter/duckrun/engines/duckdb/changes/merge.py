@@ -66,7 +66,8 @@ def merge(writer: TableWriter, spec: MergeSpec, snapshot: Snapshot, rows: Rows) 
     _refuse_unsteady(spec, clauses, ref, cursor)
     snapshot = target_of(snapshot, rows, spec.schema_mode, form, spec.takes)
     compared = {key: expression(text, spec.dialect) for key, text in spec.compared.items()}
-    clauses = [of_source(clause, rows, snapshot, snapshot.computed()) for clause in clauses]
+    table_columns = snapshot.computed()
+    clauses = [of_source(clause, rows, snapshot, table_columns) for clause in clauses]
     # The table's constraints apply to the rows that are written, not to the source's.
     more_types = dict[str, Any]()
     if compared:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -32,16 +33,16 @@ class DuckLakeDefinition(TableDefinition):
     """Columns as ``name``, ``type`` and ``default`` (DuckDB SQL), ``nullable`` and ``metadata``."""
     partition_by: tuple[Partition, ...] = ()
 
-    @property
+    @cached_property
     def partition_columns(self) -> tuple[str, ...]:
         """Columns that partition the table by their own values."""
         return tuple(key.column for key in self.partition_by if key.transform == "identity")
 
-    @property
+    @cached_property
     def sql_types(self) -> dict[str, str]:
         return {f["name"]: f["type"] for f in self.fields}
 
-    @property
+    @cached_property
     def schema(self) -> pa.Schema:
         """Arrow schema of the columns. Comments are field metadata."""
         kinds = arrow_types(tuple(f["type"] for f in self.fields))
