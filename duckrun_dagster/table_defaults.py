@@ -9,8 +9,8 @@ from typing import Any
 from pydantic import BaseModel, Field
 
 from duckrun.values.rows import MergeClause
-from duckrun_dagster.arguments import is_open, refuse_unknown
 from duckrun_dagster.config import check_defaults
+from duckrun_dagster.resources.arguments import is_open, refuse_unknown
 
 
 class TableDefaults(BaseModel):

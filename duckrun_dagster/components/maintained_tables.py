@@ -8,8 +8,8 @@ import dagster as dg
 from pydantic import Field
 
 from duckrun.errors import InvalidConfig
-from duckrun_dagster.arguments import KnownArguments
 from duckrun_dagster.components.scaffold import ScaffoldParams, scaffolder
+from duckrun_dagster.resources.arguments import KnownArguments
 from duckrun_dagster.upkeep.maintenance import MaintainedTable, maintenance
 
 

@@ -45,7 +45,6 @@ from duckrun.values.rows import Commit
 from duckrun.values.snapshot import Snapshot
 from duckrun.values.type_names import type_name
 from duckrun_dagster import metadata as meta
-from duckrun_dagster.arguments import KnownResource, refuse_bad_memory, refuse_unknown
 from duckrun_dagster.chain import chain_of, chain_of_step, is_rerun
 from duckrun_dagster.config_values import partition_expr
 from duckrun_dagster.data_version import data_version
@@ -54,6 +53,7 @@ from duckrun_dagster.dbt.lineage import column_lineage
 from duckrun_dagster.dbt.private import ASSET_RESOURCE_TYPES, DbtEventIterator
 from duckrun_dagster.partitions.partitions import PartitionSlice
 from duckrun_dagster.private import DagsterInvalidPropertyError
+from duckrun_dagster.resources.arguments import KnownResource, refuse_bad_memory, refuse_unknown
 from duckrun_dagster.resources.profile import LakeSettings, lake_of_profile, names_a_catalog
 from duckrun_dagster.resources.run_worker import FOR_SEVERAL, second_process, share_of_step
 

@@ -18,10 +18,10 @@ from duckrun.errors import InvalidConfig
 from duckrun.values.choices import ENGINES, EngineName
 from duckrun.values.lake_format import DUCKLAKE, FORMATS, FormatName
 from duckrun.values.nearest import did_you_mean
-from duckrun_dagster.arguments import refuse_word
 from duckrun_dagster.config_values import partition_expr
 from duckrun_dagster.dbt.private import group_from_dbt_resource_props_fallback_to_directory
 from duckrun_dagster.dbt.twin_sources import TwinSources
+from duckrun_dagster.resources.arguments import refuse_word
 
 
 class DuckrunDbtTranslator(DagsterDbtTranslator):

@@ -28,7 +28,6 @@ from duckrun.values.rows import AppTransaction, Commit, ReadSpec, RowSpec
 from duckrun.values.snapshot import TableRef
 from duckrun.values.tables import feed_turned
 from duckrun_dagster import metadata as meta
-from duckrun_dagster.arguments import KnownResource, refuse_word
 from duckrun_dagster.chain import application, application_of_op
 from duckrun_dagster.config import (
     InputConfig,
@@ -48,10 +47,11 @@ from duckrun_dagster.io_managers.handlers.registry import handler_of, named_type
 from duckrun_dagster.io_managers.incremental import Consumer, changes_scan, consumer_of
 from duckrun_dagster.io_managers.missing import missing_partitions, refuse_missing
 from duckrun_dagster.io_managers.outcome import Outcome, Unwritten, Written, published
-from duckrun_dagster.launch import configured_by_field, written_otherwise
 from duckrun_dagster.partitions.partitions import PartitionSlice, partitions_of, read_partitions, written_partitions
 from duckrun_dagster.resources import DuckrunResource, SparkResource
+from duckrun_dagster.resources.arguments import KnownResource, refuse_word
 from duckrun_dagster.resources.duckrun_resource import StoredTable
+from duckrun_dagster.resources.launch import configured_by_field, written_otherwise
 from duckrun_dagster.table_defaults import TableDefaults, checked_defaults
 
 

@@ -20,12 +20,12 @@ from duckrun.storage.roots import normalise_root
 from duckrun.storage.storage import Storage
 from duckrun.values.choices import WRITERS, EngineName, WriterChoice
 from duckrun.values.snapshot import TableRef
-from duckrun_dagster.arguments import is_open, refuse_bad_memory, refuse_unknown, refuse_word
 from duckrun_dagster.config import TableConfig, table_of
 from duckrun_dagster.contexts import current_step
-from duckrun_dagster.launch import configured_by_field
+from duckrun_dagster.resources.arguments import is_open, refuse_bad_memory, refuse_unknown, refuse_word
 from duckrun_dagster.resources.hidden import HidesSecrets, written
 from duckrun_dagster.resources.lake_config import FORM, LakeConfig, LakeFields, form_of, hidden, settings_of
+from duckrun_dagster.resources.launch import configured_by_field
 from duckrun_dagster.resources.profile import LakeSettings, lake_of_profile
 from duckrun_dagster.resources.run_worker import refuse_several_processes, share_of_step
 from duckrun_dagster.resources.steps import close_run, sessions_of

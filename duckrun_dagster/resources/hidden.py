@@ -12,7 +12,7 @@ from dagster import ConfigurableResource, EnvVar
 from pydantic import PrivateAttr
 
 from duckrun.values.lake_format import CatalogAddress
-from duckrun_dagster.arguments import KnownResource
+from duckrun_dagster.resources.arguments import KnownResource
 
 HIDDEN = "********"
 _OF_KEYS = ("secret", "key", "token", "password", "sas", "credential")

@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 
 from duckrun.storage.roots import refuse_credentials
 from duckrun.values.lake_format import LakeFormat
-from duckrun_dagster.arguments import KnownArguments, is_open
+from duckrun_dagster.resources.arguments import KnownArguments, is_open
 from duckrun_dagster.resources.hidden import hide, shown_catalog, written
 from duckrun_dagster.resources.profile import LakeSettings
 

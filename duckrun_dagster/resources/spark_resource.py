@@ -11,10 +11,10 @@ from pydantic import Field, PrivateAttr
 from duckrun.errors import InvalidConfig
 from duckrun.lake.lake import Lake
 from duckrun.storage.storage import Storage
-from duckrun_dagster.arguments import refuse_unknown, refuse_word
-from duckrun_dagster.launch import configured_by_field
+from duckrun_dagster.resources.arguments import refuse_unknown, refuse_word
 from duckrun_dagster.resources.duckrun_resource import DuckrunResource
 from duckrun_dagster.resources.hidden import HidesSecrets, hide, written
+from duckrun_dagster.resources.launch import configured_by_field
 from duckrun_dagster.resources.names import Naming, release_tables
 from duckrun_dagster.resources.run_worker import Worker, worker_of_run
 

@@ -241,7 +241,8 @@ class Lakes:
             lake.read_only and lake.format.name == DUCKLAKE and f"{location}/".startswith(f"{lake.root}/")
             for lake in self
         )
-        if Storage(location).kind == self.own.storage.kind and self.own.format.name != DUCKLAKE and not closed:
+        fits = f"{location}/".startswith(f"{self.own.root}/") or Storage(location).kind == self.own.storage.kind
+        if fits and self.own.format.name != DUCKLAKE and not closed:
             return self.own
         alone = Lake(
             location.rsplit("/", 1)[0], schema=schema or self.own.default_schema, read_only=closed or self.own.read_only

@@ -252,7 +252,7 @@ def figures(
     in_files = dict(stored_paths(stored))
     for names, kind in leaves(schema):
         path = quote_identifier(*names)
-        file_path = quote_identifier(*in_files.get(names, names))
+        file_path = quote_identifier(*in_files[names]) if names in in_files else path
         each = stats.get(file_path)
         if pa.types.is_nested(kind):
             if any(inner.startswith(file_path + '."') and of.get("null_count") == "0" for inner, of in stats.items()):

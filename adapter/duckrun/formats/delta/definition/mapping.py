@@ -60,6 +60,16 @@ def physical(field: pa.Field) -> str:
     return name.decode()
 
 
+def physical_names(schema: pa.Schema) -> dict[str, str]:
+    """Return the physical names of columns, by name."""
+    return {field.name: physical(field) for field in schema}
+
+
+def is_renamed(schema: pa.Schema) -> bool:
+    """True if a column has another physical name."""
+    return any(name != stored for name, stored in physical_names(schema).items())
+
+
 def physical_of(field: Mapping[str, Any]) -> str:
     """Return the physical name of a column or field of the log's schema."""
     return str(field["metadata"].get(PHYSICAL, field["name"]))

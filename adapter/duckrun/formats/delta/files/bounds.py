@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from duckrun.formats.delta.definition.mapping import physical
+from duckrun.formats.delta.definition.mapping import is_renamed, physical_names
 from duckrun.formats.delta.files.logged import OpenVersion, listed
 from duckrun.libraries import pa, pc
 from duckrun.values.rows import ColumnFigures
@@ -24,11 +24,12 @@ def column_figures(open_version: OpenVersion, snapshot: Snapshot) -> dict[str, C
     rounded = snapshot.rounded()
     marked = "deletionVectors" in snapshot.reader_features  # otherwise the files need no check
     vectors = marked and any(file.deletion_vector for file in snapshot.files())
-    figures_of = {}
-    for field in snapshot.stored_schema:
+    figures_of, schema = {}, snapshot.stored_schema
+    stored = physical_names(schema)
+    for field in schema:
         if field.name in snapshot.partition_columns:
             continue
-        low, high, nulls = (statistic(adds, part, physical(field)) for part in ("min", "max", "null_count"))
+        low, high, nulls = (statistic(adds, part, stored[field.name]) for part in ("min", "max", "null_count"))
         # The log counts NULLs per field of a struct, not of the struct.
         counted = nulls is not None and pa.types.is_integer(nulls.type) and not nulls.null_count
         # Files with only NULLs have no bounds.
@@ -54,7 +55,7 @@ def file_bounds(open_version: OpenVersion, snapshot: Snapshot, column: str) -> p
 
     Source: Delta protocol, Per-file Statistics.
     """
-    if column in snapshot.rounded() or any(physical(field) != field.name for field in snapshot.stored_schema):
+    if column in snapshot.rounded() or is_renamed(snapshot.stored_schema):
         return None
     adds = listed(open_version(snapshot))
     if column in snapshot.partition_columns:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from duckrun.errors import StorageError, UnsupportedFeature
-from duckrun.formats.delta.definition.mapping import MODE, physical
+from duckrun.formats.delta.definition.mapping import MODE, is_renamed, physical_names
 from duckrun.formats.delta.files.cautions import OURS
 from duckrun.formats.delta.files.plain_files import TYPE_CHANGES, UNIQUE, is_scalar, plain_files
 from duckrun.formats.format import name_of_files
@@ -52,7 +52,7 @@ def scan_sql(snapshot: Snapshot, read: ReadAs, deleted: Deleted | None = None) -
     # The SQL stands in brackets, since bare delta_scan() offers a column ``rowid``. A query that
     # reads that column crashes the instance.
     schema, legacy, rounded = snapshot.stored_schema, snapshot.legacy(), snapshot.rounded()
-    moved = bool(snapshot.partition_columns) and is_mapped(schema)
+    moved = bool(snapshot.partition_columns) and is_renamed(schema)
     void = [f.name for f in fields_with(schema, pa.types.is_null)]
     place = read.file
     if place is None and (moved or legacy or files is not None or void):
@@ -80,7 +80,7 @@ def scan_sql(snapshot: Snapshot, read: ReadAs, deleted: Deleted | None = None) -
         marked = [f for f in some if f.deletion_vector]
         gone = deleted(snapshot, marked) if deleted is not None and marked else {}
         # No stored column may have the name that DuckDB gives to a row's file.
-        is_free = _FILENAME not in {physical(f).lower() for f in schema}
+        is_free = _FILENAME not in {stored.lower() for stored in physical_names(schema).values()}
         pruned = bool(snapshot.partition_columns and some) and not (numbered or also or gone) and is_free
         if pruned:
             source, moved = _read_parts(snapshot, some, str(place)), False
@@ -144,7 +144,7 @@ def are_plain(snapshot: Snapshot, files: Sequence[ScanFile], *, marked: bool = T
     writers = OURS if instants else UNIQUE
     return (
         (
-            not is_mapped(schema)
+            not is_renamed(schema)
             or snapshot.properties.get(MODE) != "id"
             or all(OURS.search(file.path) for file in files)
         )
@@ -162,16 +162,17 @@ def _read_parts(snapshot: Snapshot, files: Sequence[ScanFile], place: str) -> st
     # DuckDB evaluates a filter on partitions before it opens files. So the values stand directly on
     # the scan, under DuckDB's own name of the file column. The columns are the log's.
     schema, parts = snapshot.stored_schema, snapshot.partition_columns
+    stored = physical_names(schema)
     columns_of_files = [
-        (quote_literal(physical(f)), quote_literal(sql_type(f.type))) for f in schema if f.name not in parts
+        (quote_literal(stored[f.name]), quote_literal(sql_type(f.type))) for f in schema if f.name not in parts
     ]
     columns = ", ".join(
         f"{name}: {{name: {name}, type: {kind}, default_value: NULL}}" for name, kind in columns_of_files
     )
     options = f"schema => MAP {{{columns}}}, hive_partitioning => false, filename => true"
     read = _parquet([literally(place_of(snapshot.ref.location, f)) for f in files], options)
-    selected = [f"{quote_identifier(physical(f))} AS {quote_identifier(f.name)}" for f in schema]
-    named = {c: quote_identifier(physical(schema.field(c))) for c in parts}
+    selected = [f"{quote_identifier(stored[name])} AS {quote_identifier(name)}" for name in schema.names]
+    named = {c: quote_identifier(stored[c]) for c in parts}
     valued = _valued(read, snapshot, files, _FILENAME, named)
     return f"(SELECT {', '.join(selected)}, {_FILENAME} AS {quote_identifier(place)} FROM ({valued}))"
 
@@ -193,9 +194,9 @@ def _read(
         deleted: Rows to leave out, by file path.
     """
     schema = snapshot.stored_schema
-    kinds, stored = sql_types(schema), quoted_names([physical(f) for f in schema])
+    kinds, stored = sql_types(schema), physical_names(schema)
     nothing = select_list(
-        {physical(f): f"CAST(NULL AS {kinds[f.name]})" for f in schema}
+        {stored[name]: f"CAST(NULL AS {kind})" for name, kind in kinds.items()}
         | {place: "CAST(NULL AS VARCHAR)"}
         | dict.fromkeys([*([_NUMBER] * numbered), *also], "CAST(NULL AS BIGINT)")
     )
@@ -217,18 +218,14 @@ def _read(
             f"SELECT {columns_of_marked} FROM {_parquet(marked, f'{options}, {_NUMBER} => true')} AS held ANTI JOIN "
             f"({rows}) AS gone ON held.{quote_identifier(place)} = gone.place AND held.{_NUMBER} = gone.row"
         )
-    selected = select_list({f.name: f"CAST({stored[physical(f)]} AS {kinds[f.name]})" for f in schema})
+    quoted = quoted_names(stored.values())
+    selected = select_list({name: f"CAST({quoted[stored[name]]} AS {kind})" for name, kind in kinds.items()})
     beside = quoted_list([place, *([_NUMBER] * numbered), *also])
     return f"(SELECT {selected}, {beside} FROM ({' UNION ALL BY NAME '.join(reads)}))"
 
 
 def _parquet(places: Sequence[str], options: str) -> str:
     return f"read_parquet([{', '.join(map(quote_literal, places))}], {options})"
-
-
-def is_mapped(schema: pa.Schema) -> bool:
-    """True if a column has another physical name."""
-    return any(physical(field) != field.name for field in schema)
 
 
 def _dotted(schema: pa.Schema) -> set[str]:
@@ -293,7 +290,7 @@ def _with_lists(source: str, snapshot: Snapshot, files: Sequence[ScanFile], plac
     # delta_scan() expects today's Parquet layout of lists. For older layouts it returns lists of
     # NULLs or crashes the instance. read_parquet() knows the older layouts.
     schema, legacy = snapshot.stored_schema, sorted(snapshot.legacy())
-    if is_mapped(schema) or any(_is_unclear(schema.field(c).type) for c in legacy):
+    if is_renamed(schema) or any(_is_unclear(schema.field(c).type) for c in legacy):
         raise UnsupportedFeature(
             f"Table {snapshot.ref} has lists in the layout of older Parquet writers (column {', '.join(legacy)}), and "
             "column mapping, moments or structs of one field with them, which DuckDB cannot read. Read it with "

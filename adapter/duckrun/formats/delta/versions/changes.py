@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from duckrun.errors import VersionNotReadable
-from duckrun.formats.delta.definition.mapping import physical
+from duckrun.formats.delta.definition.mapping import physical_names
 from duckrun.formats.delta.files.logged import scan_file
 from duckrun.formats.delta.files.vectors import read_vector
 from duckrun.formats.delta.log.adds import adds_of
@@ -74,7 +74,7 @@ def _partition_values(
 
 def _by_stored_name(snapshot: Snapshot, file: ScanFile) -> dict[str, str | None]:
     """Return the partition values of a file by physical column name, which no renaming changes."""
-    names = {field.name: physical(field) for field in snapshot.stored_schema}
+    names = physical_names(snapshot.stored_schema)
     return {names.get(name, name): value for name, value in file.partition_values.items()}
 
 
