@@ -101,7 +101,7 @@ class Written:
                     step.add_asset_metadata({"dagster/partition_row_count": rows}, context.asset_key, key)
         if self.preview and is_small:
             try:
-                head = session.scan(ref, ReadSpec(version=commit.version)).limit(_PREVIEW_ROWS)
+                head = session.engine.scan(snapshot, ReadSpec()).limit(_PREVIEW_ROWS)
                 values["preview"] = meta.preview(head.toArrow())
             except Exception as error:  # the rows are written already, so a missing preview must not fail the step
                 context.log.debug(f"No preview of table {ref}: {error}")
@@ -135,8 +135,8 @@ def _counted(
     try:
         each = ((key, replace(partitions, keys=(key,))) for key in partitions.keys)
         predicates = {key: one.predicate(config, snapshot.schema, asset) for key, one in each}
-        specs = {key: ReadSpec(predicate=sql, version=snapshot.version) for key, sql in predicates.items()}
-        return {key: session.scan(snapshot.ref, spec).count() for key, spec in specs.items()}
+        engine = session.engine
+        return {key: engine.scan(snapshot, ReadSpec(predicate=sql)).count() for key, sql in predicates.items()}
     except DuckrunError as error:  # the rows are written already, so missing counts must not fail the step
         context.log.debug(f"No counts of the partitions of {snapshot.ref}: {error}")
         return {}
