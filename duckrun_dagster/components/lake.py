@@ -10,10 +10,10 @@ from pydantic import Field
 
 from duckrun_dagster.components.scaffold import ScaffoldParams, scaffolder
 from duckrun_dagster.io_managers import DeltaIOManager
+from duckrun_dagster.io_managers.table_defaults import TableDefaults
 from duckrun_dagster.resources import DuckrunResource, SparkResource
 from duckrun_dagster.resources.arguments import KnownArguments
 from duckrun_dagster.resources.lake_config import LakeFields
-from duckrun_dagster.table_defaults import TableDefaults
 
 
 class LakeScaffoldParams(ScaffoldParams):

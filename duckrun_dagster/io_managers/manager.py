@@ -37,6 +37,7 @@ from duckrun_dagster.config import (
     parse_output,
     parse_table,
     refuse_to_replace,
+    table_of,
 )
 from duckrun_dagster.contexts import annotation_of, input_name, known, naming, of_upstream, output_name, step_of
 from duckrun_dagster.io_managers.annotation import Wanted, wanted
@@ -47,12 +48,12 @@ from duckrun_dagster.io_managers.handlers.registry import handler_of, named_type
 from duckrun_dagster.io_managers.incremental import Consumer, changes_scan, consumer_of
 from duckrun_dagster.io_managers.missing import missing_partitions, refuse_missing
 from duckrun_dagster.io_managers.outcome import Outcome, Unwritten, Written, published
+from duckrun_dagster.io_managers.table_defaults import TableDefaults, checked_defaults
 from duckrun_dagster.partitions.partitions import PartitionSlice, partitions_of, read_partitions, written_partitions
 from duckrun_dagster.resources import DuckrunResource, SparkResource
 from duckrun_dagster.resources.arguments import KnownResource, refuse_word
 from duckrun_dagster.resources.duckrun_resource import StoredTable
 from duckrun_dagster.resources.launch import configured_by_field, written_otherwise
-from duckrun_dagster.table_defaults import TableDefaults, checked_defaults
 
 
 class DeltaIOManager(KnownResource, TableDefaults, ConfigurableIOManager):
@@ -123,7 +124,7 @@ class DeltaIOManager(KnownResource, TableDefaults, ConfigurableIOManager):
             nothing = self._nothing_to_write(context, obj, consumer, what)
             if nothing is not None:
                 return nothing
-            target = self._target(context, obj, what, together=together)
+            target = self._target(context, step, obj, what, together=together)
             if consumer is not None:
                 refuse_to_replace(target.config, what)
             session = self.duckrun.step_session(step, target.engine, self.spark)
@@ -131,7 +132,7 @@ class DeltaIOManager(KnownResource, TableDefaults, ConfigurableIOManager):
             partitions = written_partitions(context)
             if partitions is not None and not target.lake.exists(target.ref):
                 refuse_untyped(source, target.handler, target.config, what)
-            spec = _spec(context, target, session, source, partitions, consumer)
+            spec = _spec(context, step, target, session, source, partitions, consumer)
             commit = _committed(session, target, spec, source, consumer)
             return Written(what, consumer, session, target.ref, commit, target.config, partitions, self.preview)
 
@@ -167,14 +168,14 @@ class DeltaIOManager(KnownResource, TableDefaults, ConfigurableIOManager):
         commit = session.move_cursor(consumer.output, consumer.begun.app)
         return f"{consumer.name}: nothing is written but how far it has read, version {commit.version}."
 
-    def _target(self, context: OutputContext, obj: Any, what: str, *, together: bool) -> "_Target":
+    def _target(self, context: OutputContext, step: Any | None, obj: Any, what: str, *, together: bool) -> "_Target":
         """Return where and by what a value is written.
 
         Raises:
             InvalidConfig: The metadata or the IO manager holds an error.
             UnsupportedFeature: The engine or the format cannot do what the metadata asks for.
         """
-        config, lake, ref = self._fitting(self.config_of(context), what)
+        config, lake, ref = self._fitting(self._config_of(context, step, what), what)
         if config.publish == "together" and not together:
             raise InvalidConfig(
                 "metadata 'publish' is 'together', and nothing has gathered its outputs: give the definitions to "
@@ -197,8 +198,10 @@ class DeltaIOManager(KnownResource, TableDefaults, ConfigurableIOManager):
         Raises:
             InvalidConfig: One of them holds an error.
         """
-        key, step = context.asset_key if context.has_asset_key else None, step_of(context)
-        what = output_name(context)
+        return self._config_of(context, step_of(context), output_name(context))
+
+    def _config_of(self, context: OutputContext, step: Any | None, what: str) -> TableConfig:
+        key = context.asset_key if context.has_asset_key else None
         otherwise = {} if key is None else written_otherwise(self.writes, key, step)
         metadata = for_this_run(
             context.definition_metadata or {},
@@ -284,8 +287,9 @@ class DeltaIOManager(KnownResource, TableDefaults, ConfigurableIOManager):
 
         Raises InvalidConfig or UnsupportedFeature for metadata of another format than the lake's.
         """
-        config.refuse_of_other_format(self.duckrun.lake(config.lake).format.name, what)
-        return self.duckrun.stored(config)
+        lake = self.duckrun.lake(config.lake)
+        config.refuse_of_other_format(lake.format.name, what)
+        return StoredTable(config, lake, table_of(lake, config))
 
     def _writing_engine(self, config: TableConfig, handler: TypeHandler[Any], what: str) -> EngineName:
         if handler.engine == "spark":
@@ -328,6 +332,7 @@ class _Target:
 
 def _spec(
     context: OutputContext,
+    step: Any | None,
     target: _Target,
     session: Session,
     source: Any,
@@ -341,7 +346,7 @@ def _spec(
         predicate = partitions.predicate(config, schema, target.what.removeprefix("Asset "))
         layout = None if target.lake.exists(target.ref) else partitions.table_partitioning(config, schema)
     return config.write_spec(
-        app=_application(context, step_of(context), partitions) if consumer is None else consumer.begun.app,
+        app=_application(context, step, partitions) if consumer is None else consumer.begun.app,
         # A result of a change query has the type of each change.
         applies=consumer is not None and CHANGE_TYPE in session.schema_of(source).names,
         whole=consumer is not None and consumer.begun.whole,

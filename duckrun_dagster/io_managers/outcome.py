@@ -54,7 +54,7 @@ class Unwritten:
     message: str
 
     def report(self, output: OutputContext) -> None:
-        _report_consumer(self.consumer, output)
+        _report_consumer(self.consumer, output, step_of(output))
         output.log.info(self.message)
 
 
@@ -74,14 +74,15 @@ class Written:
     """True to show the first rows of a small table."""
 
     def report(self, output: OutputContext) -> None:
+        step = step_of(output)
         with naming(self.what):
-            _report_consumer(self.consumer, output)
-            self._report(output)
+            _report_consumer(self.consumer, output, step)
+            self._report(output, step)
 
-    def _report(self, context: OutputContext) -> None:
+    def _report(self, context: OutputContext, step: Any | None) -> None:
         """Add the commit as metadata of the materialization and as its data version."""
         session, ref, commit = self.session, self.ref, self.commit
-        config, partitions, step = self.config, self.partitions, step_of(context)
+        config, partitions = self.config, self.partitions
         lake = session.lakes.of(ref)
         snapshot = lake.snapshot(ref, commit.version)  # cached in the lake by the write
         described = meta.declared_descriptions(context.definition_metadata or {})
@@ -118,9 +119,8 @@ class Written:
         )
 
 
-def _report_consumer(consumer: Consumer | None, output: OutputContext) -> None:
+def _report_consumer(consumer: Consumer | None, output: OutputContext, step: Any | None) -> None:
     """Report what a step with changes has read, and drop its consumer."""
-    step = step_of(output)
     if consumer is not None:
         output.add_output_metadata(consumer.metadata())
         if step is not None:

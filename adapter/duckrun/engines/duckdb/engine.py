@@ -115,10 +115,12 @@ class DuckDBEngine(SpecEngine):
     # -- reading
 
     def scan(self, snapshot: Snapshot, spec: ReadSpec) -> LazyRows:
-        sql = select_sql(self._scan_sql(snapshot), spec, snapshot.schema.names, str(snapshot.ref))
-        frame = self._frame(sql, about_tables("read", [str(snapshot.ref)]))
-        if spec.predicate is None and isinstance(frame.source, DuckDBFrame):
-            frame.source.files = partial(self._plain_files, snapshot)
+        name = str(snapshot.ref)
+        sql = select_sql(self._scan_sql(snapshot), spec, snapshot.schema.names, name)
+        frame = self._frame(sql, about_tables("read", [name]))
+        source = frame.source
+        if spec.predicate is None and isinstance(source, DuckDBFrame):
+            source.files = partial(self._plain_files, snapshot)
         return frame
 
     def _plain_files(self, snapshot: Snapshot) -> Sequence[str] | None:

@@ -41,7 +41,7 @@ from duckrun.values.snapshot import Snapshot
 def file_writer(spec: RowSpec, transaction: Transaction, arbiter: Arbiter, duckdb_limit: int) -> FileTableWriter:
     """Return the writer of a table with a log, for one write."""
     logs = logs_of(transaction.lake.format)
-    return FileTableWriter(spec, transaction, logs, DeltaRs(spec, transaction, arbiter, duckdb_limit))
+    return FileTableWriter(spec, transaction, logs, DeltaRs(spec, transaction, logs, arbiter, duckdb_limit))
 
 
 class Write:

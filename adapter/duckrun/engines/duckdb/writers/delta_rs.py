@@ -17,8 +17,7 @@ from duckrun.engines.duckdb.rows.target import Target
 from duckrun.engines.duckdb.writers.by_delta_rs import Changes, on_changes
 from duckrun.errors import InvalidConfig, LostRows
 from duckrun.formats.commits import NewCommit, RowCounts, WentAhead
-from duckrun.formats.format import logs_of
-from duckrun.formats.logs import DeltaRsCommit, LacksMemory
+from duckrun.formats.logs import DeltaRsCommit, LacksMemory, LogTables
 from duckrun.libraries import pa
 from duckrun.run.memory import Arbiter, limit_for_merge
 from duckrun.run.transaction import Transaction
@@ -43,10 +42,12 @@ rows: 1.3 to 2.2 times, for any size of the table.
 class DeltaRs:
     """delta_rs as the writer of one write, over all of its attempts: if it may, and its merges."""
 
-    def __init__(self, spec: RowSpec, transaction: Transaction, arbiter: Arbiter, duckdb_limit: int) -> None:
+    def __init__(
+        self, spec: RowSpec, transaction: Transaction, logs: LogTables, arbiter: Arbiter, duckdb_limit: int
+    ) -> None:
         self._spec = spec
         self._transaction = transaction
-        self._writer = logs_of(transaction.lake.format).delta_rs
+        self._writer = logs.delta_rs
         self._arbiter = arbiter
         self._duckdb_limit = duckdb_limit
         self.shares = arbiter.write(duckdb_limit)

@@ -137,7 +137,8 @@ class FileTableWriter:
         reason: str,
     ) -> Commit:
         """Commit staged files in place of all files of the table."""
-        gone = () if snapshot is None else snapshot.files()
+        # Each pass over a snapshot's files decodes them again.
+        gone = () if snapshot is None else tuple(snapshot.files())
         rows = (counted_rows(files), 0, counted_rows(gone))
         anew = definition is not None and spec.redefine
         new = NewCommit(spec, definition, files, gone, rows, "staged", reason, anew=anew)
