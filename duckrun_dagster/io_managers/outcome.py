@@ -87,7 +87,7 @@ class Written:
         snapshot = lake.snapshot(ref, commit.version)  # cached in the lake by the write
         described = meta.declared_descriptions(context.definition_metadata or {})
         values = meta.table_metadata(lake, snapshot, described, commit)
-        is_small = sum(file.size for file in snapshot.files()) <= _PREVIEW_BYTES
+        is_small = values["table_bytes"] <= _PREVIEW_BYTES
         if partitions is not None:
             counts = meta.partition_row_counts(snapshot, partitions, config.partition_column())
             if values.get("dagster/row_count") != counted_rows(snapshot.files()):  # some rows are inlined in a catalog

@@ -97,9 +97,7 @@ def merge(writer: TableWriter, spec: MergeSpec, snapshot: Snapshot, rows: Rows) 
             refuse_outside(ref, source, expression(spec.within, spec.dialect), spec.within)
         numbers = _Given(source, source_table, quote_identifier(number), apart)
         delta_rs = writer.delta_rs
-        if delta_rs is None or not delta_rs.writes(
-            lambda: by_delta_rs.why_not_merge(logs_of(form), spec, snapshot, source)
-        ):
+        if delta_rs is None or not delta_rs.writes(lambda: by_delta_rs.why_not_merge(logs_of(form), spec, snapshot)):
             return _decided(writer, spec, clauses, snapshot, numbers, ())
         if by_delta_rs.takes_source(spec, clauses, snapshot, source):
             return delta_rs.merge(snapshot, finished(form, source, snapshot, mode), spec.keys, clauses)

@@ -74,7 +74,7 @@ def why_not_mode(spec: RowSpec) -> str | None:
     return None
 
 
-def why_not_merge(logs: LogTables, spec: MergeSpec, snapshot: Snapshot, rows: Rows) -> str | None:
+def why_not_merge(logs: LogTables, spec: MergeSpec, snapshot: Snapshot) -> str | None:
     """Reason why delta_rs cannot merge the rows, or DuckDB's changes of them; None if it can."""
     if (reason := logs.only_own(snapshot)) is not None:
         return reason
