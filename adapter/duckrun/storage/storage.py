@@ -407,6 +407,23 @@ class Storage:
             except (FileNotFoundError, NotADirectoryError):
                 return None
 
+    def read_ends(self, location: str, path: str, most: int) -> tuple[int, bytes, bytes] | None:
+        """Return the size of an object, and up to ``most`` bytes of its start and of the rest's end.
+
+        None if it is missing. From a store, the object is read whole.
+        """
+        if not self.is_local:
+            raw = self.read_at(location, path)
+            return None if raw is None else (len(raw), raw[:most], raw[most:][-most:])
+        with self._about("read", f"{location}/{path}"):
+            try:
+                with open(f"{location}/{path}", "rb") as file:
+                    size, first = os.fstat(file.fileno()).st_size, file.read(most)
+                    file.seek(max(len(first), size - most))
+                    return size, first, file.read(most)
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+
     def put(self, path: str, data: bytes) -> None:
         """Put one object under the root, atomically."""
         with self._about("write", f"{self.root}/{path}"):

@@ -20,7 +20,7 @@ from obstore.exceptions import BaseError as ObstoreError
 from duckrun.errors import CommitUnknown, StorageError, TableNotFound, UnsupportedFeature, VersionNotReadable
 from duckrun.formats.commits import CommitRecord
 from duckrun.formats.delta.log.checkpoints import last_checkpoint
-from duckrun.formats.delta.log.entries import LOG, CommitActions, entry, mark_at, parse_commit
+from duckrun.formats.delta.log.entries import LOG, CommitActions, entry, fingerprint_of, parse_commit
 from duckrun.formats.delta.log.refusals import DeltalakeRefusal, refused_feature
 from duckrun.sql.raising import panicked
 from duckrun.storage.storage import Storage
@@ -184,7 +184,8 @@ class LogAccess:
 
     def fingerprint(self, ref: TableRef, version: int) -> str | None:
         """See Format; a hash of the bytes of the log entry."""
-        return mark_at(self.storage, ref.location, version)
+        raw = self.storage.read_at(ref.location, entry(version))
+        return None if raw is None else fingerprint_of(raw)
 
     def has_landed(self, ref: TableRef, version: int, txn_id: str, error: BaseException) -> bool:
         """True if a version is the commit with this id, although committing it raised ``error``.
