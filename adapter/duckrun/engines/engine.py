@@ -69,8 +69,13 @@ class Engine(Protocol):
     def inlined(self, rows: LazyRows) -> exp.Expr:
         """Rows of this engine as a node in the syntax tree of a query for select()."""
 
-    def pinned(self, snapshot: Snapshot) -> exp.Expr:
-        """A table at one version as a node in the syntax tree of a query for select()."""
+    def pinned(self, snapshot: Snapshot, where: exp.Expr | None = None) -> exp.Expr:
+        """A table at one version as a node in the syntax tree of a query for select().
+
+        Args:
+            snapshot: The table.
+            where: Condition of all rows that the query needs; others may be missing.
+        """
 
     def select(self, query: exp.Expr, what: str = "query") -> LazyRows:
         """Run a query whose tables are pinned(), lazily.

@@ -130,7 +130,7 @@ class _Pruner:
         if isinstance(node, exp.In) and not node.args.get("query") and node.expressions:
             tests = [self._test(exp.EQ, node.this, value) for value in node.expressions]
             return None if None in tests else " OR ".join(f"({test})" for test in tests)
-        if isinstance(node, exp.Between):
+        if isinstance(node, exp.Between) and not node.args.get("symmetric"):
             ends = (self._test(exp.GTE, node.this, node.args["low"]), self._test(exp.LTE, node.this, node.args["high"]))
             return None if None in ends else f"({ends[0]}) AND ({ends[1]})"
         if type(node) in _COMPARISONS:

@@ -18,6 +18,7 @@ from duckrun.errors import DuckrunError, InvalidConfig, UnsupportedFeature, abou
 from duckrun.lake.lake import INFORMATION
 from duckrun.run.pins import NOTHING, Reads, together
 from duckrun.run.work_log import Read
+from duckrun.sql.conditions import condition_on
 from duckrun.sql.dialects import text_in
 from duckrun.sql.names import parse_query, replace_tables
 from duckrun.sql.pieces import all_in
@@ -168,12 +169,13 @@ class Reading:
             _refuse_travel(name, "a list of what is there", version, timestamp)
             return self._listing.view(parts_of(table))
         key = parts_of(table), version, timestamp
+        where = None if self._has_often(table) else condition_on(table)
         known = self._pinned.get(key)
-        if known is not None:
+        if where is None and known is not None:
             return known.copy()
         snapshot = self._snapshots.get(key)
         if snapshot is not None:
-            return self._scanned(table, snapshot)
+            return self._scanned(table, snapshot, where)
         located = locate(self.lakes, parts_of(table))
         ref, view = located.ref, located.view
         self._refuse_circle(str(ref))
@@ -193,10 +195,12 @@ class Reading:
             snapshot = self.lakes.snapshot(ref, version, timestamp)
             self.reads = together(self.reads, Reads.of(snapshot))
         self._snapshots[key] = snapshot
-        return self._scanned(table, snapshot)
+        return self._scanned(table, snapshot, where)
 
-    def _scanned(self, table: exp.Table, snapshot: Snapshot) -> exp.Expr:
-        """Return the scan of a table in the current query."""
+    def _scanned(self, table: exp.Table, snapshot: Snapshot, where: exp.Expr | None) -> exp.Expr:
+        """Return the scan of a table in the current query, with the rows of its condition."""
+        if where is not None:
+            return self.engine.pinned(snapshot, where)
         pinned = self._scan(snapshot) if self._has_often(table) else self.engine.pinned(snapshot)
         self._pinned[parts_of(table), *self._asked(table)] = pinned
         return pinned.copy()

@@ -408,7 +408,7 @@ class Storage:
                 return None
 
     def read_ends(self, location: str, path: str, most: int) -> tuple[int, bytes, bytes] | None:
-        """Return the size of an object, and up to ``most`` bytes of its start and of the rest's end.
+        """Return an object's size, up to ``most`` first bytes, and up to as many last ones.
 
         None if it is missing. From a store, the object is read whole.
         """

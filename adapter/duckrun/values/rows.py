@@ -450,6 +450,12 @@ def counted_rows(files: Iterable[ScanFile]) -> int | None:
     return None if None in counts else sum(count for count in counts if count is not None)
 
 
+Range = tuple[int | None, int | None]
+"""Least and greatest whole number; None if that end is open."""
+Ranges = Mapping[str, Range]
+"""Range of each column, by its name in lower case."""
+
+
 @dataclass(frozen=True)
 class ColumnFigures:
     """Statistics of one column of a file; None means unknown.

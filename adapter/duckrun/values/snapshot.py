@@ -15,7 +15,7 @@ from duckrun.values.computed import ComputedColumn
 from duckrun.values.files import Files, ListedFiles
 from duckrun.values.layout import CHANGE_FEED
 from duckrun.values.names import url_of
-from duckrun.values.rows import ColumnFigures, ReadSpec, ScanFile
+from duckrun.values.rows import ColumnFigures, Ranges, ReadSpec, ScanFile
 
 DELTA = "delta"
 """Name of the Delta format."""
@@ -117,6 +117,8 @@ class ReadAs:
 
     A table whose few files have exactly its columns is then read without the log.
     """
+    ranges: Ranges = field(default_factory=dict)
+    """Ranges of columns outside of which the query needs no row. Needs ``footers``."""
     named: bool = False
     """Put the table and version into the SQL, even if the files can be read without them."""
     also: Sequence[str] = ()

@@ -11,6 +11,7 @@ from typing import Any
 
 import duckdb
 from sqlglot import exp
+from sqlglot.errors import SqlglotError
 
 from duckrun.engines.duckdb.changes import rewrites, staging, write
 from duckrun.engines.duckdb.instance.advice import advise
@@ -28,6 +29,7 @@ from duckrun.engines.duckdb.instance.sql import (
 from duckrun.engines.duckdb.rows.fitted import stored_types, types_of
 from duckrun.engines.duckdb.rows.frame import DuckDBFrame
 from duckrun.engines.duckdb.rows.places import one_moment
+from duckrun.engines.duckdb.rows.ranges import ranges_of
 from duckrun.engines.duckdb.rows.source import Rows, rows_of, schema_of_types
 from duckrun.engines.duckdb.rows.weights import weighed_sql
 from duckrun.engines.engine import Engine
@@ -50,7 +52,7 @@ from duckrun.sql.written import put_names, with_names_as_written
 from duckrun.storage.storage import Storage
 from duckrun.values.changes import WeighedRead
 from duckrun.values.choices import BY_DELTA_RS, EngineName
-from duckrun.values.rows import Commit, ReadSpec, RowSpec, StagedFile, WriteSpec
+from duckrun.values.rows import Commit, Ranges, ReadSpec, RowSpec, StagedFile, WriteSpec
 from duckrun.values.snapshot import ReadAs, Scan, Snapshot
 from duckrun.values.tables import OptimizeSpec, PurgeSpec
 
@@ -116,7 +118,8 @@ class DuckDBEngine(SpecEngine):
 
     def scan(self, snapshot: Snapshot, spec: ReadSpec) -> LazyRows:
         name = str(snapshot.ref)
-        sql = select_sql(self._scan_sql(snapshot), spec, snapshot.schema.names, name)
+        scan = self._scan_sql(snapshot, spec.predicate if spec.dialect == "duckdb" else None)
+        sql = select_sql(scan, spec, snapshot.schema.names, name)
         frame = self._frame(sql, about_tables("read", [name]))
         source = frame.source
         if spec.predicate is None and isinstance(source, DuckDBFrame):
@@ -145,15 +148,16 @@ class DuckDBEngine(SpecEngine):
         assert isinstance(rows.source, DuckDBFrame), "rows of this engine"
         return exp.Subquery(this=exp.var(rows.source.sql))
 
-    def pinned(self, snapshot: Snapshot) -> exp.Expr:
-        return exp.Subquery(this=exp.var(self._scan_sql(snapshot)[1:-1]))
+    def pinned(self, snapshot: Snapshot, where: exp.Expr | None = None) -> exp.Expr:
+        return exp.Subquery(this=exp.var(self._scan_sql(snapshot, where)[1:-1]))
 
-    def _scan_sql(self, snapshot: Snapshot) -> str:
+    def _scan_sql(self, snapshot: Snapshot, where: str | exp.Expr | None = None) -> str:
         advise(snapshot, self.arbiter.limit(), self.instance.scratch)
         # The connection is tested at each use, and most tables attach nothing.
         return snapshot.scan_sql(
             attach=lambda *table: attached(self.connection, *table),
             footers=lambda files: columns_in(self.connection.cursor(), files),
+            ranges=_ranges_of(where),
         )
 
     def select(self, query: exp.Expr, what: str = "query") -> LazyRows:
@@ -376,3 +380,10 @@ class DuckDBEngine(SpecEngine):
     def close(self) -> None:
         """Close the connection if this engine opened it, and remove scratch files."""
         self.instance.close()
+
+
+def _ranges_of(where: str | exp.Expr | None) -> Ranges:
+    try:
+        return {} if where is None else ranges_of(where)
+    except (SqlglotError, RecursionError):  # sqlglot cannot parse everything that DuckDB can
+        return {}

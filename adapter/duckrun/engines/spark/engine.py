@@ -212,7 +212,7 @@ class SparkEngine(SpecEngine):
         self._inlined.append(name)
         return name
 
-    def pinned(self, snapshot: Snapshot) -> exp.Expr:
+    def pinned(self, snapshot: Snapshot, where: exp.Expr | None = None) -> exp.Expr:
         """Return a table at a version as a node of a query's syntax tree, for ``select()``."""
         if snapshot.ref.format == DUCKLAKE:
             view = self._view_of(self._of_ducklake(snapshot))

@@ -15,24 +15,22 @@ from duckrun.formats.pruning import conjuncts
 from duckrun.libraries import pa
 from duckrun.sql.names import tree_in
 from duckrun.sql.quoting import quote_identifier
+from duckrun.values.rows import Range, Ranges
 from duckrun.values.stored import StoredColumn, stored_names
-
-Range = tuple[int | None, int | None]
-"""Least and greatest value; None if that end is open."""
-Ranges = Mapping[str, Range]
-"""Range of each column, by its name in lower case."""
 
 _FLIPPED: dict[type[exp.Expr], type[exp.Expr]] = {exp.LT: exp.GT, exp.LTE: exp.GTE, exp.GT: exp.LT, exp.GTE: exp.LTE}
 
 
-def ranges_of(predicate: str) -> dict[str, Range]:
+def ranges_of(predicate: str | exp.Expr) -> dict[str, Range]:
     """Return ranges that all rows of a predicate over ``target`` are in.
+
+    Keys are the columns' names in lower case.
 
     >>> ranges_of("id BETWEEN 3 AND 5 AND target.n > 7 AND n < 20 AND id + 1 = 9 AND note = 'x'")
     {'id': (3, 5), 'n': (7, 20)}
     """
     ranges: dict[str, Range] = {}
-    for part in conjuncts(tree_in(predicate, "duckdb")):
+    for part in conjuncts(tree_in(predicate, "duckdb") if isinstance(predicate, str) else predicate):
         for column, (low, high) in _of(part):
             known = ranges.get(column, (None, None))
             lows, highs = ([end for end in ends if end is not None] for ends in zip(known, (low, high), strict=True))
@@ -43,7 +41,7 @@ def ranges_of(predicate: str) -> dict[str, Range]:
 def _of(part: exp.Expr) -> list[tuple[str, Range]]:
     """Return the range of the column that one condition compares with numbers, if it does."""
     column, other = part.this, part.args.get("expression")
-    if isinstance(part, exp.Between):
+    if isinstance(part, exp.Between) and not part.args.get("symmetric"):
         ends = [_number(part.args["low"]), _number(part.args["high"])]
         return [] if None in ends else _named(column, (ends[0], ends[1]))
     if isinstance(part, exp.In):

@@ -18,7 +18,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from duckrun.engines.duckdb.instance.steady import is_steady
-from duckrun.engines.duckdb.rows.ranges import Ranges, is_outside, ranges_of, ranges_of_keys
+from duckrun.engines.duckdb.rows.ranges import is_outside, ranges_of, ranges_of_keys
 from duckrun.errors import DuckrunError
 from duckrun.formats.commits import CommitRecord
 from duckrun.run.transaction import Transaction
@@ -26,7 +26,7 @@ from duckrun.sql.names import tree_in
 from duckrun.sql.quoting import fresh_name, quote_identifier, quoted_list
 from duckrun.values.cursors import CursorTransaction
 from duckrun.values.partition_values import partition_key
-from duckrun.values.rows import ScanFile
+from duckrun.values.rows import Ranges, ScanFile
 from duckrun.values.snapshot import Snapshot
 
 log = logging.getLogger(__name__)

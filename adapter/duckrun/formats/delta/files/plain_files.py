@@ -7,7 +7,7 @@ opens again for each query.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from duckrun.formats.delta.definition.mapping import is_mapped
 from duckrun.formats.delta.files.cautions import OURS
@@ -22,6 +22,13 @@ MOST = 8
 
 DuckDB opens the footer of each file for each query, where delta_scan() may skip files by the log.
 """
+_MANY = 100
+"""Minimum number of files from which on a query's conditions choose among them by the log's bounds.
+
+delta_scan() does so too, but it reads the log again for each query.
+"""
+FilesNear = Callable[[Snapshot, int], Sequence[ScanFile] | None]
+"""Function that returns files of a version, up to a number; None if there are more."""
 _FEATURES = frozenset({"columnMapping", "deletionVectors", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"})
 """Reader features without effect on files that pass the other conditions."""
 TYPE_CHANGES = b"delta.typeChanges"
@@ -29,12 +36,15 @@ UNIQUE = re.compile(r"(?:^|/)part-\d{5}-[0-9a-f-]{36}[^/]*\.parquet\Z|" + OURS.p
 """Names that Spark, delta_rs and Duckrun give to data files. Each contains a UUID."""
 
 
-def plain_files(snapshot: Snapshot, footers: FileColumns, most: int = MOST) -> Sequence[str] | None:
+def plain_files(
+    snapshot: Snapshot, footers: FileColumns, most: int = MOST, near: FilesNear | None = None
+) -> Sequence[str] | None:
     """Return the places of a table's files if a plain read of them returns the table's rows.
 
     Args:
         footers: Function that reads the columns in the footers of files.
         most: Maximum number of files.
+        near: Function that returns the files that a query needs, of a table with many.
 
     Returns:
         None if the rows may differ, or if the files are too many or none.
@@ -42,10 +52,14 @@ def plain_files(snapshot: Snapshot, footers: FileColumns, most: int = MOST) -> S
     if snapshot.partition_columns or is_mapped(snapshot.properties) or not snapshot.reader_features <= _FEATURES:
         return None
     types = {field.name: _type_of(field) for field in snapshot.stored_schema}
-    if None in types.values() or not 0 < snapshot.files().weight()[0] <= most:
+    if None in types.values():
         return None
-    files = list(snapshot.files())
-    if not all(map(_is_whole, files)):
+    count = snapshot.files().weight()[0]
+    if 0 < count <= most:
+        files: Sequence[ScanFile] | None = list(snapshot.files())
+    else:
+        files = near(snapshot, most) if near is not None and count >= _MANY else None
+    if not files or not all(map(_is_whole, files)):
         return None
     places = [place_of(snapshot.ref.location, file) for file in files]
     columns = footers(places)

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from duckrun.errors import StorageError, UnsupportedFeature
 from duckrun.formats.delta.definition.mapping import MODE, is_renamed, physical_names
+from duckrun.formats.delta.files.bounds import files_near
 from duckrun.formats.delta.files.cautions import OURS
+from duckrun.formats.delta.files.logged import OpenVersion
 from duckrun.formats.delta.files.plain_files import TYPE_CHANGES, UNIQUE, is_scalar, plain_files
 from duckrun.formats.format import name_of_files
 from duckrun.libraries import pa
@@ -46,7 +49,9 @@ Deleted = Callable[[Snapshot, Sequence[ScanFile]], Mapping[str, Any]]
 """Function that returns the deleted rows of files with deletion vectors, by file path."""
 
 
-def scan_sql(snapshot: Snapshot, read: ReadAs, deleted: Deleted | None = None) -> str:
+def scan_sql(
+    snapshot: Snapshot, read: ReadAs, deleted: Deleted | None = None, open_version: OpenVersion | None = None
+) -> str:
     """See Format.scan_sql(). With ``row``, the table has no column named file_row_number."""
     files, also = read.files, read.also
     # The SQL stands in brackets, since bare delta_scan() offers a column ``rowid``. A query that
@@ -87,12 +92,14 @@ def scan_sql(snapshot: Snapshot, read: ReadAs, deleted: Deleted | None = None) -
         else:
             source = _read(snapshot, some, str(place), gone, numbered=numbered, also=also)
             moved = bool(snapshot.partition_columns)
-    elif read.attach is not None and snapshot.long_log and place is None and not numbered:
-        source = read.attach(snapshot.ref.location, snapshot.version, snapshot.long_log)
-    elif read.footers is not None and place is None and not numbered and (whole := plain_files(snapshot, read.footers)):
+    elif (
+        read.footers is not None and place is None and not numbered and (whole := _whole(snapshot, read, open_version))
+    ):
         # The alias tells what a query reads, as the arguments of delta_scan() do.
         alias = name_of_files(snapshot.ref.location, snapshot.version)
         source = f"{_parquet(list(map(literally, whole)), 'hive_partitioning => false')} AS {quote_identifier(alias)}"
+    elif read.attach is not None and snapshot.long_log and place is None and not numbered:
+        source = read.attach(snapshot.ref.location, snapshot.version, snapshot.long_log)
     if source is None:
         options = "" if place is None else f", filename => {quote_literal(place)}"
         options += ", file_row_number => true" if numbered else ""
@@ -125,6 +132,15 @@ def scan_sql(snapshot: Snapshot, read: ReadAs, deleted: Deleted | None = None) -
     names += "" if read.row is None else f", {_NUMBER} AS {quote_identifier(read.row)}"
     names += "".join(f", {quote_identifier(name)}" for name in also)
     return f"(SELECT {names} FROM {source})"
+
+
+def _whole(snapshot: Snapshot, read: ReadAs, open_version: OpenVersion | None) -> Sequence[str] | None:
+    """Return the files to read without the log; see plain_files()."""
+    if read.footers is None:
+        return None
+    if open_version is None or not read.ranges:
+        return plain_files(snapshot, read.footers)
+    return plain_files(snapshot, read.footers, near=partial(files_near, open_version, ranges=read.ranges))
 
 
 def are_plain(snapshot: Snapshot, files: Sequence[ScanFile], *, marked: bool = True, by_any: bool = False) -> bool:

@@ -138,7 +138,7 @@ class TableAccess(LogAccess, ABC):
             find_legacy=partial(cautions.legacy, self.storage, self.mark),
             find_figures=partial(column_figures, self.handle_of),
             find_computed=computed.computing,
-            make_scan_sql=partial(scan_sql, deleted=partial(deleted_of, self)),
+            make_scan_sql=partial(scan_sql, deleted=partial(deleted_of, self), open_version=self.handle_of),
             find_other=partial(self.snapshot, ref),
             find_matching=self._matching,
         )
