@@ -21,6 +21,12 @@ from .session import Session as Session, connect as connect
 from .statements.values import Done as Done
 from .table import DeltaTable as DeltaTable, Table as Table
 from .values.applying import ApplySpec as ApplySpec
+from .values.branches import (
+    BranchDiff as BranchDiff,
+    BranchInfo as BranchInfo,
+    Published as Published,
+    TableDiff as TableDiff,
+)
 from .values.moved import Moved as Moved
 from .values.rows import (
     AppTransaction as AppTransaction,

@@ -6,13 +6,19 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from duckrun.branches.lake import BranchLake, open_branch
+from duckrun.change_set import ChangeSet
+from duckrun.errors import InvalidConfig
 from duckrun.lake.catalogued import open_lake
+from duckrun.lake.lake import Lake
 from duckrun.moving.moving import Moving
 from duckrun.reader import DataFrameReader
 from duckrun.run.memory import Arbiter
 from duckrun.run.pins import Pins
+from duckrun.sessions.branches import Branches
 from duckrun.sessions.tables import TableSession
 from duckrun.table import Table
+from duckrun.values.branches import BranchDiff, BranchInfo, Published
 from duckrun.values.checked import checked
 from duckrun.values.choices import EngineName, WriterChoice
 from duckrun.values.lake_format import LakeFormat
@@ -42,6 +48,8 @@ def connect(
     inline_rows: int | None = None,
     encrypted: bool | None = None,
     writer: WriterChoice = "auto",
+    branch: str | None = None,
+    branch_at: str | None = None,
 ) -> Session:
     """Open a lake: a folder, or an ``s3://``, ``az://``, ``abfss://`` or ``gs://`` URL.
 
@@ -65,9 +73,15 @@ def connect(
         writer: ``delta_rs`` lets delta_rs write the data files of Delta tables where it can. It
             holds for every write of the session that names no writer. The commit's ``reason`` says
             why delta_rs could not.
+        branch: Name of a branch to read and write instead of the lake itself. It is created at its
+            first use. Nobody else sees its writes until ``publish()``.
+        branch_at: Time (ISO 8601) at which a new branch reads the tables that it does not write.
+            Without it, it reads their newest versions.
 
     Raises:
         InvalidConfig: An argument is unknown or invalid.
+        ReadOnlyLake: A branch of a lake that is opened read-only.
+        UnsupportedFeature: A branch of a lake of format ducklake.
         StorageError: The root cannot be used.
 
     Example::
@@ -76,7 +90,21 @@ def connect(
             s.sql("select count(*) from main.flights").show()
     """
     form = LakeFormat.of(format, catalog, inline_rows, encrypted)
-    lake = open_lake(root_path, schema=schema, storage_options=storage_options, read_only=read_only, form=form)
+    lake: Lake
+    if branch is None:
+        if branch_at is not None:
+            raise InvalidConfig(f"branch_at is {branch_at!r}, and no branch is named: add branch.")
+        lake = open_lake(root_path, schema=schema, storage_options=storage_options, read_only=read_only, form=form)
+    else:
+        lake = open_branch(
+            root_path,
+            branch,
+            at=branch_at,
+            schema=schema,
+            storage_options=storage_options,
+            read_only=read_only,
+            form=form,
+        )
     arbiter = Arbiter(memory_limit, memory_fraction)
     return Session(lake, engine=engine, spark=spark, arbiter=arbiter, pins=pins, writer=writer)
 
@@ -105,6 +133,63 @@ class Session(TableSession):
     def read(self) -> DataFrameReader:
         """Reader by Spark's names, as in ``s.read.format("delta").load(path)``."""
         return DataFrameReader(self)
+
+    # -- branches
+
+    @property
+    def _branches(self) -> Branches:
+        return Branches(self, self._changed_rows)
+
+    def _changed_rows(self, branch: str, table: str) -> ChangeSet:
+        lake = self.lake
+        if lake.branch_name != branch:
+            lake = BranchLake(lake.root, branch, schema=lake.default_schema, storage_options=lake.storage_options)
+        other = Session(lake, arbiter=self.arbiter)
+        base = self._branches.diff(branch)
+        of_table = next(each for each in base.tables if each.table == table)
+        start = -1 if of_table.base_version is None else of_table.base_version
+        return other.table(table).changes("min_delta", from_version=start)
+
+    def branches(self) -> list[BranchInfo]:
+        """Return the branches of the lake: name, created, tables, rows changed, age.
+
+        Example::
+
+            [branch.name for branch in s.branches()]
+        """
+        return self._branches.all()
+
+    def diff(self, branch: str) -> BranchDiff:
+        """Return the difference of a branch from main: one entry per table.
+
+        ``.table("sales.orders")`` gives the changed rows.
+
+        Raises:
+            InvalidConfig: There is no such branch.
+        """
+        return self._branches.diff(branch)
+
+    def publish(self, branch: str) -> Published:
+        """Commit the net changes of a branch to main: one commit per table, or none.
+
+        All tables are validated before the first commit. A publish that was killed is finished by
+        the next one, or by the next session that writes to the lake. A second publish does nothing
+        and says so.
+
+        Raises:
+            CommitConflict: Main has changed what the branch changed or read.
+            InvalidConfig: There is no such branch.
+        """
+        return self._branches.publish(branch)
+
+    def discard(self, branch: str) -> tuple[str, ...]:
+        """Remove a branch with all its writes, and return the tables that it had changed.
+
+        Raises:
+            InvalidConfig: There is no such branch.
+            CommitConflict: The branch is being published.
+        """
+        return self._branches.discard(branch)
 
     @property
     def moving(self) -> Moving:

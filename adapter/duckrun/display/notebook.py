@@ -38,6 +38,13 @@ def facts_html(title: str, facts: Mapping[str, Any]) -> str:
     return f"<h4>{escape(title)}</h4>" + _table([], [[k, _text(v)] for k, v in facts.items() if v is not None])
 
 
+def table_html(title: str, rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return a title over a table of records as HTML; columns without any value are left out."""
+    names = [name for name in (rows[0] if rows else ()) if any(row[name] not in (None, ()) for row in rows)]
+    shown = [["" if row[name] is None else _text(row[name]) for name in names] for row in rows]
+    return f"<h4>{escape(title)}</h4>" + _table(names, shown, titles=[""] * len(names))
+
+
 def _text(value: Any) -> str:
     text = "NULL" if value is None else str(value)
     return text if len(text) <= _WIDEST else text[: _WIDEST - 1] + "…"

@@ -16,6 +16,12 @@ from duckrun.values.tables import TableSpec
 WORDS = "metadata"
 """Key of the caller's own metadata (Spec.commit_metadata) in the note of a commit."""
 
+READS = "reads"
+"""Key of the note of a commit in a branch: conditions on the target's rows that it depends on.
+
+They are DuckDB's SQL. An empty list means no row; without the key it may be any row.
+"""
+
 _NOTED = ("mode", "engine", "writer", "reason", "files_pruned", "rows_inserted", "rows_updated", "rows_deleted")
 """Facts of a commit that its note may tell."""
 ROW_COUNTS = ("rows_inserted", "rows_updated", "rows_deleted")
@@ -194,3 +200,13 @@ class TakenBack:
     def by_rows(self) -> bool:
         """True if exactly the added rows are removed."""
         return self.base is None and not self.anew
+
+
+def sums_of(records: Sequence[CommitRecord]) -> dict[str, int]:
+    """Return the sums of the row counts of commits; a count that one does not tell is missing."""
+    sums = {}
+    for at, name in enumerate(ROW_COUNTS):
+        counts = [each.note.get(name, each.rows[at]) if each.changes_rows else 0 for each in records]
+        if None not in counts:
+            sums[name] = sum(counts)
+    return sums

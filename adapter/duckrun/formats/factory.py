@@ -5,9 +5,14 @@ Each format is a package beside it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from duckrun.formats.branches import BranchTables
 from duckrun.formats.format import Format
 from duckrun.storage.storage import Storage
+from duckrun.values.branches import Branch
 from duckrun.values.lake_format import DELTA_LAKE, DUCKLAKE, LakeFormat
+from duckrun.values.snapshot import TableRef
 
 
 def format_of(storage: Storage, form: LakeFormat = DELTA_LAKE, *, read_only: bool = False) -> Format:
@@ -21,3 +26,16 @@ def format_of(storage: Storage, form: LakeFormat = DELTA_LAKE, *, read_only: boo
     from duckrun.formats.delta.delta import DeltaFormat
 
     return DeltaFormat(storage, read_only=read_only)
+
+
+def branch_format(storage: Storage, branch: Callable[[], Branch], register: Callable[[TableRef], None]) -> BranchTables:
+    """Return the format object of a lake of Delta tables in a branch.
+
+    Args:
+        storage: Storage of the lake.
+        branch: Returns the branch, at its first use.
+        register: Records that the branch has forked a table, before the fork.
+    """
+    from duckrun.formats.delta.branched import BranchFormat
+
+    return BranchFormat(storage, branch, register)

@@ -222,10 +222,17 @@ class Format(Protocol):
             UnsupportedFeature: The storage cannot move a folder in one step.
         """
 
-    def drop(self, ref: TableRef) -> None:
+    def drop(self, ref: TableRef, *, force: bool = False) -> None:
         """Remove a table's folder. A missing table is not an error.
 
         A reader sees the whole table or none.
+
+        Args:
+            ref: The table.
+            force: Remove it although branches continue from it.
+
+        Raises:
+            CommitConflict: Branches continue from the table.
         """
 
     # -- definitions

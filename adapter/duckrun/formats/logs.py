@@ -171,6 +171,12 @@ class LogTables(Protocol):
 
     # -- commits
 
+    def files_folder(self, ref: TableRef) -> str:
+        """Folder of new files below a table's folder; empty for the table's folder itself.
+
+        A branch puts its files into a folder of its own.
+        """
+
     def refuse_other_files(self, ref: TableRef) -> None:
         """Raise StorageError if the folder of a new table holds foreign files."""
 

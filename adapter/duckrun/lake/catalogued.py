@@ -205,8 +205,8 @@ class CatalogLake(Lake):
         with self.format.locked(ref):
             self.catalog.views.rename(ref, new, view.sql, view.comment)
 
-    def drop_table(self, ref: TableRef) -> None:
-        super().drop_table(ref)
+    def drop_table(self, ref: TableRef, *, force: bool = False) -> None:
+        super().drop_table(ref, force=force)
         if not self.catalog.is_open:
             self._remove_notes(ref)
 

@@ -77,6 +77,7 @@ class Lake:
         form: LakeFormat = DELTA_LAKE,
     ) -> None:
         self.storage = Storage(root, storage_options)
+        self.storage_options = storage_options
         self.root = self.storage.root
         self.default_schema = schema
         self.read_only = read_only
@@ -86,7 +87,14 @@ class Lake:
         self.in_transaction = False
         self.waits_for: str | None = None
         """Lake of the session's open transaction, which blocks writes to this one."""
-        self.format: Format = format_of(self.storage, form, read_only=read_only)
+        self.format: Format = self._open_format(form, read_only=read_only)
+
+    branch_name: str | None = None
+    """Name of the branch that is read and written; None for the lake itself."""
+
+    def _open_format(self, form: LakeFormat, *, read_only: bool) -> Format:
+        """Return the format object of the lake's tables."""
+        return format_of(self.storage, form, read_only=read_only)
 
     def transactions(self, why: str) -> TransactionalLake:
         """Return the transactions of a lake whose format has them.
@@ -384,7 +392,10 @@ class Lake:
         # A line for each value: with an indent for each column json would be ten times slower.
         lines = (f"  {json.dumps(name)}: {json.dumps(value, ensure_ascii=False)}" for name, value in values.items())
         body = "{\n" + ",\n".join(lines) + "\n}"
-        self.storage.put(self._definition_path(ref.schema, ref.name), body.encode())
+        self._put_definition(ref, body.encode())
+
+    def _put_definition(self, ref: TableRef, body: bytes) -> None:
+        self.storage.put(self._definition_path(ref.schema, ref.name), body)
 
     def remove_definition(self, ref: TableRef) -> None:
         """Remove a definition; a missing one is no error."""
@@ -408,8 +419,10 @@ class Lake:
     def _read_definition(self, schema: str, name: str) -> NameDefinition | None:
         path = self._definition_path(schema, name)
         raw = self.storage.read(path)
-        if raw is None:
-            return None
+        return None if raw is None else self._parsed(raw, path)
+
+    def _parsed(self, raw: bytes, path: str) -> NameDefinition:
+        """Return the definition in a file. Raises StorageError if it is damaged."""
         try:
             values = json.loads(raw)
             if values.pop("kind") == "location":
@@ -446,15 +459,23 @@ class Lake:
                     "Delta tables: open it with format: ducklake, or choose another root"
                 )
 
-    def drop_table(self, ref: TableRef) -> None:
-        """Remove a table's folder, atomically for readers; a missing table is no error."""
-        self.ensure_writable(ref)
-        self.format.drop(ref)
+    def drop_table(self, ref: TableRef, *, force: bool = False) -> None:
+        """Remove a table's folder, atomically for readers; a missing table is no error.
 
-    def drop(self, ref: TableRef) -> None:
-        """Drop a table or a view by name; a missing one is no error."""
+        Args:
+            ref: The table.
+            force: Remove it although branches continue from it.
+
+        Raises:
+            CommitConflict: Branches continue from the table.
+        """
+        self.ensure_writable(ref)
+        self.format.drop(ref, force=force)
+
+    def drop(self, ref: TableRef, *, force: bool = False) -> None:
+        """Drop a table or a view by name; a missing one is no error. See ``drop_table()``."""
         if not isinstance(self.definition(ref), ViewDefinition):
-            self.drop_table(ref)
+            self.drop_table(ref, force=force)
         self.remove_definition(ref)
 
     def rename(self, ref: TableRef, new: TableRef) -> None:

@@ -26,6 +26,7 @@ from duckrun.errors import (
     outcome_of,
 )
 from duckrun.formats.commits import (
+    READS,
     ROW_COUNTS,
     WORDS,
     Behind,
@@ -52,10 +53,24 @@ from duckrun.run.reruns import (
     version_before,
 )
 from duckrun.run.work_log import WorkLog
+from duckrun.sql.names import transpile
 from duckrun.values.choices import WriterName
 from duckrun.values.cursors import CursorTransaction
-from duckrun.values.rows import NO_TABLE, AppTransaction, Commit, Retracted, Returning, RowSpec, Spec, WorkTransaction
+from duckrun.values.rows import (
+    NO_TABLE,
+    AppTransaction,
+    Commit,
+    DeleteSpec,
+    Retracted,
+    Returning,
+    RowSpec,
+    Spec,
+    UpdateSpec,
+    WorkTransaction,
+    WriteSpec,
+)
 from duckrun.values.snapshot import Snapshot, TableRef
+from duckrun.values.tables import AlterSpec, OptimizeSpec, PurgeSpec
 
 log = logging.getLogger(__name__)
 
@@ -512,6 +527,8 @@ class Transaction:
         reason = new.reason if self.written_for is None else f"{self.written_for[1]}: {new.reason}"
         reason = f"{reason}; {self.remark}" if self.remark else reason
         note = self.note(writer=new.writer, reason=reason, files_pruned=new.pruned, **dict(counts))
+        if self.lake.branch_name is not None and (reads := self._conditions(new.spec)) is not None:
+            note[READS] = reads  # a publish compares them with what main has committed
         new = replace(new, note=note, app=self.app)
         at, taken = snapshot, self.taken_back
         over = None if taken is None or taken.base is None else taken.newest
@@ -539,6 +556,19 @@ class Transaction:
                 before, at = at, self.fence.version(others[-1].version)
                 if before is not None and before.table_id != at.table_id:
                     raise
+
+    def _conditions(self, spec: object) -> list[str] | None:
+        """Return conditions on the target's rows that a commit depends on; None for any row."""
+        read = self.fence.read()
+        if read is not None and read.predicates is None:
+            return None
+        conditions = [] if read is None else sorted(read.predicates or ())
+        match spec:
+            case WriteSpec(mode="append") | AlterSpec() | OptimizeSpec() | PurgeSpec():
+                return conditions
+            case WriteSpec(mode="replace") | UpdateSpec() | DeleteSpec() if spec.predicate is not None:
+                return [*conditions, transpile(spec.predicate, spec.dialect, "duckdb")]
+        return None
 
     def committed(self, version: int, *, writer: WriterName, reason: str = "") -> Commit:
         """Return a commit that another library made for this transaction, from the log."""

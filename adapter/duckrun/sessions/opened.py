@@ -15,7 +15,7 @@ from duckrun.engines.duckdb.engine import DuckDBEngine
 from duckrun.engines.engine import Engine
 from duckrun.engines.frame import LazyRows
 from duckrun.engines.tabular.values import is_of_spark
-from duckrun.errors import InvalidConfig
+from duckrun.errors import InvalidConfig, UnsupportedFeature
 from duckrun.lake.lake import Lake, TableRef
 from duckrun.lake.lakes import Lakes
 from duckrun.run.memory import Arbiter
@@ -83,6 +83,8 @@ class Opened:
         self._pins = pins
         self._log = WorkLog()
         self.temp_views: dict[str, exp.Query] = {}
+        self._looked_at: set[str] = set()
+        """Roots of the lakes whose unfinished publishes are finished."""
         self.transactions = Transactions()
         """The open transaction over several tables, if any."""
 
@@ -147,12 +149,18 @@ class Opened:
 
         Raises:
             InvalidConfig: No engine has this name.
+            UnsupportedFeature: The engine is Spark, and the session is one of a branch.
         """
         self.ensure_open()
         if name not in self._engines:
             if name not in ENGINES:
                 raise unknown_word("engine", name, ENGINES)
             if name == "spark":
+                if self.lake.branch_name is not None:
+                    raise UnsupportedFeature(
+                        f"Branch {self.lake.branch_name} of lake {self.lake.root}: Spark opens a table by its folder, "
+                        "which has main's log. Run this with engine: duckdb"
+                    )
                 from duckrun.engines.spark.engine import SparkEngine
                 from duckrun.engines.spark.process.session import spark_session
 

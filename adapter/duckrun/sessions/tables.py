@@ -25,6 +25,7 @@ from duckrun.run.transaction import Transaction
 from duckrun.run.transactions import transactions_on
 from duckrun.run.work_log import Read, unnoted
 from duckrun.sessions.apply import apply_changes
+from duckrun.sessions.branches import finish_publishes
 from duckrun.sessions.opened import Opened
 from duckrun.sessions.upkeep import Upkeep
 from duckrun.sql.names import transpile
@@ -215,6 +216,9 @@ class TableSession(Opened):
 
         app, words = (None, None) if spec is None else (spec.app, spec.commit_metadata)
         lake, pins = self.lakes.of(ref), self.fixed_pins
+        if lake.root not in self._looked_at:
+            self._looked_at.add(lake.root)
+            finish_publishes(self, lake)
         return Transaction(lake, ref, app=app, pins=pins, log=self.log, sees=meets, metadata=words)
 
     def apply_changes(

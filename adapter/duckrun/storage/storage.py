@@ -426,10 +426,14 @@ class Storage:
 
     def put(self, path: str, data: bytes) -> None:
         """Put one object under the root, atomically."""
-        with self._about("write", f"{self.root}/{path}"):
+        self.put_at(self.root, path, data)
+
+    def put_at(self, location: str, path: str, data: bytes) -> None:
+        """Put one object below a location, atomically; it replaces an existing one."""
+        with self._about("write", f"{location}/{path}"):
             if self.is_local:
-                Path(self.root).mkdir(parents=True, exist_ok=True)
-            obstore.put(self.store, path, data)
+                Path(location).mkdir(parents=True, exist_ok=True)
+            obstore.put(self.store_at(location), path, data)
 
     def put_new(self, location: str, path: str, data: bytes, what: str = "") -> Written | None:
         """Put one object below a location, atomically; None if another object exists, which stays.

@@ -50,6 +50,7 @@ from duckrun.libraries import pa
 from duckrun.sql.alike import duckdb_of
 from duckrun.sql.char_types import is_limited
 from duckrun.storage.locks import table_lock
+from duckrun.values.branches import BRANCHES
 from duckrun.values.changes import CommitChange
 from duckrun.values.choices import SchemaMode, WriterName
 from duckrun.values.columns import is_required
@@ -108,7 +109,9 @@ class DeltaFormat(TableAccess):
             folder, _, name = key["path"].rpartition("/")
             top = folder.partition("/")[0]
             ours = name.startswith("part-") and name.endswith(".parquet") or name.startswith((".", "_"))
-            if name == "_SUCCESS" or not (ours or top in (LOG, FEED_FOLDER, "_duckrun") or top.startswith(COPY)):
+            if name == "_SUCCESS" or not (
+                ours or top in (LOG, FEED_FOLDER, "_duckrun", BRANCHES) or top.startswith(COPY)
+            ):
                 raise StorageError(
                     f"Table {ref} cannot be made at {ref.location}: the folder is no Delta table and holds files, "
                     f"such as {key['path']}",
@@ -128,14 +131,21 @@ class DeltaFormat(TableAccess):
             if before is not None and newest is not None and checkpoints.changes_partitions(before, newest):
                 checkpoints.checkpoint_partitions(self, newest)
             else:
-                checkpoints.checkpoint_if_due(self, before, None, ref, version)
+                self.keep_log_short(before, None, ref, version)
             return newest if newest is not None and newest.version == version else None
-        checkpoints.checkpoint_if_due(self, before, now, ref, version)
+        self.keep_log_short(before, now, ref, version)
         if before is None:
             return now
         cached = replace(now, opened=Opened(now.opened.known))
         self.newest.keep(cached, now.opened.reserved)
         return cached
+
+    def keep_log_short(self, before: Snapshot | None, now: Snapshot | None, ref: TableRef, version: int) -> None:
+        """Write a checkpoint of a version that was just committed, if one is due."""
+        checkpoints.checkpoint_if_due(self, before, now, ref, version)
+
+    def files_folder(self, ref: TableRef) -> str:
+        return ""
 
     # -- history
 
@@ -281,8 +291,8 @@ class DeltaFormat(TableAccess):
     def convert(self, ref: TableRef, spec: ConvertSpec, note: dict[str, Any], app: AppTransaction | None) -> None:
         convert.convert(self, ref, spec, note, app)
 
-    def drop(self, ref: TableRef) -> None:
-        folders.drop(self, ref)
+    def drop(self, ref: TableRef, *, force: bool = False) -> None:
+        folders.drop(self, ref, force=force)
 
     def rename(self, ref: TableRef, new: TableRef) -> None:
         folders.rename(self, ref, new)

@@ -313,5 +313,5 @@ class DuckLakeFormat(Defining):
     def rename(self, ref: TableRef, new: TableRef) -> None:
         self.commits.rename(ref, new, self._state(ref))
 
-    def drop(self, ref: TableRef) -> None:
+    def drop(self, ref: TableRef, *, force: bool = False) -> None:
         self.commits.drop(ref)

@@ -172,13 +172,14 @@ def _together(
     read = read or f"SELECT {', '.join(map(quote_identifier, types))} FROM {source}"
     rows = Rows(cursor, _in_order(read, [*types, *numbers], z_order_by, snapshot), {**types, **numbers})
     stored = (*logs.stored_columns(snapshot.schema), *stored)
-    size = sum(f.size for f in files)
+    size, folder = sum(f.size for f in files), logs.files_folder(snapshot.ref)
     if size <= target:
         # Without a target the group becomes a single file, even if the rows now take more space.
         only = {k: v for k, v in snapshot.properties.items() if k != TARGET_FILE_SIZE}
-        return staged.stage(rows, snapshot.ref, properties=only, beside=files[0], stored=stored)
+        return staged.stage_in(folder, rows, snapshot.ref, properties=only, beside=files[0], stored=stored)
     per_file = counted(cursor, source) * target // size
-    return staged.stage(
+    return staged.stage_in(
+        folder,
         rows,
         snapshot.ref,
         properties={**snapshot.properties, TARGET_FILE_SIZE: str(target)},
@@ -229,4 +230,5 @@ def rewritten(
     read, numbers, ids = with_ids(logs, target, list(snapshot.files()), list(kinds))
     rows = Rows(cursor, read or rows_of(target), {**kinds, **numbers}, order=tuple(after.sort_by))
     stored = (*logs.stored_columns(after.schema), *ids)
-    return staged.stage(rows, snapshot.ref, after.partition_columns, properties=after.properties, stored=stored)
+    folder, properties = logs.files_folder(snapshot.ref), after.properties
+    return staged.stage_in(folder, rows, snapshot.ref, after.partition_columns, properties=properties, stored=stored)

@@ -56,8 +56,9 @@ def stage(
         )
     else:
         properties = {} if snapshot is None else snapshot.properties
-        stored = () if snapshot is None else logs_of(form).stored_columns(snapshot.schema)
-        files = staged.stage(rows, ref, columns, properties=properties, stored=stored)
+        logs = logs_of(form)
+        stored = () if snapshot is None else logs.stored_columns(snapshot.schema)
+        files = staged.stage_in(logs.files_folder(ref), rows, ref, columns, properties=properties, stored=stored)
     if snapshot is None:
         return files
     fingerprint = _fingerprint(snapshot)

@@ -50,6 +50,8 @@ def why_not_write(logs: LogTables, ref: TableRef, rows: Rows, snapshot: Snapshot
 
     ``whole``: the write replaces all rows.
     """
+    if logs.files_folder(ref):
+        return "it writes to the log of the table's folder, and a branch has its own"
     if snapshot is not None and (reason := logs.only_own(snapshot)) is not None:
         return reason
     if any("VARIANT" in str(kind) for kind in rows.types.values()):
@@ -76,6 +78,8 @@ def why_not_mode(spec: RowSpec) -> str | None:
 
 def why_not_merge(logs: LogTables, spec: MergeSpec, snapshot: Snapshot) -> str | None:
     """Reason why delta_rs cannot merge the rows, or DuckDB's changes of them; None if it can."""
+    if logs.files_folder(snapshot.ref):
+        return "it writes to the log of the table's folder, and a branch has its own"
     if (reason := logs.only_own(snapshot)) is not None:
         return reason
     if written_anew(snapshot):

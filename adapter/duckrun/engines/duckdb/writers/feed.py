@@ -58,9 +58,9 @@ def feed_files(logs: LogTables, spec: RowSpec, rows: RowChanges, touched: Sequen
         return ()
     text = cursor.sql("SELECT ''").types[0]
     feed = Rows(cursor, " UNION ALL ".join(selects), {**kinds, CHANGE_TYPE: text})
-    folder = logs.feed_folder
-    place = replace(snapshot.ref, location=f"{snapshot.ref.location}/{folder}")
+    folder = "/".join(filter(None, (logs.files_folder(snapshot.ref), logs.feed_folder)))
     properties = file_properties(spec, snapshot.properties)
     stored = logs.stored_columns(snapshot.schema)
-    files = staged.stage(feed, place, snapshot.partition_columns, properties=properties, stored=stored)
-    return tuple(replace(file, path=f"{folder}/{file.path}", figures={}) for file in files)
+    columns = snapshot.partition_columns
+    files = staged.stage_in(folder, feed, snapshot.ref, columns, properties=properties, stored=stored)
+    return tuple(replace(file, figures={}) for file in files)

@@ -258,8 +258,9 @@ class FileTableWriter:
             )
             properties = file_properties(self.spec, snapshot.properties)
             stored = (*self.logs.stored_columns(snapshot.schema), *ids.stored)
-            files = staged.stage(
-                written_rows, snapshot.ref, snapshot.partition_columns, properties=properties, stored=stored
+            folder = self.logs.files_folder(snapshot.ref)
+            files = staged.stage_in(
+                folder, written_rows, snapshot.ref, snapshot.partition_columns, properties=properties, stored=stored
             )
         inserted, updated, deleted = rows.counts
         if added is not None and added.numbered:
@@ -300,7 +301,8 @@ class FileTableWriter:
         key = (rows.sql, *partition_by)
         if key not in self._staged:
             self.streams.take(rows)
-            self._staged[key] = staged.stage(
+            self._staged[key] = staged.stage_in(
+                self.logs.files_folder(self.transaction.ref),
                 rows,
                 self.transaction.ref,
                 partition_by,

@@ -62,6 +62,21 @@ _STREAMING = {
 }
 
 
+def stage_in(
+    folder: str, rows: Rows, ref: TableRef, partition_by: Sequence[str] = (), **options: Any
+) -> tuple[StagedFile, ...]:
+    """Write rows as files into a folder of a table's folder; see stage().
+
+    The paths of the files begin with that folder.
+    """
+    if not folder:
+        return stage(rows, ref, partition_by, **options)
+    if options.get("beside") is not None:
+        options["beside"] = replace(options["beside"], path="")  # only its partition values count
+    files = stage(rows, replace(ref, location=f"{ref.location}/{folder}"), partition_by, **options)
+    return tuple(replace(file, path=f"{folder}/{file.path}") for file in files)
+
+
 def stage(
     rows: Rows,
     ref: TableRef,

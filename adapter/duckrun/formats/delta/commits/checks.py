@@ -33,10 +33,10 @@ def refuse_wrong(
     """
     adds, removes = [spelled(f) for f in new.adds], [(spelled(f), f.deletion_vector) for f in new.removes]
     marked = [spelled(mark.file) for mark in new.marks]
-    if not removes and not returns and not marked:
+    if snapshot is None or not (removes or returns or marked):
+        assert not removes and not marked, "only a table that is there has files to remove"
         live: set[tuple[str, bool]] = set()
     else:
-        assert snapshot is not None, "only a table that is there has files to remove, or had others"
         named = {*adds, *marked, *(path for path, _ in removes), *(add["path"] for add in returns)}
         live = {(name, f.deletion_vector) for name, f in snapshot.files().named(named).items()}
     missed = [path for path, _ in set(removes) - live]
@@ -49,7 +49,8 @@ def refuse_wrong(
                f" so that {len(missed)} files stayed" if missed else f"it would name one file twice, {twice[0]}")
             , remedy="run this with engine: spark, and report it"
         )  # fmt: skip
-    _check_rows(ref, new, operation)
+    if not returns:  # whose rows the caller counts
+        _check_rows(ref, new, operation)
 
 
 def table_after(snapshot: Snapshot | None, new: NewCommit) -> DeltaDefinition | Snapshot:

@@ -56,13 +56,15 @@ def write_commit(
     *,
     operation: Operation | None = None,
     returns: Sequence[Mapping[str, Any]] = (),
+    also: Sequence[Mapping[str, Any]] = (),
 ) -> int:
     """Write one commit and return its version; see Format.commit().
 
     Args:
         note: Duckrun's entry in the commit info.
         operation: Operation of the commit; None: the one of ``new.spec``.
-        returns: Add actions of files of an older version that come back.
+        returns: Add actions of files of an older version, or of a branch, that come back.
+        also: Further actions: transactions, whose time is set here, and domains.
     """
     operation = operation or operation_of(new, snapshot)
     refuse_wrong(ref, snapshot, new, operation, returns)
@@ -94,6 +96,7 @@ def write_commit(
     if new.app is not None:
         # Without lastUpdated, Spark drops the transaction at once if the table sets a retention.
         actions.append({"txn": {"appId": new.app.app_id, "version": new.app.version, "lastUpdated": now}})
+    actions += [{kind: {**each, "lastUpdated": now} if kind == "txn" else each} for kind, each in _kinds(also)]
     if new.removes:
         assert snapshot is not None
         actions += [{"remove": action} for action in _removes(tables, snapshot, new, now)]
@@ -128,6 +131,12 @@ def write_commit(
     tables.newest.wrote(ref, snapshot, body.encode(), written)
     tables.check_landed(snapshot, version, info["txnId"])
     return version
+
+
+def _kinds(actions: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the kind and the body of each action."""
+    for action in actions:
+        yield from action.items()
 
 
 def _table(

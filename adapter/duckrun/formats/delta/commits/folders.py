@@ -2,24 +2,38 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import uuid
+from collections.abc import Iterable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
-from duckrun.errors import InvalidConfig, StorageError, UnsupportedFeature, removing
+from duckrun.errors import CommitConflict, InvalidConfig, StorageError, UnsupportedFeature, removing
 from duckrun.formats.delta.log.entries import LOG
 from duckrun.formats.delta.versions.tables import TableAccess
 from duckrun.storage.locks import lock_path, table_lock
 from duckrun.storage.trouble import said
+from duckrun.values.branches import BRANCHES
 from duckrun.values.data_files import decoded, is_absolute
 from duckrun.values.names import DROPPED
 from duckrun.values.snapshot import TableRef
 
 
-def drop(tables: TableAccess, ref: TableRef) -> None:
-    """Remove a table's folder; a missing table is fine. Readers see the whole table or none."""
+def drop(tables: TableAccess, ref: TableRef, *, force: bool = False) -> None:
+    """Remove a table's folder; a missing table is fine. Readers see the whole table or none.
+
+    Args:
+        tables: Access to the table.
+        ref: The table.
+        force: Remove it although branches continue from it.
+
+    Raises:
+        CommitConflict: Branches continue from the table.
+    """
     if tables.storage.is_local:
+        if not force and os.path.isdir(f"{ref.location}/{BRANCHES}"):
+            refuse_live_branches(ref, [key["path"] for key in tables.storage.keys(ref.location, BRANCHES)])
         # One rename takes the folder out of sight before its removal. Later drops also remove the
         # remains of drops that were killed in between.
         folder = Path(ref.location)
@@ -30,11 +44,24 @@ def drop(tables: TableAccess, ref: TableRef) -> None:
             shutil.rmtree(doomed, ignore_errors=True)  # another drop may be removing it too
         return
     paths = [key["path"] for key in tables.storage.keys(ref.location)]
+    if not force:
+        refuse_live_branches(ref, paths)
     log = [path for path in paths if path.startswith(f"{LOG}/")]
     data = [path for path in paths if not path.startswith(f"{LOG}/")]
     with removing():  # without the log there is no table, so it goes first
         tables.storage.remove_files(ref.location, log)
         tables.storage.remove_files(ref.location, data)
+
+
+def refuse_live_branches(ref: TableRef, paths: Iterable[str]) -> None:
+    """Raise CommitConflict if a file of a table's folder is that of a branch's line."""
+    parts = (path.split("/") for path in paths if path.startswith(f"{BRANCHES}/"))
+    names = sorted({part[1].rpartition("-")[0] for part in parts if part[2:] == ["branch.json"]})
+    if names:
+        raise CommitConflict(
+            f"Table {ref} has the branch{'es' * (len(names) > 1)} {', '.join(names)}, whose rows would go with it",
+            remedy="publish or discard them first, or drop the table with force=True",
+        )
 
 
 def rename(tables: TableAccess, ref: TableRef, new: TableRef) -> None:

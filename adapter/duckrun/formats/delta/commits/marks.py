@@ -77,7 +77,8 @@ def _write(tables: TableAccess, snapshot: Snapshot, new: NewCommit, actions: Seq
         new.vectors[path] = (old, None)
         if mark.file.rows is None or len(rows) < mark.file.rows:
             vectors[path] = rows
-    for path, vector in zip(vectors, write_vectors(tables, snapshot.ref, list(vectors.values())), strict=True):
+    folder = tables.files_folder(snapshot.ref)
+    for path, vector in zip(vectors, write_vectors(tables, snapshot.ref, list(vectors.values()), folder), strict=True):
         new.vectors[path] = (new.vectors[path][0], vector)
 
 

@@ -133,7 +133,14 @@ def _definition(tables: TableAccess, snapshot: Snapshot, over: Snapshot, new: Ne
     """Return the newest definition with the changes that the commit makes to the snapshot's."""
     if new.definition is None:
         return None
-    then, now, after = tables.definition(snapshot), tables.definition(over), cast(DeltaDefinition, new.definition)
+    return changed_definition(tables, snapshot, over, cast(DeltaDefinition, new.definition))
+
+
+def changed_definition(
+    tables: TableAccess, snapshot: Snapshot, over: Snapshot, after: DeltaDefinition
+) -> DeltaDefinition:
+    """Return the definition of ``over`` with the changes from that of ``snapshot`` to ``after``."""
+    then, now = tables.definition(snapshot), tables.definition(over)
     changed = {key: value for key, value in after.properties.items() if then.properties.get(key) != value}
     gone = then.properties.keys() - after.properties.keys()
     properties = {key: value for key, value in {**now.properties, **changed}.items() if key not in gone}

@@ -7,6 +7,7 @@ computes statistics.
 from __future__ import annotations
 
 import json
+import posixpath
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -34,7 +35,7 @@ class Scratch:
 
     def __init__(self, tables: TableAccess, owner: TableRef) -> None:
         self._tables = tables
-        self._folder = f"{COPY}{uuid.uuid4()}"
+        self._folder = posixpath.join(tables.files_folder(owner), f"{COPY}{uuid.uuid4()}")
         self.ref = replace(owner, location=f"{owner.location}/{self._folder}")
 
     def create(self, definition: DeltaDefinition) -> None:

@@ -47,12 +47,29 @@ The row numbers are part of the SQL text, seven characters each.
 """
 Deleted = Callable[[Snapshot, Sequence[ScanFile]], Mapping[str, Any]]
 """Function that returns the deleted rows of files with deletion vectors, by file path."""
+LogOf = Callable[[Snapshot], str]
+"""Function that returns the folder of a log of one version, at version 0."""
+LINK = "t"
+"""Folder in such a log's folder that leads to the table's folder."""
 
 
 def scan_sql(
-    snapshot: Snapshot, read: ReadAs, deleted: Deleted | None = None, open_version: OpenVersion | None = None
+    snapshot: Snapshot,
+    read: ReadAs,
+    deleted: Deleted | None = None,
+    open_version: OpenVersion | None = None,
+    log_of: LogOf | None = None,
 ) -> str:
-    """See Format.scan_sql(). With ``row``, the table has no column named file_row_number."""
+    """See Format.scan_sql(). With ``row``, the table has no column named file_row_number.
+
+    Args:
+        snapshot: The version.
+        read: Options.
+        deleted: Returns the deleted rows of files with deletion vectors.
+        open_version: Opens the log for the bounds of files.
+        log_of: Returns a log for delta_scan(), for a version of a branch. The log in the table's
+            folder lacks it.
+    """
     files, also = read.files, read.also
     # The SQL stands in brackets, since bare delta_scan() offers a column ``rowid``. A query that
     # reads that column crashes the instance.
@@ -63,8 +80,14 @@ def scan_sql(
     if place is None and (moved or legacy or files is not None or void):
         place = fresh_name("filename", schema.names)
     numbered = read.row is not None or bool(legacy)
+    of_branch = log_of is not None
+    whole = None
+    if of_branch and files is None and place is None and not numbered:
+        whole = _whole(snapshot, read, open_version)
     some = files
-    if files is None and (moved or void):
+    if of_branch and files is None and whole is None:
+        some, place = snapshot.files(), place or fresh_name("filename", schema.names)
+    elif files is None and (moved or void):
         some = snapshot.files()
         if not void and len(some) > _FEW:
             some = None  # To name the columns of each file then costs more than delta_scan().
@@ -72,8 +95,9 @@ def scan_sql(
         in_store = snapshot.files()
         if len(in_store) <= _FEW_IN_STORE:
             some, place = in_store, place or fresh_name("filename", schema.names)
-    by_vectors = (files is not None or bool(void)) and deleted is not None
-    alone = some is not None and not read.named and are_plain(snapshot, some, marked=by_vectors, by_any=bool(void))
+    by_vectors = (of_branch or files is not None or bool(void)) and deleted is not None
+    by_name = some is not None and (of_branch or not read.named)
+    alone = by_name and are_plain(snapshot, some or (), marked=by_vectors, by_any=bool(void))
     if void and not alone:
         raise UnsupportedFeature(
             f"Table {snapshot.ref}: column {', '.join(void)} is VOID, Spark's type of nothing but NULL, and DuckDB "
@@ -92,9 +116,7 @@ def scan_sql(
         else:
             source = _read(snapshot, some, str(place), gone, numbered=numbered, also=also)
             moved = bool(snapshot.partition_columns)
-    elif (
-        read.footers is not None and place is None and not numbered and (whole := _whole(snapshot, read, open_version))
-    ):
+    elif whole or (place is None and not numbered and (whole := _whole(snapshot, read, open_version))):
         # The alias tells what a query reads, as the arguments of delta_scan() do.
         alias = name_of_files(snapshot.ref.location, snapshot.version)
         source = f"{_parquet(list(map(literally, whole)), 'hive_partitioning => false')} AS {quote_identifier(alias)}"
@@ -103,10 +125,16 @@ def scan_sql(
     if source is None:
         options = "" if place is None else f", filename => {quote_literal(place)}"
         options += ", file_row_number => true" if numbered else ""
-        source = (
-            f"delta_scan({quote_literal(url_of(snapshot.ref.location))}, version => {int(snapshot.version)}{options})"
-        )
-    if numbered and not alone:
+        if log_of is not None:
+            source = _through_link(snapshot, log_of(snapshot), place, options, numbered=numbered)
+        else:
+            location, version = snapshot.ref.location, snapshot.version
+            source = f"delta_scan({quote_literal(url_of(location))}, version => {int(version)}{options})"
+    if of_branch and not whole:
+        # The alias tells what a query reads: no log that a query names has this version.
+        alias = quote_identifier(name_of_files(snapshot.ref.location, snapshot.version))
+        source = f"(SELECT * FROM {source} AS {alias})"
+    elif numbered and not alone:
         # ``*`` does not include the row number.
         source = f"(SELECT *, {_NUMBER} FROM {source})"
     if files is not None and not alone:
@@ -238,6 +266,16 @@ def _read(
     selected = select_list({name: f"CAST({quoted[stored[name]]} AS {kind})" for name, kind in kinds.items()})
     beside = quoted_list([place, *([_NUMBER] * numbered), *also])
     return f"(SELECT {selected}, {beside} FROM ({' UNION ALL BY NAME '.join(reads)}))"
+
+
+def _through_link(snapshot: Snapshot, folder: str, place: str | None, options: str, *, numbered: bool) -> str:
+    """Return SQL that reads a snapshot by a log elsewhere, with the files where they are."""
+    scan = f"delta_scan({quote_literal(url_of(folder))}, version => 0{options})"
+    if place is None:
+        return scan
+    name, length = quote_identifier(place), len(f"{folder}/{LINK}/") + 1
+    there = f"{quote_literal(f'{snapshot.ref.location}/')} || substr({name}, {length})"
+    return f"(SELECT * REPLACE ({there} AS {name}){f', {_NUMBER}' if numbered else ''} FROM {scan})"
 
 
 def _parquet(places: Sequence[str], options: str) -> str:

@@ -70,8 +70,17 @@ def deleted_of(logs: LogAccess, snapshot: Snapshot, files: Sequence[ScanFile]) -
     return {file.path: rows for file, rows in zip(files, read, strict=True)}
 
 
-def write_vectors(logs: LogAccess, ref: TableRef, vectors: Sequence[BitMap64]) -> list[dict[str, Any]]:
-    """Write deletion vectors to one new file; return their descriptors in the same order."""
+def write_vectors(
+    logs: LogAccess, ref: TableRef, vectors: Sequence[BitMap64], folder: str = ""
+) -> list[dict[str, Any]]:
+    """Write deletion vectors to one new file; return their descriptors in the same order.
+
+    Args:
+        logs: Logs of the lake.
+        ref: The table.
+        vectors: Rows that each vector deletes.
+        folder: Folder of the file below the table's; its path is unchanged by URL encoding.
+    """
     # Small vectors could be inline in the log, but VACUUM of delta-spark 4.4.0 fails on such a
     # table with a MatchError.
     descriptors: list[dict[str, Any]] = []
@@ -80,12 +89,14 @@ def write_vectors(logs: LogAccess, ref: TableRef, vectors: Sequence[BitMap64]) -
     for rows in vectors:
         rows.run_optimize()
         data = _MAGIC + rows.serialize()
-        path = base64.b85encode(name.bytes).translate(_TO_Z85).decode()
+        # A path before the 20 characters is the folder (Delta protocol, Deletion Vector Descriptor
+        # Schema, pathOrInlineDv).
+        path = folder + base64.b85encode(name.bytes).translate(_TO_Z85).decode()
         place = {"storageType": "u", "pathOrInlineDv": path, "offset": len(body)}
         descriptors.append({**place, "sizeInBytes": len(data), "cardinality": len(rows)})
         body += len(data).to_bytes(4, "big") + data + zlib.crc32(data).to_bytes(4, "big")
     if descriptors:
-        logs.storage.put_new(ref.location, f"deletion_vector_{name}.bin", bytes(body))
+        logs.storage.put_new(ref.location, posixpath.join(folder, f"deletion_vector_{name}.bin"), bytes(body))
     return descriptors
 
 

@@ -208,6 +208,12 @@ class Newest:
         """Return, once, the commit that made a table in a store, with its mark."""
         return self._first.pop(ref.location, None)
 
+    def forget(self, location: str) -> None:
+        """Forget the cached version of a table, whose log is another one now."""
+        with self._lock:
+            self._kept.pop(location, None)
+            self._first.pop(location, None)
+
     def has(self, snapshot: Snapshot) -> bool:
         """True if the log is known to still have the snapshot's commit.
 

@@ -59,6 +59,10 @@ class TableAccess(LogAccess, ABC):
         self._long_logs = LongLogs(storage)
 
     @abstractmethod
+    def files_folder(self, ref: TableRef) -> str:
+        """See LogTables."""
+
+    @abstractmethod
     def check_landed(self, snapshot: Snapshot | None, version: int | None, commit_id: str) -> None:
         """Raise CommitConflict if a commit's table was dropped; its entry is removed first."""
         # A commit calls it, and it commits: it restores the table that the entry landed in.

@@ -1,0 +1,167 @@
+"""A lake as a branch sees it: main's names and tables, with those of the branch in their place."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+
+from duckrun.branches import registry
+from duckrun.errors import InvalidConfig, ReadOnlyLake, UnsupportedFeature
+from duckrun.formats.factory import branch_format
+from duckrun.formats.format import Format
+from duckrun.lake.lake import Lake, NameDefinition
+from duckrun.values.branches import Branch, check_branch_name
+from duckrun.values.lake_format import DELTA_LAKE, LakeFormat
+from duckrun.values.names import folder_of
+from duckrun.values.snapshot import DELTA, TableRef
+
+_DROPPED = b'{"kind": "dropped"}'
+
+
+def open_branch(
+    root: str | os.PathLike[str],
+    name: str,
+    *,
+    at: str | None = None,
+    schema: str = "main",
+    storage_options: Mapping[str, Any] | None = None,
+    read_only: bool = False,
+    form: LakeFormat = DELTA_LAKE,
+) -> BranchLake:
+    """Open a branch of a lake; it is created at its first use.
+
+    Raises:
+        InvalidConfig: The name cannot name a branch.
+        ReadOnlyLake: The lake is opened read-only.
+        UnsupportedFeature: The lake has format ducklake.
+    """
+    check_branch_name(name)
+    if form.name != DELTA:
+        raise UnsupportedFeature(
+            f"branch {name!r}: a lake of format {form.name} has no branches, which are lines of Delta logs",
+            remedy="its transactions publish several tables together: s.transaction(), or publish: together in dbt",
+        )
+    if read_only:
+        raise ReadOnlyLake(
+            f"branch {name!r}: lake {os.fspath(root)} is opened read-only, and a branch is written: leave one of the "
+            "two out"
+        )
+    return BranchLake(root, name, at=at, schema=schema, storage_options=storage_options)
+
+
+class BranchLake(Lake):
+    """A lake in a branch: the interface of Lake, where writes go to the branch.
+
+    Example::
+
+        lake = open_branch("lake/", "pr-42")
+        lake.tables("sales")
+    """
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        branch: str,
+        *,
+        at: str | None = None,
+        schema: str = "main",
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.branch_name = self._name = branch
+        self.branch_at = at
+        super().__init__(root, schema=schema, storage_options=storage_options)
+
+    def __repr__(self) -> str:
+        return f"BranchLake({self.root!r}, {self.branch_name!r})"
+
+    @cached_property
+    def main(self) -> Lake:
+        """The lake itself."""
+        return Lake(self.root, schema=self.default_schema, storage_options=self.storage_options)
+
+    @cached_property
+    def branch(self) -> Branch:
+        """The branch. Its first use creates it.
+
+        Raises:
+            InvalidConfig: The branch reads another time than this session wants.
+        """
+        branch = registry.create(self._main, self._name, self.branch_at)
+        if self.branch_at is not None and branch.at != self.branch_at:
+            time = "now" if branch.at is None else f"as of {branch.at}"
+            raise InvalidConfig(
+                f"Branch {branch.name} exists, and reads tables without a fork {time}, not as of {self.branch_at}: "
+                "leave branch_at out, or take another branch."
+            )
+        return branch
+
+    def _open_format(self, form: LakeFormat, *, read_only: bool) -> Format:
+        self._main = self.storage
+        opened = branch_format(
+            self._main, lambda: self.branch, lambda ref: registry.register(self._main, self.branch, ref)
+        )
+        self.storage = opened.storage  # notes of consumers beside tables are the branch's, too
+        return opened
+
+    def close(self) -> None:
+        super().close()
+        self.format.close()  # type: ignore[attr-defined]
+
+    # -- definitions: those of the branch, then main's
+
+    def _own_definition_path(self, schema: str, name: str) -> str:
+        return f"{self.branch.home}/definitions/{folder_of(schema)}/{folder_of(name)}.json"
+
+    def _read_definition(self, schema: str, name: str) -> NameDefinition | None:
+        path = self._own_definition_path(schema, name)
+        raw = self.storage.read(path)
+        if raw is None:
+            return super()._read_definition(schema, name)
+        return None if raw == _DROPPED else self._parsed(raw, path)
+
+    def _put_definition(self, ref: TableRef, body: bytes) -> None:
+        registry.refuse_closed(self._main, self.branch)
+        self.storage.put(self._own_definition_path(ref.schema, ref.name), body)
+
+    def remove_definition(self, ref: TableRef) -> None:
+        if self._read_definition(ref.schema, ref.name) is None:
+            return
+        self.ensure_writable(ref)
+        if super()._read_definition(ref.schema, ref.name) is not None:
+            self._put_definition(ref, _DROPPED)
+        else:
+            self.storage.remove(self._own_definition_path(ref.schema, ref.name))
+
+    def _defined(self, schema: str) -> list[str]:
+        files = self.storage.list_names(f"{self.branch.home}/definitions/{folder_of(schema)}")[1]
+        local = self._named(file.removesuffix(".json") for file in files if file.endswith(".json"))
+        return sorted({*super()._defined(schema), *local})
+
+    def tables(self, schema: str) -> list[str]:
+        folders = self.storage.list_names(self.folder(schema))[0]
+        return self._present(schema, self._named(folders), self._definitions(schema))
+
+    def _like(self, schema: str, name: str) -> list[str]:
+        return [each for each in (*self.tables(schema), *self.views(schema)) if each.lower() == name.lower()]
+
+    # -- schemas
+
+    def schemas(self) -> list[str]:
+        home = self.branch.home
+        folders = {each for part in ("schemas", "definitions") for each in self.storage.list_names(f"{home}/{part}")[0]}
+        return sorted({*super().schemas(), *self._named(folders)})
+
+    def make_schema(self, schema: str) -> None:
+        if schema not in super().schemas():
+            self.storage.put(f"{self.branch.home}/schemas/{folder_of(schema)}/schema.json", json.dumps(schema).encode())
+
+    def remove_schema(self, schema: str) -> None:
+        if schema in super().schemas():
+            raise UnsupportedFeature(
+                f"Schema {schema} is main's, and branch {self.branch_name} cannot drop it",
+                remedy="drop its tables and views here; drop the schema in the lake itself",
+            )
+        self.storage.remove(f"{self.branch.home}/schemas/{folder_of(schema)}/schema.json")

@@ -1,0 +1,391 @@
+"""Publish and discard of a branch, and the completion of a publish whose process has ended.
+
+A publish first closes the branch and seals its lines, so that no commit can be lost. It decides
+once, by an object that is written only if it does not exist: commit, with the plan, or abort. From
+then on each step can be repeated by any process.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from duckrun.branches import registry
+from duckrun.errors import CommitConflict, InvalidConfig, LostRows, ReadOnlyLake, UnsupportedFeature, outcome_of
+from duckrun.formats.branches import BranchTables, PlannedTable, Sees
+from duckrun.formats.factory import branch_format
+from duckrun.lake.lake import Lake
+from duckrun.storage.locks import file_lock
+from duckrun.storage.storage import Storage
+from duckrun.values.branches import PUBLISHES, Branch, Line, Published
+from duckrun.values.names import RESERVED
+from duckrun.values.snapshot import TableRef
+
+log = logging.getLogger(__name__)
+
+_PENDING = f"{PUBLISHES}/pending"
+_OLD = 3_600_000
+"""Milliseconds after which a publish in a store without a decision counts as dead."""
+DROPPED = b'{"kind": "dropped"}'
+"""Definition of a branch that hides main's view."""
+
+
+def tables_of(storage: Storage, branch: Branch) -> BranchTables:
+    """Return the tables of a branch, for reading and publishing."""
+    return branch_format(storage, lambda: branch, lambda ref: registry.register(storage, branch, ref))
+
+
+def refuse_no_branches(lake: Lake) -> None:
+    """Raise UnsupportedFeature for a lake whose format has no branches."""
+    if lake.format.logs is None:
+        raise UnsupportedFeature(
+            f"Lake {lake.root} is of format {lake.format.name}, which has no branches",
+            remedy="its transactions publish several tables together: s.transaction(), or publish: together in dbt",
+        )
+
+
+def _refuse_read_only(lake: Lake, what: str) -> None:
+    refuse_no_branches(lake)
+    if lake.read_only:
+        raise ReadOnlyLake(f"{what}: lake {lake.root} is open read-only.")
+
+
+@contextmanager
+def _alone(lake: Lake) -> Iterator[None]:
+    """Hold the lock of publishes of a local lake. A store has none: put-if-absent decides."""
+    if not lake.storage.is_local:
+        yield
+        return
+    with file_lock(Path(lake.root, RESERVED, "locks", "publish.lock"), f"lake {lake.root}"):
+        yield
+
+
+@dataclass(frozen=True)
+class _Attempt:
+    """One publish, by its id."""
+
+    lake: Lake
+    id: str
+    branch: Branch
+    created: int
+
+    @property
+    def storage(self) -> Storage:
+        return self.lake.storage
+
+    @property
+    def intent(self) -> str:
+        return f"{_PENDING}/{self.id}.json"
+
+    @property
+    def decision(self) -> str:
+        return f"{_PENDING}/{self.id}.plan.json"
+
+    @property
+    def record(self) -> str:
+        return f"{PUBLISHES}/{self.id}.json"
+
+    def decide(self, decision: Mapping[str, Any]) -> dict[str, Any]:
+        """Record a decision, unless another process has decided; return the one that holds."""
+        body = json.dumps({**decision, "by": uuid.uuid4().hex}).encode()
+        self.storage.put_new(self.lake.root, self.decision, body)
+        decided = self.decided()
+        assert decided is not None, "one of the two was written"
+        return decided
+
+    def decided(self) -> dict[str, Any] | None:
+        raw = self.storage.read(self.decision)
+        return None if raw is None else json.loads(raw)
+
+    def finish(self, outcome: Mapping[str, Any]) -> None:
+        """Record the outcome, unless it is recorded."""
+        known = {"id": self.id, "branch": asdict(self.branch), "created": self.created, "finished": registry.now()}
+        self.storage.put_new(self.lake.root, self.record, json.dumps({**known, **outcome}).encode())
+
+    def forget(self) -> None:
+        """Remove the objects of an unfinished publish."""
+        self.storage.remove(self.decision)
+        self.storage.remove(self.intent)
+
+
+def publish(lake: Lake, name: str, sees: Sees) -> Published:
+    """Commit the net changes of a branch to main, one commit per table, or none.
+
+    Raises:
+        CommitConflict: Main has changed since the branch forked, so that a table cannot take the
+            branch's change. Main is unchanged, unless the message says otherwise.
+        InvalidConfig: There is no such branch.
+    """
+    _refuse_read_only(lake, f"publish of branch {name!r}")
+    started = time.perf_counter()
+    with outcome_of("publish"), _alone(lake):
+        recover(lake, sees)
+        branch = registry.find(lake.storage, name)
+        if branch is None:
+            if (before := _published(lake.storage, name)) is not None:
+                return before
+            registry.existing(lake.storage, name)
+            raise AssertionError("raised")
+        attempt = _Attempt(lake, uuid.uuid4().hex[:12], branch, registry.now())
+        intent = {"branch": asdict(branch), "created": attempt.created}
+        lake.storage.put_new(lake.root, attempt.intent, json.dumps(intent).encode())
+        closed = json.dumps({"publish": attempt.id}).encode()
+        if lake.storage.put_new(lake.root, registry.closed_path(branch), closed) is None:
+            attempt.forget()
+            raise CommitConflict(
+                f"Branch {name} is being published or discarded by another process", remedy="wait, then look again"
+            )
+        tables = tables_of(lake.storage, branch)
+        try:
+            lines = _sealed(attempt, tables)
+            with _locked(lake, [ref for ref, line in lines if tables.change(ref, line) not in (None, "dropped")]):
+                plan, conflicts = _validated(lake, tables, lines, sees)
+                decision = {"decision": "abort"} if conflicts else {"decision": "commit", **plan}
+                decided = attempt.decide(decision)
+                if decided["decision"] == "commit":
+                    return _rolled_forward(attempt, tables, decided, sees, started)
+            _undone(attempt, tables, conflicts or {"": ["another process aborted this publish"]})
+        except CommitConflict:
+            raise
+        except BaseException:
+            if attempt.decided() is None:
+                _undone(attempt, tables, {})
+            raise
+        finally:
+            tables.close()
+        listed = "; ".join(f"{table}: {', '.join(reasons)}" for table, reasons in conflicts.items())
+        raise CommitConflict(
+            f"Branch {name} cannot be published: {listed}. Main is unchanged",
+            remedy="rebase the branch, or discard it and run its work again",
+        )
+
+
+def recover(lake: Lake, sees: Sees) -> list[str]:
+    """Finish the publishes whose process has ended, and return the names of their branches.
+
+    The caller holds the lock of publishes, so that none of a local lake is under way.
+    """
+    finished = []
+    for attempt in _pending(lake):
+        young = not lake.storage.is_local and registry.now() - attempt.created < _OLD
+        if attempt.decided() is None and young:
+            continue  # its process may live
+        log.warning("lake %s: finishing publish %s of branch %s", lake.root, attempt.id, attempt.branch.name)
+        decided = attempt.decide({"decision": "abort"})
+        tables = tables_of(lake.storage, attempt.branch)
+        try:
+            if decided["decision"] == "commit":
+                _rolled_forward(attempt, tables, decided, sees, time.perf_counter())
+            else:
+                _undone(attempt, tables, {"": ["its process has ended"]})
+        finally:
+            tables.close()
+        finished.append(attempt.branch.name)
+    return finished
+
+
+def recover_alone(lake: Lake, sees: Sees) -> None:
+    """Finish the publishes whose process has ended, for a session that begins to write."""
+    if not is_pending(lake):
+        return
+    with _alone(lake):
+        recover(lake, sees)
+
+
+def is_pending(lake: Lake) -> bool:
+    """True if a publish is under way, or was ended before it was done."""
+    return bool(lake.storage.list_names(_PENDING)[1])
+
+
+def _pending(lake: Lake) -> Iterator[_Attempt]:
+    for file in lake.storage.list_names(_PENDING)[1]:
+        raw = None if file.endswith(".plan.json") else lake.storage.read(f"{_PENDING}/{file}")
+        if raw is not None:
+            intent = json.loads(raw)
+            yield _Attempt(lake, file.removesuffix(".json"), Branch(**intent["branch"]), intent["created"])
+
+
+def _published(storage: Storage, name: str) -> Published | None:
+    """Return the last publish of a branch that is done, as replayed; None if there is none."""
+    newest: dict[str, Any] | None = None
+    for file in storage.list_names(PUBLISHES)[1]:
+        record = json.loads(storage.read(f"{PUBLISHES}/{file}") or b"{}")
+        if record.get("branch", {}).get("name") == name and record.get("state") == "published":
+            newest = record if newest is None or record["finished"] > newest["finished"] else newest
+    return (
+        None if newest is None else Published(name, newest["id"], newest["versions"], newest["before"], replayed=True)
+    )
+
+
+def _sealed(attempt: _Attempt, tables: BranchTables) -> list[tuple[TableRef, Line]]:
+    """Seal the lines of the branch, and return them."""
+    lines = []
+    for ref in registry.forks(attempt.storage, attempt.branch):
+        line = tables.line(ref)
+        if line is not None:  # else the process of the fork has ended before it wrote the line
+            tables.seal(ref, line, attempt.id)
+            lines.append((ref, line))
+    return lines
+
+
+@contextmanager
+def _locked(lake: Lake, refs: Sequence[TableRef]) -> Iterator[None]:
+    with ExitStack() as locks:
+        for ref in refs:  # in the order of their locations, so that two publishes cannot deadlock
+            locks.enter_context(lake.format.locked(ref))
+        yield
+
+
+def _validated(
+    lake: Lake, tables: BranchTables, lines: Sequence[tuple[TableRef, Line]], sees: Sees
+) -> tuple[dict[str, Any], dict[str, list[str]]]:
+    """Return the plan, and the conflicts of each table."""
+    planned, conflicts = [], {}
+    for ref, line in lines:
+        change = tables.change(ref, line)
+        if change is None:
+            continue
+        if reasons := tables.conflicts(lake.format, ref, line, sees):
+            conflicts[str(ref)] = reasons
+            continue
+        now = lake.format.begin(ref)
+        before = None if now is None else now.version
+        planned.append(asdict(PlannedTable(ref.schema, ref.name, ref.location, change, before)))
+    # A drop comes last: a view may take the table's place.
+    planned.sort(key=lambda table: table["change"] == "dropped")
+    return {"tables": planned}, conflicts
+
+
+def _rolled_forward(
+    attempt: _Attempt, tables: BranchTables, plan: Mapping[str, Any], sees: Sees, started: float
+) -> Published:
+    """Carry out a decided publish."""
+    lake, branch = attempt.lake, attempt.branch
+    planned = [PlannedTable(**table) for table in plan["tables"]]
+    versions: dict[str, int | None] = {}
+    failed: dict[str, str] = {}
+    before = {str(table.ref): table.before for table in planned}
+    if attempt.storage.read(attempt.record) is None:
+        for table in planned:
+            if table.change == "dropped" and not failed:
+                _put_definitions(lake, branch)
+            line = tables.line(table.ref)
+            if line is None:
+                continue  # done and forgotten by another process
+            try:
+                versions[str(table.ref)] = tables.publish(lake.format, table, line, attempt.id, sees)
+            except (CommitConflict, InvalidConfig, LostRows, UnsupportedFeature) as error:
+                failed[str(table.ref)] = error.reason  # repeated, it would fail again
+        if failed:
+            raise _stopped(attempt, tables, planned, versions, failed)
+        _put_definitions(lake, branch)
+        attempt.finish({"state": "published", "versions": versions, "before": before})
+    else:
+        versions = json.loads(attempt.storage.read(attempt.record) or b"{}").get("versions", {})
+    for table in planned:
+        tables.forget(table.ref)
+    for ref in registry.forks(attempt.storage, branch):
+        tables.forget(ref)
+    registry.remove_name(attempt.storage, branch)
+    _remove_home(attempt.storage, branch)
+    attempt.forget()
+    return Published(branch.name, attempt.id, versions, before, seconds=round(time.perf_counter() - started, 3))
+
+
+def _stopped(
+    attempt: _Attempt,
+    tables: BranchTables,
+    planned: Sequence[PlannedTable],
+    versions: Mapping[str, int | None],
+    failed: Mapping[str, str],
+) -> CommitConflict:
+    """End a publish that cannot be completed; the tables that are left stay in the branch."""
+    for table in planned:
+        if str(table.ref) in versions:
+            tables.forget(table.ref)
+    attempt.finish({"state": "stopped", "versions": dict(versions), "failed": dict(failed)})
+    _reopen(attempt, tables)
+    return CommitConflict(
+        f"Branch {attempt.branch.name} was published in part: {', '.join(versions) or 'no table'} "
+        f"{'are' if len(versions) > 1 else 'is'} in main. Another writer has changed main meanwhile: "
+        + "; ".join(f"{table}: {reason}" for table, reason in failed.items()),
+        remedy="The tables that are left stay in the branch: rebase it and publish it again, or discard it.",
+    )
+
+
+def _undone(attempt: _Attempt, tables: BranchTables, conflicts: Mapping[str, Sequence[str]]) -> None:
+    """Open the branch again after a publish that has committed nothing."""
+    attempt.finish({"state": "aborted", "conflicts": {table: list(why) for table, why in conflicts.items()}})
+    _reopen(attempt, tables)
+
+
+def _reopen(attempt: _Attempt, tables: BranchTables) -> None:
+    for ref in registry.forks(attempt.storage, attempt.branch):
+        line = tables.line(ref)
+        if line is not None:
+            tables.unseal(ref, line, attempt.id)
+    path = registry.closed_path(attempt.branch)
+    if json.loads(attempt.storage.read(path) or b"{}").get("publish") == attempt.id:
+        attempt.storage.remove(path)
+    attempt.forget()
+
+
+def _put_definitions(lake: Lake, branch: Branch) -> None:
+    """Give main the views, locations and schemas of a branch."""
+    storage = lake.storage
+    for schema in storage.list_names(f"{branch.home}/schemas")[0]:
+        raw = storage.read(f"{branch.home}/schemas/{schema}/schema.json")
+        if raw is not None:
+            lake.make_schema(json.loads(raw))
+    for schema, name in registry.definitions(storage, branch):
+        raw = storage.read(f"{branch.home}/definitions/{schema}/{name}.json")
+        if raw == DROPPED:
+            storage.remove(f"{schema}/{RESERVED}/{name}.json")
+        elif raw is not None:
+            storage.put(f"{schema}/{RESERVED}/{name}.json", raw)
+
+
+def _remove_home(storage: Storage, branch: Branch) -> None:
+    """Remove the registry's objects of a branch, except the one that closes it."""
+    home = f"{storage.root}/{branch.home}"
+    paths = [key["path"] for key in storage.keys(home) if key["path"] != "closed.json"]
+    storage.remove_files(home, paths)
+
+
+def discard(lake: Lake, name: str) -> tuple[str, ...]:
+    """Remove a branch, and return the tables that it had changed.
+
+    Raises:
+        InvalidConfig: There is no such branch.
+        CommitConflict: The branch is being published.
+    """
+    _refuse_read_only(lake, f"discard of branch {name!r}")
+    storage = lake.storage
+    branch = registry.existing(storage, name)
+    closed = json.dumps({"discarded": registry.now()}).encode()
+    path = registry.closed_path(branch)
+    if storage.put_new(lake.root, path, closed) is None and "publish" in json.loads(storage.read(path) or b"{}"):
+        raise CommitConflict(
+            f"Branch {name} is being published", remedy="publish it to finish that, or wait until it is done"
+        )
+    tables, changed = tables_of(storage, branch), []
+    for ref in registry.forks(storage, branch):
+        line = tables.line(ref)
+        if line is not None and tables.change(ref, line) is not None:
+            changed.append(str(ref))
+        tables.remove(ref)
+        with suppress(OSError):  # of a table that only the branch had
+            if storage.is_local:
+                for folder in (Path(ref.location, "_branches"), Path(ref.location)):
+                    folder.rmdir()
+    tables.close()
+    _remove_home(storage, branch)
+    registry.remove_name(storage, branch)
+    return tuple(changed)

@@ -1,0 +1,127 @@
+"""Registry of a lake's branches, in its folder ``_duckrun/branches``.
+
+Each object is written once, and only if it does not exist. So processes need no lock.
+"""
+
+from __future__ import annotations
+
+import getpass
+import hashlib
+import json
+import socket
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import suppress
+
+from duckrun.errors import CommitConflict, InvalidConfig
+from duckrun.storage.parallel import at_once
+from duckrun.storage.storage import Storage
+from duckrun.values.branches import REGISTRY, Branch
+from duckrun.values.nearest import did_you_mean
+from duckrun.values.snapshot import TableRef
+
+
+def now() -> int:
+    """Milliseconds since 1970."""
+    return int(time.time() * 1000)
+
+
+def user() -> str:
+    """Return the user and the machine of this process."""
+    name = "unknown"
+    with suppress(OSError, KeyError, ImportError):  # a user without an entry in the system's list
+        name = getpass.getuser()
+    return f"{name}@{socket.gethostname()}"
+
+
+def find(storage: Storage, name: str) -> Branch | None:
+    """Return a branch by its name; None if there is none."""
+    raw = storage.read(f"{REGISTRY}/{name}.json")
+    return None if raw is None else Branch.from_json(raw)
+
+
+def existing(storage: Storage, name: str) -> Branch:
+    """Return a branch by its name.
+
+    Raises:
+        InvalidConfig: There is no such branch; the message has the nearest names.
+    """
+    branch = find(storage, name)
+    if branch is None:
+        names = [each.name for each in branches(storage)]
+        listed = f" The lake's branches are {', '.join(names)}." if names else " The lake has no branches."
+        raise InvalidConfig(f"Lake {storage.root} has no branch {name!r}.{did_you_mean(name, names, listed)}")
+    return branch
+
+
+def create(storage: Storage, name: str, at: str | None = None) -> Branch:
+    """Return a branch by its name, which is created if it is missing."""
+    there = find(storage, name)
+    if there is not None:
+        return there
+    branch = Branch(name, uuid.uuid4().hex[:8], now(), user(), at)
+    if storage.put_new(storage.root, f"{REGISTRY}/{name}.json", branch.to_json()) is None:
+        return existing(storage, name)  # another process was first
+    return branch
+
+
+def branches(storage: Storage) -> list[Branch]:
+    """Return all branches, by name."""
+    files = storage.list_names(REGISTRY)[1]
+    read = at_once(storage.read, [f"{REGISTRY}/{name}" for name in files if name.endswith(".json")])
+    return [Branch.from_json(raw) for raw in read if raw is not None]
+
+
+def remove_name(storage: Storage, branch: Branch) -> None:
+    """Free the name of a branch."""
+    if find(storage, branch.name) == branch:
+        storage.remove(f"{REGISTRY}/{branch.name}.json")
+
+
+# -- tables that a branch has forked
+
+
+def register(storage: Storage, branch: Branch, ref: TableRef) -> None:
+    """Record a fork.
+
+    Raises:
+        CommitConflict: The branch was published or discarded, or is being published.
+    """
+    key = hashlib.sha256(ref.location.encode()).hexdigest()[:24]
+    fork = {"schema": ref.schema, "name": ref.name, "location": ref.location}
+    storage.put(f"{branch.home}/forks/{key}.json", json.dumps(fork).encode())
+    # A publish closes the branch before it lists the forks. So it sees this one, or this sees it
+    # closed.
+    refuse_closed(storage, branch)
+
+
+def refuse_closed(storage: Storage, branch: Branch) -> None:
+    """Raise CommitConflict if a branch takes no more writes."""
+    if storage.read(closed_path(branch)) is not None:
+        raise CommitConflict(
+            f"Branch {branch.name} is being published, was published, or was discarded, and takes no more writes",
+            remedy="write to the lake itself, or to another branch",
+        )
+
+
+def forks(storage: Storage, branch: Branch) -> list[TableRef]:
+    """Return the tables that a branch may have forked, in the order of their locations."""
+    folder = f"{branch.home}/forks"
+    read = at_once(storage.read, [f"{folder}/{name}" for name in storage.list_names(folder)[1]])
+    refs = [TableRef(**json.loads(raw)) for raw in read if raw is not None]
+    return sorted(refs, key=lambda ref: ref.location)
+
+
+def closed_path(branch: Branch) -> str:
+    """Return the path of the object that closes a branch."""
+    return f"{branch.home}/closed.json"
+
+
+def definitions(storage: Storage, branch: Branch) -> Iterator[tuple[str, str]]:
+    """Yield the folders of schema and name of the branch's own definitions."""
+    home = f"{branch.home}/definitions"
+    for schema in storage.list_names(home)[0]:
+        for file in storage.list_names(f"{home}/{schema}")[1]:
+            if file.endswith(".json"):
+                yield schema, file.removesuffix(".json")

@@ -1,0 +1,87 @@
+"""Protocol of a format in a branch, and what a branch's line tells those who publish it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from duckrun.formats.commits import CommitRecord
+from duckrun.formats.format import Format
+from duckrun.storage.storage import Storage
+from duckrun.values.branches import Line
+from duckrun.values.rows import ScanFile
+from duckrun.values.snapshot import Snapshot, TableRef
+
+Sees = Callable[[Snapshot, Sequence[ScanFile], Snapshot | None, str], bool]
+"""Tells whether files of a version hold rows of a predicate (DuckDB's SQL).
+
+With another version, only rows count that the files do not have there.
+"""
+
+
+@dataclass(frozen=True)
+class PlannedTable:
+    """One table of a publish, as its record describes it. Survives JSON."""
+
+    schema: str
+    name: str
+    location: str
+    change: str
+    """``changed``, ``created``, ``replaced`` or ``dropped``."""
+    before: int | None
+    """Main's version when the publish was validated; None if there was no table."""
+
+    @property
+    def ref(self) -> TableRef:
+        return TableRef(self.schema, self.name, self.location)
+
+
+class BranchTables(Format, Protocol):
+    """Format of a lake in a branch."""
+
+    storage: Storage
+
+    def close(self) -> None:
+        """Remove local copies of logs."""
+
+    def line(self, ref: TableRef) -> Line | None:
+        """Return the line of a table; None for a table without a fork."""
+
+    def change(self, ref: TableRef, line: Line) -> str | None:
+        """Return what the line does to main's table, as in PlannedTable; None for nothing."""
+
+    def commits(self, ref: TableRef, line: Line) -> list[CommitRecord]:
+        """Return the commits of the branch to a table, oldest first."""
+
+    def schema_changes(self, ref: TableRef, line: Line) -> tuple[str, ...]:
+        """Return the differences of columns, partitions and constraints from the base, in words."""
+
+    def conflicts(self, main: Format, ref: TableRef, line: Line, sees: Sees) -> list[str]:
+        """Return why main's table cannot take the net change of a line; empty if it can."""
+
+    def publish(self, main: Format, table: PlannedTable, line: Line, id: str, sees: Sees) -> int | None:
+        """Commit the net change of a line to main's table, once, and return the version.
+
+        Returns:
+            None if the table is dropped.
+
+        Raises:
+            CommitConflict: Main's table has changed meanwhile, and cannot take it.
+        """
+
+    def seal(self, ref: TableRef, line: Line, id: str) -> None:
+        """End the line: no commit may follow.
+
+        Raises:
+            CommitConflict: Another publish has sealed it.
+        """
+
+    def unseal(self, ref: TableRef, line: Line, id: str) -> None:
+        """Let commits follow again, if this publish has sealed the line."""
+
+    def forget(self, ref: TableRef) -> None:
+        """Remove the file of a line, so that the table is main's."""
+
+    def remove(self, ref: TableRef) -> None:
+        """Remove all files of the branch in a table's folder."""

@@ -1,0 +1,363 @@
+"""Delta tables as a branch sees them: those that it has forked by its own line, others as in main.
+
+Reads, checks and commits are those of DeltaFormat. This class decides where a log continues.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from functools import partial
+from typing import Any, NoReturn
+
+from deltalake import DeltaTable
+
+from duckrun.errors import CommitConflict, TableNotFound, UnsupportedFeature, VersionNotReadable
+from duckrun.formats.branches import PlannedTable, Sees
+from duckrun.formats.commits import CommitRecord, CommitTaken, NewCommit
+from duckrun.formats.definitions import TableDefinition
+from duckrun.formats.delta.branches import publishing
+from duckrun.formats.delta.branches.columns import changes_of_columns
+from duckrun.formats.delta.branches.log_copies import ScanLogs, copied_log
+from duckrun.formats.delta.branches.net import actions_of, net_change
+from duckrun.formats.delta.commits import restore
+from duckrun.formats.delta.definition.definition import DeltaDefinition
+from duckrun.formats.delta.definition.properties import ROW_TRACKING, is_on
+from duckrun.formats.delta.delta import DeltaFormat
+from duckrun.formats.delta.files.scan_sql import scan_sql
+from duckrun.formats.delta.files.vectors import deleted_of
+from duckrun.formats.delta.log.lines import LineStorage, entry_of, numbers_in, pointer_path, seal, seal_of
+from duckrun.formats.delta.versions.long_logs import ListFiles, LongLogs
+from duckrun.formats.delta.versions.newest import Opened
+from duckrun.formats.format import Format
+from duckrun.storage.locks import table_lock
+from duckrun.storage.storage import Storage
+from duckrun.values.branches import Branch, Line
+from duckrun.values.rows import AppTransaction
+from duckrun.values.snapshot import ReadAs, Snapshot, TableRef
+from duckrun.values.tables import ConvertSpec, VacuumSpec
+
+_IDENTITY = "delta.identity.step"
+
+
+class _NoLongLogs(LongLogs):
+    """No cache: DuckDB would attach a table with a long log by its folder, which has main's log."""
+
+    def find(self, ref: TableRef, version: int | None) -> Snapshot | None:
+        return None
+
+    def keep(self, snapshot: Snapshot, requested: int | None, list_files: ListFiles) -> Snapshot:
+        return snapshot
+
+
+class BranchFormat(DeltaFormat):
+    """Delta tables of one lake in a branch.
+
+    Args:
+        storage: The lake's storage.
+        branch: Returns the branch; it is created at its first use.
+        register: Records a fork in the branch's registry.
+    """
+
+    def __init__(self, storage: Storage, branch: Callable[[], Branch], register: Callable[[TableRef], None]) -> None:
+        self.line_storage = LineStorage(storage, branch)
+        super().__init__(self.line_storage)
+        self._long_logs = _NoLongLogs(self.line_storage)
+        self._register = register
+        self._scan_logs = ScanLogs(self)
+
+    @property
+    def branch(self) -> Branch:
+        """The branch."""
+        return self.line_storage.branch()
+
+    def close(self) -> None:
+        """Remove the local copies of logs."""
+        self._scan_logs.close()
+
+    # -- lines
+
+    def line(self, ref: TableRef) -> Line | None:
+        """Return the line of a table as its file tells it now; None for a table without a fork."""
+        before = self.line_storage.lines.get(ref.location)
+        line = self.line_storage.look(ref.location)
+        if before != line:
+            self.newest.forget(ref.location)
+        return line
+
+    def files_folder(self, ref: TableRef) -> str:
+        return self.branch.data
+
+    def _fork(self, ref: TableRef, snapshot: Snapshot | None) -> None:
+        """Write the file of a table's line, which continues from a snapshot, unless there is one.
+
+        Raises:
+            CommitTaken: Another process has just forked the table.
+            CommitConflict: The branch was published or discarded.
+        """
+        line = self.line_storage.lines.get(ref.location)
+        if line is None:
+            base, table_id = (-1, "") if snapshot is None else (snapshot.version, snapshot.table_id)
+            self._put_new(ref, self._new_line(base, table_id))
+        elif line.state == "dropped":
+            number = int(line.log.partition("-")[2] or 1) + 1
+            self._put(ref, replace(line, state="live", base=-1, log=f"_log-{number}"))
+
+    def _new_line(self, base: int, table_id: str, state: str = "live") -> Line:
+        created = int(time.time() * 1000)
+        return Line(self.branch.data, base, table_id, state, main=base, created=created, by=self.branch.by)
+
+    def _put_new(self, ref: TableRef, line: Line) -> None:
+        self._register(ref)
+        path = pointer_path(self.branch)
+        if self.line_storage.plain.put_new(ref.location, path, line.to_json()) is None:
+            self.line(ref)
+            raise CommitTaken(f"the fork of table {ref}")
+        self.line_storage.lines[ref.location] = line
+        self.newest.forget(ref.location)
+
+    def _put(self, ref: TableRef, line: Line) -> None:
+        self.line_storage.plain.put_at(ref.location, pointer_path(self.branch), line.to_json())
+        self.line_storage.lines[ref.location] = line
+        self.newest.forget(ref.location)
+
+    # -- access to the log
+
+    def exists(self, ref: TableRef) -> bool:
+        line = self.line(ref)
+        if line is None:
+            return super().exists(ref)
+        return line.state == "live" and (
+            line.base >= 0 or bool(numbers_in(self.line_storage.plain, ref.location, line))
+        )
+
+    def newest_known(self, ref: TableRef) -> Snapshot | None:
+        self.line(ref)
+        return None if self._is_at_time(ref) else super().newest_known(ref)
+
+    def _is_at_time(self, ref: TableRef) -> bool:
+        """True if the branch reads a table at the branch's time."""
+        return self.branch.at is not None and ref.location not in self.line_storage.lines
+
+    def snapshot(
+        self, ref: TableRef, version: int | None = None, timestamp: str | None = None, *, keep: bool = False
+    ) -> Snapshot:
+        line = self.line(ref)
+        if line is not None and line.state == "dropped":
+            raise TableNotFound(f"There is no table {ref}: branch {self.branch.name} has dropped it.")
+        if version is None and timestamp is None and self._is_at_time(ref):
+            timestamp = self.branch.at
+        return super().snapshot(ref, version, timestamp, keep=keep)
+
+    def begin(self, ref: TableRef) -> Snapshot | None:
+        line = self.line(ref)
+        if line is not None and line.state == "dropped":
+            return None
+        if self._is_at_time(ref):
+            return self.snapshot(ref, keep=True) if self.exists(ref) else None
+        return super().begin(ref)
+
+    def handle(self, ref: TableRef, version: int | None = None) -> DeltaTable:
+        line = self.line_storage.lines.get(ref.location)
+        if line is None or (version is not None and version <= line.base):
+            return super().handle(ref, version)
+        newest = self.latest_version(ref)
+        if newest is None:
+            raise TableNotFound(f"There is no table {ref} in branch {self.branch.name}.")
+        if version is not None and version > newest:
+            raise VersionNotReadable(f"Version {version} of table {ref} is not in branch {self.branch.name} yet.")
+        log = copied_log(self.line_storage, ref, line, newest if version is None else version)
+        handle = DeltaTable(log.name)
+        # deltalake reads some actions of the log late, so the copy lasts as long as the handle.
+        handle.__dict__["_log_copy"] = log
+        return handle
+
+    def latest_version(self, ref: TableRef) -> int | None:
+        line = self.line_storage.lines.get(ref.location)
+        if line is None or line.state == "dropped":
+            return super().latest_version(ref)
+        numbers = numbers_in(self.line_storage.plain, ref.location, line)
+        while numbers and self.actions(ref, numbers[-1]) is None:  # a seal
+            numbers.pop()
+        newest = numbers[-1] if numbers else line.base
+        return None if newest < 0 else newest
+
+    def history(self, ref: TableRef, limit: int | None = None) -> list[dict[str, Any]]:
+        if ref.location not in self.line_storage.lines:
+            return super().history(ref, limit)
+        newest = self.latest_version(ref)
+        commits = () if newest is None else self.actions_back(ref, newest)
+        entries: list[dict[str, Any]] = []
+        for actions in commits:
+            if limit is not None and len(entries) >= limit:
+                break
+            entries.append({**actions.info, "version": actions.version})
+        return entries
+
+    # -- commits
+
+    def locked(self, ref: TableRef) -> AbstractContextManager[None]:
+        # Not the lock of main's table: a branch and main do not wait for each other.
+        return table_lock(replace(ref, location=f"{ref.location}@{self.branch.folder}"), self.storage.is_local)
+
+    def commit(self, ref: TableRef, snapshot: Snapshot | None, new: NewCommit, *, over: Snapshot | None = None) -> int:
+        definition = new.definition
+        assert definition is None or isinstance(definition, DeltaDefinition)
+        if definition is not None and any(_IDENTITY in field["metadata"] for field in definition.fields):
+            raise self._refused(f"Table {ref} has an identity column, whose numbers main gives at the same time")
+        turns_on = definition is not None and is_on(definition.properties, ROW_TRACKING)
+        if turns_on and snapshot is not None and not is_on(snapshot.properties, ROW_TRACKING):
+            raise self._refused(f"Table {ref} gets ids of rows, which a publish cannot give to main's rows")
+        self._fork(ref, snapshot if over is None else over)
+        version = super().commit(ref, snapshot, new, over=over)
+        if snapshot is not None and isinstance(snapshot.opened, Opened) and snapshot.opened.reserved:
+            snapshot.opened.reserved.clear()  # of main's log, along which it would go on
+        return version
+
+    def restore(self, now: Snapshot, version: int, note: dict[str, Any], app: AppTransaction | None) -> int:
+        self._fork(now.ref, now)
+        return restore.restore(self, now, version, note, app)
+
+    def with_numbers(
+        self, snapshot: Snapshot, definition: TableDefinition | None, marks: Mapping[str, int]
+    ) -> DeltaDefinition:
+        raise self._refused(f"Table {snapshot.ref} has an identity column, whose numbers main gives at the same time")
+
+    def keep_log_short(self, before: Snapshot | None, now: Snapshot | None, ref: TableRef, version: int) -> None:
+        """Write no checkpoint: it would lie in main's log."""
+
+    def drop(self, ref: TableRef, *, force: bool = False) -> None:
+        line = self.line(ref)
+        if line is not None:
+            self._put(ref, replace(line, state="dropped"))
+        elif super().exists(ref):
+            snapshot = self.snapshot(ref)
+            self._put_new(ref, self._new_line(snapshot.version, snapshot.table_id, "dropped"))
+            self.newest.forget(ref.location)
+
+    # -- reads
+
+    def _described(self, ref: TableRef, table: DeltaTable) -> Snapshot:
+        snapshot = super()._described(ref, table)
+        return replace(snapshot, make_scan_sql=self.scan_sql)
+
+    def scan_sql(self, snapshot: Snapshot, read: ReadAs) -> str:
+        line = self.line_storage.lines.get(snapshot.ref.location)
+        deleted = partial(deleted_of, self)
+        if line is None or snapshot.version <= line.base:
+            return scan_sql(snapshot, read, deleted, self.handle_of)
+        return scan_sql(snapshot, read, deleted, self.handle_of, self._scan_logs.folder)
+
+    # -- publish (see BranchTables)
+
+    def change(self, ref: TableRef, line: Line) -> str | None:
+        if line.state == "dropped":
+            return "dropped" if line.main >= 0 else None
+        if line.base >= 0:
+            newest = self.latest_version(ref)
+            return "changed" if newest is not None and newest > line.base else None
+        return None if self.latest_version(ref) is None else "created" if line.main < 0 else "replaced"
+
+    def commits(self, ref: TableRef, line: Line) -> list[CommitRecord]:
+        newest = None if line.state == "dropped" else self.latest_version(ref)
+        return [] if newest is None else [actions.record() for actions in actions_of(self, ref, line, newest)]
+
+    def schema_changes(self, ref: TableRef, line: Line) -> tuple[str, ...]:
+        head = self.snapshot(ref)
+        if line.base < 0 or not any(each.changes_metadata for each in self.commits(ref, line)):
+            return ()
+        return tuple(changes_of_columns(self.definition(self.snapshot(ref, line.base)), self.definition(head)))
+
+    def conflicts(self, main: Format, ref: TableRef, line: Line, sees: Sees) -> list[str]:
+        assert isinstance(main, DeltaFormat)
+        now, change = main.begin(ref), self.change(ref, line)
+        if now is not None and change != "dropped":
+            main.refuse_unknown_features(now)
+        if change == "created" and now is not None:
+            return ["main has a table of this name, and the branch created one, too"]
+        if now is None and change != "created":
+            return [] if change == "dropped" else ["main's table was dropped since"]
+        if change != "dropped":
+            net = net_change(self, ref, line)
+            if (why := publishing.lost_rows(net)) is not None:
+                return [why]
+            if change == "changed" and now is not None:
+                return list(publishing.conflicts_of(main, net, now, sees).conflicts)
+        if now is None:
+            return []
+        if now.table_id != line.table_id:
+            return ["main's table was created again since"]
+        since = main.records_after(ref, line.main)
+        if any(each.changes_rows or each.changes_metadata for each in since) or len(since) < now.version - line.main:
+            return [f"main's table was changed since version {line.main}, at which the branch {change} it"]
+        return []
+
+    def publish(self, main: Format, table: PlannedTable, line: Line, id: str, sees: Sees) -> int | None:
+        assert isinstance(main, DeltaFormat)
+        if table.change == "dropped":
+            main.drop(table.ref, force=True)
+            return None
+        note = {"engine": "duckdb", "mode": "publish", "writer": "staged", "branch": self.branch.name, "publish": id}
+        note["reason"] = f"branch {self.branch.name}"
+        version = publishing.publish(self, main, table, line, {**note, "folder": self.branch.data}, sees)
+        main.newest.forget(table.ref.location)
+        return version
+
+    def seal(self, ref: TableRef, line: Line, id: str) -> None:
+        plain = self.line_storage.plain
+        while True:
+            numbers = numbers_in(plain, ref.location, line)
+            newest = numbers[-1] if numbers else line.base
+            raw = plain.read_at(ref.location, entry_of(line, newest)) if numbers else None
+            if raw is not None and (sealed := seal_of(raw)) is not None:
+                if sealed == id:
+                    return
+                raise CommitConflict(f"Table {ref}: publish {sealed} of the same branch is under way or done")
+            if plain.put_new(ref.location, entry_of(line, newest + 1), seal(id)) is not None:
+                return
+
+    def unseal(self, ref: TableRef, line: Line, id: str) -> None:
+        plain = self.line_storage.plain
+        numbers = numbers_in(plain, ref.location, line)
+        raw = plain.read_at(ref.location, entry_of(line, numbers[-1])) if numbers else None
+        if raw is not None and seal_of(raw) == id:
+            plain.remove_files(ref.location, [entry_of(line, numbers[-1])])
+
+    def forget(self, ref: TableRef) -> None:
+        self.line_storage.plain.remove_files(ref.location, [pointer_path(self.branch)])
+        self.line_storage.lines.pop(ref.location, None)
+        self.newest.forget(ref.location)
+
+    def remove(self, ref: TableRef) -> None:
+        plain, folder = self.line_storage.plain, f"{ref.location}/{self.branch.data}"
+        self.forget(ref)
+        plain.remove_below(folder, [key["path"] for key in plain.keys(folder)])
+
+    # -- what belongs to main
+
+    def convert(self, ref: TableRef, spec: ConvertSpec, note: dict[str, Any], app: AppTransaction | None) -> NoReturn:
+        raise self._refused(f"{ref.location} cannot be converted in a branch")
+
+    def rename(self, ref: TableRef, new: TableRef) -> NoReturn:
+        raise self._refused(
+            f"{ref} cannot be renamed in a branch, which leaves main's folder alone",
+            f"CREATE TABLE {new} AS FROM {ref}, then DROP TABLE {ref}",
+        )
+
+    def vacuum(self, snapshot: Snapshot, spec: VacuumSpec) -> NoReturn:
+        raise self._refused(f"vacuum of table {snapshot.ref}: its files are main's")
+
+    def checkpoint(self, snapshot: Snapshot) -> NoReturn:
+        raise self._refused(f"checkpoint of table {snapshot.ref}: its log is main's")
+
+    def cleanup_log(self, snapshot: Snapshot) -> NoReturn:
+        raise self._refused(f"cleanup_log of table {snapshot.ref}: its log is main's")
+
+    def set_aside(self, ref: TableRef, whose: str) -> NoReturn:
+        raise self._refused(f"{ref} cannot be adopted by another lake")
+
+    def _refused(self, what: str, remedy: str = "") -> UnsupportedFeature:
+        instead = remedy or "Do it in the lake itself: connect() without branch"
+        return UnsupportedFeature(f"{what} (branch {self.branch.name})", remedy=instead)

@@ -1,0 +1,255 @@
+"""Commit of a line's net change to main's table, and the test that main can take it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+from duckrun.errors import CommitConflict, VersionNotReadable
+from duckrun.formats.branches import PlannedTable, Sees
+from duckrun.formats.commits import CommitRecord, CommitTaken, NewCommit
+from duckrun.formats.delta.branches.net import NetChange, net_change, vector_of
+from duckrun.formats.delta.commits.commit import write_commit
+from duckrun.formats.delta.commits.operations import Operation
+from duckrun.formats.delta.commits.restore import changed_definition
+from duckrun.formats.delta.definition.definition import DeltaDefinition
+from duckrun.formats.delta.files.vectors import read_vector, write_vectors
+from duckrun.formats.delta.log.adds import adds_of
+from duckrun.formats.delta.versions.tables import TableAccess
+from duckrun.values.branches import Line
+from duckrun.values.rows import counted_rows
+from duckrun.values.snapshot import Snapshot, TableRef
+
+_RACES = 12
+
+
+@dataclass(frozen=True)
+class Merged:
+    """Net change as it fits main's newest version."""
+
+    conflicts: tuple[str, ...] = ()
+    marks: Mapping[str, Any] = field(default_factory=dict)
+    """Rows that both sides deleted from a file, by path: the union of the vectors."""
+
+
+def conflicts_of(main: TableAccess, net: NetChange, now: Snapshot, sees: Sees) -> Merged:
+    """Compare the net change of a line with main's commits since its base."""
+    base = net.base
+    assert base is not None, "a line over a version of main"
+    ref = now.ref
+    if now.table_id != base.table_id:
+        return Merged(("main's table was created again since",))
+    if now.version == base.version:
+        return Merged()
+    since = main.records_after(ref, base.version)
+    if len(since) < now.version - base.version:
+        return Merged((f"main's log no longer tells what changed after version {base.version}",))
+    reasons = [*_of_definitions(main, net, now, since)]
+    for record in since:
+        if same := sorted(app.app_id for app in record.transactions if app.app_id in net.transactions):
+            reasons.append(f"version {record.version} of main is a commit of the same work ({', '.join(same)})")
+    marks, reasons_of_files = _of_files(main, net, now)
+    reasons += reasons_of_files
+    changing = [record for record in since if record.changes_rows]
+    if changing and not reasons and (seen := _seen(main, net, changing, sees)) is not None:
+        reasons.append(
+            f"version {seen.version} of main ({seen.operation}) changed rows that the branch was computed from"
+        )
+    return Merged(tuple(reasons), marks)
+
+
+def _of_definitions(main: TableAccess, net: NetChange, now: Snapshot, since: Sequence[CommitRecord]) -> list[str]:
+    base = cast(Snapshot, net.base)
+    before, after = main.definition(base), main.definition(now)
+    theirs = _differs(before, after)
+    ours = net.definition is not None and _differs(before, net.definition)
+    if theirs and ours:
+        return ["both sides changed its columns, partitions or constraints"]
+    if theirs and net.adds:
+        return ["main changed its columns, partitions or constraints since"]
+    if ours and any(record.changes_rows for record in since):
+        return ["the branch changed its columns, partitions or constraints, and main changed rows since"]
+    return []
+
+
+def _differs(one: DeltaDefinition, other: DeltaDefinition) -> bool:
+    parts = ((each.fields, each.partition_columns, each.checks, each.is_mapped) for each in (one, other))
+    first, second = parts
+    return first != second
+
+
+def _of_files(main: TableAccess, net: NetChange, now: Snapshot) -> tuple[dict[str, Any], list[str]]:
+    """Return the united vectors of files that both sides marked, and the conflicts."""
+    paths = set(net.removes)
+    live = now.files().named(paths)
+    actions = adds_of(main, now, {path for path, file in live.items() if file.deletion_vector})
+    marks: dict[str, Any] = {}
+    for path, remove in net.removes.items():
+        if path not in live:
+            return {}, [f"main removed the file {path}, which the branch changed, too"]
+        theirs = actions.get(path, {})
+        if vector_of(theirs) == vector_of(remove):
+            continue
+        ours = net.adds.get(path)
+        if ours is None:
+            return {}, [f"main deleted rows of the file {path}, which the branch removed"]
+        rows = [read_vector(main, now.ref, each.get("deletionVector")) for each in (remove, theirs, ours)]
+        base, of_main, of_branch = rows
+        if (of_main - base) & (of_branch - base):
+            return {}, [f"both sides changed the same rows of the file {path}"]
+        marks[path] = of_main | of_branch
+    again = now.files().named(set(net.adds) - paths)
+    if again:
+        return {}, [f"main has the file {min(again)} already"]
+    return marks, []
+
+
+def _seen(main: TableAccess, net: NetChange, since: Sequence[CommitRecord], sees: Sees) -> CommitRecord | None:
+    """Return a commit of main that changed rows which the line depends on; None if none did."""
+    reads = net.reads
+    if reads is None:
+        return since[0]
+    for record in since if reads else ():
+        added, removed = ({file.name for file in side if file.changes_rows} for side in (record.added, record.removed))
+        try:
+            before, after = (main.snapshot(net.head.ref, number) for number in (record.version - 1, record.version))
+        except VersionNotReadable:
+            return record
+        for snapshot, names, opposite in ((after, added, before), (before, removed, after)):
+            files = snapshot.files().named(names)
+            if len(files) < len(names):
+                return record
+            both = opposite.files().named(names)
+            again, alone = [files[path] for path in files if path in both], [files[p] for p in files if p not in both]
+            for predicate in reads:
+                if alone and sees(snapshot, alone, None, predicate):
+                    return record
+                if again and sees(snapshot, again, opposite, predicate):
+                    return record
+    return None
+
+
+def publish(
+    branch: TableAccess, main: TableAccess, table: PlannedTable, line: Line, note: Mapping[str, Any], sees: Sees
+) -> int:
+    """Commit the net change of a line to main's table, and return the version.
+
+    Raises:
+        CommitConflict: Main's table cannot take it.
+    """
+    ref = table.ref
+    net = net_change(branch, ref, line)
+    for _ in range(_RACES):
+        now = main.begin(ref)
+        if (there := _published(main, ref, now, table, str(note["publish"]))) is not None:
+            return there
+        try:
+            return _commit(branch, main, table, net, now, note, sees)
+        except CommitTaken:
+            continue
+    raise CommitConflict(f"Table {ref}: another writer took each version for {_RACES} times")
+
+
+def _published(main: TableAccess, ref: TableRef, now: Snapshot | None, table: PlannedTable, id: str) -> int | None:
+    """Return the version of this publish in a table's log; None before it is made."""
+    if now is None:
+        return None
+    least = -1 if table.before is None else table.before
+    for actions in main.actions_back(ref, now.version):
+        if actions.version <= least:
+            return None
+        if actions.note.get("publish") == id:
+            return actions.version
+    return None
+
+
+def _commit(
+    branch: TableAccess,
+    main: TableAccess,
+    table: PlannedTable,
+    net: NetChange,
+    now: Snapshot | None,
+    note: Mapping[str, Any],
+    sees: Sees,
+) -> int:
+    ref, definition = table.ref, net.definition
+    removes: Sequence[Any] = ()
+    adds = dict(net.adds)
+    if table.change == "created":
+        if now is not None:
+            raise CommitConflict(f"Table {ref} is in main now, and the branch created it, too")
+    elif now is None:
+        raise CommitConflict(f"Table {ref} is not in main any more")
+    elif table.change == "replaced":
+        if now.version != table.before:
+            raise CommitConflict(f"Table {ref} was changed in main since the branch replaced it")
+        removes = tuple(now.files())
+    else:
+        merged = conflicts_of(main, net, now, sees)
+        if merged.conflicts:
+            raise CommitConflict(f"Table {ref}: {'; '.join(merged.conflicts)}")
+        removes = tuple(now.files().named(set(net.removes)).values())
+        adds |= _united(main, ref, net, merged.marks, str(note["folder"]))
+        base = cast(Snapshot, net.base)
+        if definition is not None and main.definition(now) != main.definition(base):
+            definition = changed_definition(main, base, now, definition)
+    if definition is not None and now is None:
+        # Features that a statement requested by name are in the protocol alone.
+        definition = replace(definition, requested=definition.requested | branch.protocol(net.head).present())
+    new = NewCommit(
+        None,
+        definition,
+        removes=removes,
+        rows=(None, None, None),
+        writer="staged",
+        anew=table.change == "replaced",
+        data_change=net.data_change,
+        note={**{key: value for key, value in note.items() if key != "folder"}, **net.rows},
+    )
+    # The version at which rows were committed is main's.
+    returns = [
+        {key: value for key, value in add.items() if key != "defaultRowCommitVersion" or path in net.removes}
+        for path, add in adds.items()
+    ]
+    also = [{"txn": {"appId": app, "version": version}} for app, version in net.transactions.items()]
+    also += [{"domainMetadata": dict(action)} for action in net.domains.values()]
+    operation = Operation("PUBLISH", {"branch": str(note["branch"])})
+    return write_commit(main, ref, now, new, operation=operation, returns=returns, also=also)
+
+
+def lost_rows(net: NetChange) -> str | None:
+    """Return how the files of a line contradict its commits; None if their rows add up.
+
+    Without all counts and statistics, nothing is checked.
+    """
+    come = [_live_rows(add) for add in net.adds.values()]
+    inserted, deleted = net.rows.get("rows_inserted"), net.rows.get("rows_deleted")
+    # A remove has no statistics, so the base tells the rows.
+    before = 0 if net.base is None else counted_rows(net.base.files().named(set(net.removes)).values())
+    if before is None or None in come or inserted is None or deleted is None:
+        return None
+    after = sum(rows for rows in come if rows is not None)
+    if after - before == inserted - deleted:
+        return None
+    return (
+        f"the branch inserted {inserted} and deleted {deleted} rows by its commits, and its files have {after} rows in "
+        f"place of {before}: report it"
+    )
+
+
+def _live_rows(add: Mapping[str, Any]) -> int | None:
+    """Return the number of rows of an added file without those that its vector deletes."""
+    rows = json.loads(add.get("stats") or "{}").get("numRecords")
+    return None if rows is None else int(rows) - int((add.get("deletionVector") or {}).get("cardinality", 0))
+
+
+def _united(
+    main: TableAccess, ref: TableRef, net: NetChange, marks: Mapping[str, Any], folder: str
+) -> dict[str, dict[str, Any]]:
+    """Return the adds of files that both sides marked, with the united vectors."""
+    if not marks:
+        return {}
+    vectors = write_vectors(main, ref, list(marks.values()), folder)
+    return {path: {**net.adds[path], "deletionVector": vector} for path, vector in zip(marks, vectors, strict=True)}

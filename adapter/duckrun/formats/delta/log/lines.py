@@ -1,0 +1,168 @@
+"""Logs of tables in a branch: main's commits up to the fork, and the branch's commits after it.
+
+The storage of a branch's format maps the path of a log entry to main's log or to the branch's. So
+everything that reads or writes entries works on both.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from duckrun.errors import CommitConflict
+from duckrun.formats.delta.log.checkpoints import newest_whole
+from duckrun.formats.delta.log.entries import LOG
+from duckrun.storage.storage import Storage, Written
+from duckrun.values.branches import BRANCHES, Branch, Line
+
+_ENTRY = re.compile(rf"{LOG}/(\d{{20}})\.json")
+_OF_VERSION = re.compile(rf"{LOG}/(\d{{20}})\.")
+_COMPACTED = re.compile(rf"{LOG}/\d{{20}}\.(\d{{20}})\.compacted\.json")
+_HINT = f"{LOG}/_last_checkpoint"
+_NOTES = ("_duckrun/offsets", "_duckrun/consumers")
+"""Notes of consumers of changes, in the folder of a table."""
+_SEAL = "seal"
+
+
+def pointer_path(branch: Branch) -> str:
+    """Return the path of the file of a line, relative to the table's folder."""
+    return f"{branch.data}/branch.json"
+
+
+def entry_of(line: Line, version: int) -> str:
+    """Return the path of a commit of a branch, relative to the table's folder."""
+    return f"{line.folder}/{line.log}/{version:020d}.json"
+
+
+def seal_of(raw: bytes) -> str | None:
+    """Return the id of the publish that a log entry seals the line for; None for a commit."""
+    if not raw.startswith(b'{"seal"'):
+        return None
+    return str(json.loads(raw)[_SEAL])
+
+
+def seal(publish: str) -> bytes:
+    """Return the log entry that ends a line for a publish."""
+    return json.dumps({_SEAL: publish}).encode()
+
+
+def numbers_in(storage: Storage, location: str, line: Line) -> list[int]:
+    """Return the versions in the log of a line, a seal included."""
+    keys = storage.keys(location, f"{line.folder}/{line.log}")
+    return sorted(int(each["path"].rpartition("/")[2].removesuffix(".json")) for each in keys)
+
+
+class LineStorage(Storage):
+    """Storage of a lake that reads the log of a forked table from a branch.
+
+    Args:
+        storage: Storage of the lake.
+        branch: Returns the branch, at its first use.
+    """
+
+    def __init__(self, storage: Storage, branch: Callable[[], Branch]) -> None:
+        vars(self).update(vars(storage))  # the same root, credentials and connections
+        self.plain, self.branch = storage, branch
+        self.lines: dict[str, Line] = {}
+        """Lines by the location of their table, as they were last looked up."""
+
+    __hash__ = Storage.__hash__
+
+    def look(self, location: str) -> Line | None:
+        """Return the line of a table, read from its file; None for a table without a fork."""
+        raw = self.plain.read_at(location, pointer_path(self.branch()))
+        if raw is None:
+            self.lines.pop(location, None)
+            return None
+        line = self.lines[location] = Line.from_json(raw)
+        return line
+
+    def _moved(self, location: str, path: str) -> str:
+        """Return the stored path of an object of a table's folder."""
+        line = self.lines.get(location)
+        if line is not None and (match := _ENTRY.fullmatch(path)) and int(match[1]) > line.base:
+            return entry_of(line, int(match[1]))
+        return path
+
+    def _is_note(self, location: str, path: str) -> bool:
+        return location != self.root and path.startswith(_NOTES)
+
+    def read_at(self, location: str, path: str) -> bytes | None:
+        if self._is_note(location, path):
+            there = self.plain.read_at(location, f"{self.branch().data}/{path}")
+            return self.plain.read_at(location, path) if there is None else there
+        moved = self._moved(location, path)
+        raw = self.plain.read_at(location, moved)
+        if raw is None:
+            return None
+        if moved != path:
+            return None if seal_of(raw) is not None else raw
+        if path == _HINT and location in self.lines:
+            # Main's newest checkpoint may be one after the fork.
+            return raw if int(json.loads(raw).get("version", -1)) <= self.lines[location].base else None
+        return raw
+
+    def read_ends(self, location: str, path: str, most: int) -> tuple[int, bytes, bytes] | None:
+        if self._moved(location, path) == path:
+            return self.plain.read_ends(location, path, most)
+        raw = self.read_at(location, path)  # whole: only its text tells a seal
+        return None if raw is None else (len(raw), raw[:most], raw[most:][-most:])
+
+    def has(self, location: str, path: str) -> bool:
+        return self.plain.has(location, self._moved(location, path))
+
+    def keys(self, location: str, prefix: str = "", *, after: str | None = None) -> Iterator[dict[str, Any]]:
+        line = self.lines.get(location)
+        if prefix != LOG or line is None:
+            yield from self.plain.keys(location, prefix, after=after)
+            return
+        if line.base >= 0:
+            for key in self.plain.keys(location, prefix, after=after):
+                match = _COMPACTED.fullmatch(key["path"]) or _OF_VERSION.match(key["path"])
+                if match is None or int(match[1]) <= line.base:
+                    yield key
+        at = f"{line.folder}/{line.log}"
+        for key in self.plain.keys(location, at):
+            path = LOG + key["path"].removeprefix(at)
+            if after is None or path > after:
+                yield {**key, "path": path}
+
+    def put_new(self, location: str, path: str, data: bytes, what: str = "") -> Written | None:
+        if self._is_note(location, path):
+            return self.plain.put_new(location, f"{self.branch().data}/{path}", data, what)
+        moved = self._moved(location, path)
+        written = self.plain.put_new(location, moved, data, what)
+        if written is None and moved != path:
+            raw = self.plain.read_at(location, moved)
+            if raw is not None and seal_of(raw) is not None:
+                raise CommitConflict(
+                    f"Branch {self.branch().name} is being published, or was published, and takes no more commits",
+                    remedy="write to the lake itself, or to another branch",
+                )
+        return written
+
+    def remove_files(self, location: str, paths: Iterable[str]) -> None:
+        self.plain.remove_files(location, [self._moved(location, path) for path in paths])
+
+    def log_files(self, location: str, line: Line, version: int) -> list[str]:
+        """Return the paths of the log of a version in a branch, from its newest checkpoint on.
+
+        They are relative to the table's folder, as a log spells them.
+        """
+        keys = {key["path"] for key in self.keys(location, LOG)} if line.base >= 0 else set()
+        checkpoint, paths = newest_whole(keys, 0, line.base)
+        sidecars = [path for path in keys if path.startswith(f"{LOG}/_sidecars/")] if checkpoint >= 0 else []
+        entries = [f"{LOG}/{number:020d}.json" for number in range(max(checkpoint, 0), version + 1)]
+        # A checkpoint's own commit may have been cleaned up.
+        return [*paths, *sidecars, *(path for path in entries if path in keys or self._moved(location, path) != path)]
+
+    def stored(self, location: str, path: str) -> str:
+        """Return the stored path of an object of a log."""
+        return self._moved(location, path)
+
+    @staticmethod
+    def is_of_branches(path: str) -> bool:
+        """True for a path of a table's folder that belongs to a branch."""
+        return path.startswith(f"{BRANCHES}/")

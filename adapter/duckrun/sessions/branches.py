@@ -1,0 +1,87 @@
+"""Branches of a session's lake: list, compare, publish, discard."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from duckrun.branches import diff as diffs, publish as publishes, registry
+from duckrun.branches.lake import BranchLake
+from duckrun.engines.duckdb.rows.reads import matching
+from duckrun.errors import DuckrunError
+from duckrun.lake.lake import Lake
+from duckrun.sessions.opened import Opened
+from duckrun.values.branches import BranchDiff, BranchInfo, Published, check_branch_name
+from duckrun.values.rows import ScanFile
+from duckrun.values.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from duckrun.formats.branches import Sees
+
+log = logging.getLogger(__name__)
+
+
+class Branches:
+    """Branches of a session's lake.
+
+    Args:
+        session: A session of the lake, or of a branch of it.
+        rows_of: Returns the changed rows of a table in a branch.
+    """
+
+    def __init__(self, session: Opened, rows_of: Callable[[str, str], Any]) -> None:
+        self._session = session
+        self._rows_of = rows_of
+
+    @property
+    def _main(self) -> Lake:
+        """The lake itself, also in a session of a branch."""
+        self._session.ensure_open()
+        lake = self._session.lake
+        return lake.main if isinstance(lake, BranchLake) else lake
+
+    def all(self) -> list[BranchInfo]:
+        """Return the branches of the lake, by name."""
+        return diffs.branches(self._main)
+
+    def diff(self, name: str) -> BranchDiff:
+        """Return the difference of a branch from main."""
+        main = self._main
+        publishes.refuse_no_branches(main)
+        branch = registry.existing(main.storage, check_branch_name(name))
+        return BranchDiff(name, diffs.diff(main, branch), lambda table: self._rows_of(name, table))
+
+    def publish(self, name: str) -> Published:
+        """Commit the net changes of a branch to main."""
+        return publishes.publish(self._main, check_branch_name(name), self._sees)
+
+    def discard(self, name: str) -> tuple[str, ...]:
+        """Remove a branch; return the tables that it had changed."""
+        return publishes.discard(self._main, check_branch_name(name))
+
+    @property
+    def _sees(self) -> Sees:
+        return partial(_sees, self._session)
+
+
+def finish_publishes(session: Opened, lake: Lake) -> None:
+    """Finish publishes of a lake whose process has ended, before a session's first write.
+
+    In an object store only a session of a branch looks for them: it would cost each session a
+    request.
+    """
+    if lake.format.logs is None or lake.read_only or not (lake.storage.is_local or isinstance(lake, BranchLake)):
+        return
+    try:
+        publishes.recover_alone(lake.main if isinstance(lake, BranchLake) else lake, partial(_sees, session))
+    except DuckrunError as error:  # it is no reason to refuse another write
+        log.warning("lake %s has an unfinished publish, which cannot be finished now: %s", lake.root, error)
+
+
+def _sees(
+    session: Opened, snapshot: Snapshot, files: Sequence[ScanFile], other: Snapshot | None, predicate: str
+) -> bool:
+    """True if files hold rows of a predicate (see formats.branches.Sees)."""
+    return matching(session.embedded.cursor(), predicate).meets(snapshot, files, other)

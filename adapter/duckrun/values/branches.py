@@ -1,0 +1,208 @@
+"""Branches of a lake as values: their names, and what a diff and a publish tell."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Self
+
+from duckrun.display.notebook import facts_html, table_html
+from duckrun.errors import InvalidConfig
+
+BRANCHES = "_branches"
+"""Folder inside a table's folder that holds the lines of its branches."""
+REGISTRY = "_duckrun/branches"
+"""Folder below the root of a lake that lists its branches."""
+PUBLISHES = "_duckrun/publish"
+"""Folder below the root of a lake for the records of publishes."""
+
+# The prefix of a vector's path is part of its descriptor, which engines do not decode alike. So
+# only characters that every spelling leaves alone are allowed.
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+def check_branch_name(name: object) -> str:
+    """Return the name of a branch.
+
+    Raises:
+        InvalidConfig: The name cannot be a folder in every store.
+    """
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or name.endswith("."):
+        hint = ""
+        if isinstance(name, str) and (like := re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-._")[:64]):
+            hint = f", such as {like!r}"
+        raise InvalidConfig(
+            f"{name!r} cannot name a branch: its files lie in a folder of that name. Write a letter or digit, then up "
+            f"to 63 letters, digits, dots, underscores and hyphens{hint}."
+        )
+    return name
+
+
+@dataclass(frozen=True)
+class Branch:
+    """A branch as the lake's registry records it."""
+
+    name: str
+    id: str
+    created: int
+    """Milliseconds since 1970."""
+    by: str = ""
+    """User and machine that created it."""
+    at: str | None = None
+    """Time at which tables without a fork are read; None reads their newest versions."""
+
+    @property
+    def folder(self) -> str:
+        """Name of the branch's folders."""
+        return f"{self.name}-{self.id}"
+
+    @property
+    def home(self) -> str:
+        """Folder below the lake's root for all but the data of the branch."""
+        return f"{REGISTRY}/{self.folder}"
+
+    @property
+    def data(self) -> str:
+        """Folder of the branch inside a table's folder."""
+        return f"{BRANCHES}/{self.folder}"
+
+    def to_json(self) -> bytes:
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def from_json(cls, raw: bytes) -> Self:
+        return cls(**json.loads(raw))
+
+
+@dataclass(frozen=True)
+class Line:
+    """Commits of a branch to one table: those after ``base`` lie in the branch's folder.
+
+    The file of a line is written at the first write to the table, the fork.
+    """
+
+    folder: str
+    """Folder of the branch, below the table's folder."""
+    base: int
+    """Version of main's table that the line continues; -1 for a table that the branch created."""
+    table_id: str = ""
+    """Id of main's table at the fork; empty if there was none."""
+    state: str = "live"
+    """``live`` or ``dropped``."""
+    log: str = "_log"
+    """Folder of the commits, below ``folder``."""
+    main: int = -1
+    """Version of main's table when the branch dropped it or created its own; else ``base``."""
+    created: int = 0
+    by: str = ""
+
+    def to_json(self) -> bytes:
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def from_json(cls, raw: bytes) -> Self:
+        return cls(**json.loads(raw))
+
+
+@dataclass(frozen=True)
+class BranchInfo:
+    """A branch in the list of ``branches()``."""
+
+    name: str
+    created: int
+    """Milliseconds since 1970."""
+    by: str
+    tables: tuple[str, ...]
+    """Tables that the branch has forked, created or dropped."""
+    rows_changed: int | None
+    """Rows inserted, updated and deleted by its commits; None if a commit does not tell."""
+    age_seconds: float
+    state: str = "open"
+    """``open`` or ``publishing``."""
+
+    def _repr_html_(self) -> str:
+        return facts_html(f"branch {self.name}", asdict(self))
+
+
+@dataclass(frozen=True)
+class TableDiff:
+    """Difference of one table between a branch and its base."""
+
+    table: str
+    change: str
+    """``changed``, ``created``, ``replaced`` or ``dropped``; for a view ``view``."""
+    base_version: int | None = None
+    """Version of main's table at the fork; None for a table that the branch created."""
+    version: int | None = None
+    """Newest version in the branch."""
+    main_version: int | None = None
+    """Newest version of main's table."""
+    rows_inserted: int | None = None
+    rows_updated: int | None = None
+    rows_deleted: int | None = None
+    """Sums over the branch's commits; None if a commit does not tell."""
+    schema_changes: tuple[str, ...] = ()
+
+    def _repr_html_(self) -> str:
+        return facts_html(self.table, asdict(self))
+
+
+@dataclass(frozen=True)
+class BranchDiff:
+    """Differences between a branch and main: one entry per table.
+
+    Example::
+
+        main.diff("pr-42").tables
+    """
+
+    branch: str
+    tables: tuple[TableDiff, ...]
+    rows_of: Callable[[str], Any] | None = field(default=None, repr=False, compare=False)
+
+    def table(self, name: str) -> Any:
+        """Return the changed rows of a table, as a change set with ``_change_type``.
+
+        Raises:
+            InvalidConfig: The branch does not change the table.
+        """
+        known = {each.table: each for each in self.tables}
+        if name not in known or self.rows_of is None:
+            raise InvalidConfig(
+                f"Branch {self.branch} does not change {name}; it changes {', '.join(known) or 'nothing'}."
+            )
+        return self.rows_of(name)
+
+    def __iter__(self) -> Any:
+        return iter(self.tables)
+
+    def __len__(self) -> int:
+        return len(self.tables)
+
+    def _repr_html_(self) -> str:
+        return table_html(f"branch {self.branch}", [asdict(each) for each in self.tables])
+
+
+@dataclass(frozen=True)
+class Published:
+    """Result of a publish: the new version of each table."""
+
+    branch: str
+    id: str
+    """Id of the publish, which each of its commits carries."""
+    versions: Mapping[str, int | None]
+    """New version of each table; None for a dropped table and for a view."""
+    before: Mapping[str, int | None] = field(default_factory=dict)
+    """Version of each table before the publish; None for a new table."""
+    replayed: bool = False
+    """True if the branch was published before; then nothing was done."""
+    seconds: float = 0.0
+
+    def _repr_html_(self) -> str:
+        facts = {
+            name: "dropped" if version is None else f"version {version}" for name, version in self.versions.items()
+        }
+        known = {"id": self.id, "replayed": "yes: it was published before" if self.replayed else None}
+        return facts_html(f"branch {self.branch}, published", {**facts, **known})

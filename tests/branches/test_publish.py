@@ -1,0 +1,325 @@
+"""Publish of a branch: one commit per table or none, tested against what main has committed since."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, QueryBuilder, write_deltalake
+
+import duckrun
+from duckrun import (
+    AppTransaction,
+    CommitConflict,
+    InvalidConfig,
+    OptimizeSpec,
+    Session,
+    UpdateSpec,
+    VacuumSpec,
+    WriteSpec,
+)
+from duckrun.engines.duckdb import load_extensions
+from duckrun.storage.storage import Storage
+
+ORDERS = "select i as id, if(i % 2 = 0, 'EU', 'US') as region, i * 1.5 as price from range(10) r(i)"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "lake"
+
+
+@pytest.fixture
+def main(root: Path) -> Iterator[Session]:
+    with duckrun.connect(root) as session:
+        session.sql(f"create table sales.orders as {ORDERS}")
+        session.sql("create table sales.items as select 1 as item")
+        yield session
+
+
+@pytest.fixture
+def branch(main: Session, root: Path) -> Iterator[Session]:
+    with duckrun.connect(root, branch="pr-42") as session:
+        yield session
+
+
+def values(session: Session, query: str) -> list[tuple[object, ...]]:
+    return sorted(tuple(row.values()) for row in session.sql(query).collect())
+
+
+def by_others(root: Path, table: str) -> list[list[tuple[object, ...]]]:
+    """The rows of a table as deltalake and DuckDB's own Delta extension read them."""
+    folder = (root / "sales" / table).as_posix()
+    delta = QueryBuilder().register("t", DeltaTable(folder)).execute("select * from t").read_all()
+    connection = duckdb.connect()
+    load_extensions(connection)
+    scanned = connection.sql(f"from delta_scan('{folder}')").fetchall()
+    return [sorted(tuple(row.values()) for row in pa.table(delta).to_pylist()), sorted(scanned)]
+
+
+def test_a_publish_makes_one_commit_of_each_table_that_others_read(main: Session, branch: Session, root: Path) -> None:
+    branch.sql("update sales.orders set price = 0 where region = 'EU'")
+    branch.sql("delete from sales.orders where id = 3")
+    branch.sql("insert into sales.orders values (100, 'EU', 7)")
+    branch.sql("create table sales.made as select 5 as x")
+    branch.sql("create view sales.seen as select sum(price) as total from sales.orders")
+    branch.sql("drop table sales.items")
+    expected = values(branch, "from sales.orders")
+    published = main.publish("pr-42")
+    assert published.versions == {"sales.made": 0, "sales.orders": 1, "sales.items": None}
+    assert published.before == {"sales.made": None, "sales.orders": 0, "sales.items": 0}
+    assert main.tables() == ["sales.made", "sales.orders", "sales.seen"]
+    assert values(main, "from sales.orders") == expected
+    assert by_others(root, "orders") == [expected, expected]
+    assert values(main, "from sales.seen") == [(sum(row[2] for row in expected),)]
+    newest = main.table("sales.orders").history()[0]
+    assert (newest["operation"], newest["duckrun"]["publish"]) == ("PUBLISH", published.id)
+    assert (root / "_duckrun" / "publish" / f"{published.id}.json").is_file()
+    changes = main.table("sales.orders").changes("min_delta", from_version=0).collect()
+    assert len(changes) == 5 * 2 - 2 + 1 + 1  # the price of id 0 was 0 before
+    assert main.branches() == []
+
+
+def test_a_second_publish_says_that_the_branch_is_published(main: Session, branch: Session) -> None:
+    branch.sql("delete from sales.orders where id = 3")
+    first = main.publish("pr-42")
+    again = main.publish("pr-42")
+    assert (again.replayed, again.id, again.versions) == (True, first.id, first.versions)
+    assert main.table("sales.orders").snapshot().version == 1
+    with pytest.raises(CommitConflict, match="no more writes"):
+        branch.sql("delete from sales.items where item = 1")
+    with pytest.raises(CommitConflict, match="takes no more"):
+        branch.sql("delete from sales.orders where id = 4")
+    assert values(branch, "select count(*) from sales.orders") == [(9,)]
+    with pytest.raises(InvalidConfig, match="has no branch"):
+        main.publish("never")
+
+
+def test_a_session_of_a_branch_can_publish_it(branch: Session, main: Session) -> None:
+    branch.sql("delete from sales.orders where id = 3")
+    branch.publish("pr-42")
+    assert main.sql("from sales.orders").count() == 9
+
+
+def test_an_empty_branch_can_be_published(main: Session, branch: Session) -> None:
+    assert branch.tables() == ["sales.items", "sales.orders"]
+    assert main.publish("pr-42").versions == {}
+
+
+MARKS = "alter table sales.orders set tblproperties ('delta.enableDeletionVectors' = 'true')"
+
+
+@pytest.mark.parametrize("vectors", [True, False])
+def test_both_sides_may_change_other_rows_of_a_file_by_vectors(
+    main: Session, branch: Session, root: Path, vectors: bool
+) -> None:
+    if vectors:
+        main.sql(MARKS)
+        main.sql("delete from sales.orders where id = 9")
+    branch.sql("delete from sales.orders where id = 3")
+    branch.sql("update sales.orders set price = 0 where id = 4")
+    main.sql("delete from sales.orders where id = 5")
+    main.sql("insert into sales.orders values (50, 'US', 1)")
+    if not vectors:
+        with pytest.raises(CommitConflict, match="main removed the file"):
+            main.publish("pr-42")
+        return
+    main.publish("pr-42")
+    ids = [0, 1, 2, 4, 6, 7, 8, 50]
+    rows = values(main, "from sales.orders")
+    assert [row[0] for row in rows] == ids
+    assert by_others(root, "orders") == [rows, rows]
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "reason"),
+    [
+        ("delete from sales.orders where id = 3", "delete from sales.orders where id = 3", "rows"),
+        ("update sales.orders set price = 0 where region = 'EU'", "insert into sales.orders values (50, 'EU', 1)", "computed"),
+        ("update sales.orders set price = 0 where region = 'EU'", "insert into sales.orders values (50, 'US', 1)", None),
+        ("insert into sales.orders values (50, 'US', 1)", "delete from sales.orders where id = 1", None),
+        ("insert into sales.orders values (50, 'US', 1)", "insert into sales.orders values (50, 'US', 1)", None),
+        ("insert into sales.orders select max(id) + 1, 'US', 0 from sales.orders", "insert into sales.orders values (50, 'US', 1)", "computed"),
+        ("create or replace table sales.orders as select 1 as id", "insert into sales.orders values (50, 'US', 1)", "columns"),
+        ("alter table sales.orders add column note varchar", "alter table sales.orders add column other int", "both sides"),
+        ("alter table sales.orders add column note varchar", "insert into sales.orders values (50, 'US', 1)", "main changed rows"),
+        ("insert into sales.orders values (50, 'US', 1)", "alter table sales.orders add column note varchar", "main changed its columns"),
+        ("insert into sales.orders values (50, 'US', 1)", "alter table sales.orders set tblproperties ('a' = 'b')", None),
+        ("alter table sales.orders set tblproperties ('a' = 'b')", "alter table sales.orders set tblproperties ('c' = 'd')", None),
+        ("delete from sales.orders where id = 3", "drop table sales.orders", "dropped"),
+        ("drop table sales.orders", "delete from sales.orders where id = 3", "changed since"),
+        ("create table sales.made as select 1 as x", "create table sales.made as select 2 as y", "main has a table"),
+    ],
+)  # fmt: skip
+def test_a_publish_obeys_the_rules_of_every_commit(
+    main: Session, branch: Session, ours: str, theirs: str, reason: str | None
+) -> None:
+    main.sql(MARKS)
+    branch.sql("insert into sales.items values (2)")
+    branch.sql(ours)
+    if theirs.startswith("drop"):
+        main.lake.drop(main.table("sales.orders").ref, force=True)
+        # The branch lost its files with the folder of the table.
+        assert main.publish("pr-42").versions == {"sales.items": 1}
+        return
+    main.sql(theirs)
+    before = None if reason is None else {name: main.table(name).snapshot().version for name in main.tables()}
+    if reason is None:
+        main.publish("pr-42")
+        assert values(main, "from sales.items") == [(1,), (2,)]
+        return
+    with pytest.raises(CommitConflict, match=reason) as caught:
+        main.publish("pr-42")
+    assert caught.value.committed is False
+    assert {name: main.table(name).snapshot().version for name in main.tables()} == before
+    branch.sql("insert into sales.items values (3)")  # the branch is open again
+    assert values(main, "from sales.items") == [(1,)]
+    assert [each.state for each in main.branches()] == ["open"]
+
+
+def test_the_transactions_and_properties_of_a_branch_are_published(main: Session, branch: Session) -> None:
+    app = AppTransaction("nightly", 7)
+    branch.execute("sales.orders", UpdateSpec({"price": "0"}, "id = 1", app=app))
+    branch.sql("alter table sales.orders set tblproperties ('team' = 'a')")
+    main.publish("pr-42")
+    assert main.execute("sales.orders", UpdateSpec({"price": "1"}, "id = 1", app=app)).replayed
+    assert main.table("sales.orders").snapshot().properties["team"] == "a"
+
+
+def test_optimize_in_a_branch_changes_no_row_of_main(main: Session, branch: Session) -> None:
+    for number in range(3):
+        main.sql(f"insert into sales.orders values ({100 + number}, 'EU', 1)")
+    branch.execute("sales.orders", OptimizeSpec())
+    before = main.table("sales.orders").snapshot().version
+    main.publish("pr-42")
+    record = main.lake.format.record(main.table("sales.orders").ref, before + 1)
+    assert record is not None and not record.changes_rows and len(record.removed) == 4
+    assert main.table("sales.orders").changes("min_delta", from_version=before).count() == 0
+
+
+def test_a_table_replaced_in_a_branch_replaces_mains(main: Session, branch: Session, root: Path) -> None:
+    branch.sql("drop table sales.items")
+    branch.sql("create table sales.items as select 'a' as letter")
+    assert main.publish("pr-42").versions == {"sales.items": 1}
+    assert values(main, "from sales.items") == [("a",)]
+    assert by_others(root, "items") == [[("a",)], [("a",)]]
+
+
+def test_a_foreign_writer_goes_on_after_a_publish(main: Session, branch: Session, root: Path) -> None:
+    branch.sql("insert into sales.items values (2)")
+    main.publish("pr-42")
+    write_deltalake((root / "sales" / "items").as_posix(), pa.table({"item": pa.array([3], pa.int32())}), mode="append")
+    assert values(main, "from sales.items") == [(1,), (2,), (3,)]
+    main.execute("sales.items", OptimizeSpec())
+    main.execute("sales.items", VacuumSpec(retention_hours=0, enforce_retention=False))
+    assert values(main, "from sales.items") == [(1,), (2,), (3,)]
+    assert by_others(root, "items") == [[(1,), (2,), (3,)]] * 2
+
+
+def test_nested_and_mapped_tables_are_read_and_published(main: Session, branch: Session, root: Path) -> None:
+    main.sql("create table sales.nested as select {'a': 1, 'b': [1, 2]} as s, 1 as id")
+    main.sql("alter table sales.orders set tblproperties ('delta.columnMapping.mode' = 'name')")
+    main.sql("alter table sales.orders rename column price to cost")
+    branch.sql("insert into sales.nested values ({'a': 2, 'b': []}, 2)")
+    branch.sql("delete from sales.nested where id = 1")
+    branch.sql("update sales.orders set cost = 0 where id < 5")
+    expected = [values(branch, f"from sales.{name}") for name in ("nested", "orders")]
+    assert [len(each) for each in expected] == [1, 10]
+    main.publish("pr-42")
+    assert [values(main, f"from sales.{name}") for name in ("nested", "orders")] == expected
+
+
+class Killed(BaseException):
+    """Ends a process at one of its writes."""
+
+
+def killed_at(monkeypatch: pytest.MonkeyPatch, number: int) -> list[int]:
+    """Let the writes of this process fail from the n-th on, and return the count of writes."""
+    count = [0]
+
+    def dying(name: str, write: Callable[..., Any]) -> None:
+        def instead(*arguments: Any, **options: Any) -> Any:
+            count[0] += 1
+            if count[0] > number:
+                raise Killed
+            return write(*arguments, **options)
+
+        monkeypatch.setattr(Storage, name, instead)
+
+    for name in ("put_at", "put_new", "remove", "remove_files"):
+        dying(name, getattr(Storage, name))
+    return count
+
+
+def test_a_killed_publish_is_finished_by_the_next_or_undone(tmp_path: Path) -> None:
+    number, ended = 0, set()
+    while True:
+        root = tmp_path / f"lake-{number}"
+        with duckrun.connect(root) as main, duckrun.connect(root, branch="b") as branch:
+            for name in ("one", "two", "three"):
+                main.sql(f"create table {name} as select 1 as x")
+                branch.sql(f"insert into {name} values (2)")
+            branch.sql("create table four as select 1 as x")
+            branch.sql("create view five as from four")
+            with pytest.MonkeyPatch.context() as patched:
+                count = killed_at(patched, number)
+                with suppress(Killed):
+                    main.publish("b")
+        is_done = count[0] <= number
+        with duckrun.connect(root) as main:
+            if number % 2:  # the next session that writes finishes it, or takes it back
+                main.sql("create table other as select 1 as x")
+                rows = [values(main, f"from {name}") for name in ("one", "two", "three")]
+                assert rows in ([[(1,)]] * 3, [[(1,), (2,)]] * 3), number
+                ended.add(len(rows[0]))
+            main.publish("b")
+            assert [values(main, f"from {name}") for name in ("one", "two", "three")] == [[(1,), (2,)]] * 3, number
+            assert (values(main, "from five"), main.branches()) == ([(1,)], [])
+            assert [main.table(name).snapshot().version for name in ("one", "two", "three")] == [1, 1, 1], number
+            assert not list((root / "_duckrun" / "publish" / "pending").glob("*"))
+        if is_done:
+            break
+        number += 1
+    assert ended == {1, 2}
+
+
+def test_two_publishes_at_once_both_stand(main: Session, root: Path) -> None:
+    for name in ("one", "two"):
+        with duckrun.connect(root, branch=name) as branch:
+            branch.sql(f"insert into sales.orders values ({len(name) * 100}, '{name}', 1)")
+            branch.sql(f"insert into sales.items select {ord(name[0])}")
+    errors: list[BaseException] = []
+
+    def publish(name: str) -> None:
+        try:
+            with duckrun.connect(root) as session:
+                session.publish(name)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=publish, args=(name,)) for name in ("one", "two")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    assert values(main, "from sales.items") == [(1,), (111,), (116,)]
+    assert main.sql("from sales.orders").count() == 12
+
+
+def test_the_record_of_a_publish_tells_versions_before_and_after(main: Session, branch: Session, root: Path) -> None:
+    branch.execute("sales.items", WriteSpec("append"), pa.table({"item": pa.array([2], pa.int32())}))
+    published = main.publish("pr-42")
+    record = json.loads((root / "_duckrun" / "publish" / f"{published.id}.json").read_text())
+    assert (record["state"], record["versions"], record["before"]) == (
+        "published",
+        {"sales.items": 1},
+        {"sales.items": 0},
+    )
