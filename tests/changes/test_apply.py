@@ -58,10 +58,10 @@ def test_the_last_state_of_each_key(session: Session) -> None:
     assert rows_of(session.table("main.last").toDF()) == [(1, "b", 20), (4, "n", 2)]
 
 
-def test_changes_that_are_there_already_make_no_version_on_duckdb(duck: Session) -> None:
+def test_changes_that_are_there_already_make_no_version(session: Session) -> None:
     for scd in (1, 2):
         for again in range(2):
-            commit = duck.apply_changes(f"main.t{scd}", FIRST, keys="id", sequence_by="at", scd=scd)  # type: ignore[arg-type]
+            commit = session.apply_changes(f"main.t{scd}", FIRST, keys="id", sequence_by="at", scd=scd)  # type: ignore[arg-type]
             assert (commit.version, commit.writer == "none") == (0, bool(again))
 
 
