@@ -223,6 +223,30 @@ def test_a_foreign_writer_goes_on_after_a_publish(main: Session, branch: Session
     assert by_others(root, "items") == [[(1,), (2,), (3,)]] * 2
 
 
+def test_vacuum_keeps_what_branches_read_and_removes_what_nobody_does(
+    main: Session, branch: Session, root: Path
+) -> None:
+    now = VacuumSpec(retention_hours=0, enforce_retention=False)
+    branch.sql("insert into sales.items values (2)")
+    for number in range(12):
+        main.sql(f"create or replace table sales.items as select {number} as item")
+    assert main.execute("sales.items", now).removed  # of the versions that no branch reads
+    assert values(branch, "from sales.items") == [(1,), (2,)]
+    branch.sql("update sales.orders set price = 0")
+    main.discard("pr-42")
+    main.execute("sales.items", now)
+    assert len(list((root / "sales" / "items").rglob("*.parquet"))) == 1 + 1  # and a checkpoint
+    with duckrun.connect(root, branch="next") as other:
+        other.sql("insert into sales.items values (3)")
+        main.publish("next")
+    assert not main.execute("sales.items", now).removed
+    assert values(main, "from sales.items") == [(3,), (11,)]
+    main.execute("sales.items", OptimizeSpec())
+    (old,) = (path for path in main.execute("sales.items", now).removed if path.startswith("_branches"))
+    assert old.endswith(".parquet")
+    assert by_others(root, "items") == [[(3,), (11,)]] * 2
+
+
 def test_nested_and_mapped_tables_are_read_and_published(main: Session, branch: Session, root: Path) -> None:
     main.sql("create table sales.nested as select {'a': 1, 'b': [1, 2]} as s, 1 as id")
     main.sql("alter table sales.orders set tblproperties ('delta.columnMapping.mode' = 'name')")

@@ -17,6 +17,7 @@ from duckrun.errors import DuckrunError, StorageError, removing
 from duckrun.formats.delta.definition.retention import log_retention
 from duckrun.formats.delta.log.checkpoints import checkpoint_actions, last_checkpoint, newest_whole
 from duckrun.formats.delta.log.entries import LOG
+from duckrun.formats.delta.log.lines import lines_at
 from duckrun.formats.delta.versions.tables import TableAccess
 from duckrun.storage.trouble import said, storage_error
 from duckrun.values.snapshot import Snapshot, TableRef
@@ -111,6 +112,13 @@ def _run(snapshot: Snapshot, mode: str, work: Callable[[], object]) -> None:
 
 def _clean(tables: TableAccess, snapshot: Snapshot, table: DeltaTable) -> None:
     """Remove log files older than the retention that no readable version needs."""
+    if lines := lines_at(tables.storage, snapshot.ref.location):
+        log.warning(
+            "table %s: its log is not cleaned up, since branches read older versions: %s",
+            snapshot.ref,
+            ", ".join(sorted(folder.rpartition("-")[0] for folder in lines)),
+        )
+        return
     # deltalake removes commits and single-file checkpoints. It leaves the other files that other
     # writers create (Delta protocol, Metadata Cleanup; V2 Checkpoint Table Feature, Sidecar Files).
     table.cleanup_metadata()

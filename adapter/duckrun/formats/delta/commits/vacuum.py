@@ -11,17 +11,19 @@ from __future__ import annotations
 
 import posixpath
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from duckrun.display.progress import tracked
-from duckrun.errors import UnsupportedFeature, removing
+from duckrun.errors import CommitConflict, UnsupportedFeature, removing
 from duckrun.formats.delta.definition.protocol import WRITTEN
 from duckrun.formats.delta.definition.retention import file_retention
 from duckrun.formats.delta.files.vectors import vector_file
 from duckrun.formats.delta.log.adds import adds_of, removes_since
 from duckrun.formats.delta.log.entries import COPY, LOG
+from duckrun.formats.delta.log.lines import lines_at
 from duckrun.formats.delta.versions.tables import TableAccess
+from duckrun.values.branches import BRANCHES, Line
 from duckrun.values.data_files import decoded, is_absolute, spelled
 from duckrun.values.snapshot import Snapshot
 from duckrun.values.tables import VacuumSpec
@@ -57,6 +59,9 @@ def vacuum(tables: TableAccess, snapshot: Snapshot, spec: VacuumSpec) -> tuple[s
     snapshot = tables.snapshot(snapshot.ref)  # after ``before``: commits in between are young, or live
     keys = list(tables.storage.keys(snapshot.ref.location))
     needed = _needed(tables, snapshot, before)
+    lines = lines_at(tables.storage, snapshot.ref.location, [key["path"] for key in keys])
+    for folder, line in lines.items():
+        needed.update(_of_line(tables, snapshot, folder, line))
     logs = (key["path"].partition(f"/{LOG}/") for key in keys if not key["path"].startswith((f"{LOG}/", COPY)))
     inner = tuple({f"{folder}/" for folder, separator, _ in logs if separator})
     gone = sorted(
@@ -65,7 +70,7 @@ def vacuum(tables: TableAccess, snapshot: Snapshot, spec: VacuumSpec) -> tuple[s
         # A young file that the log does not name may be staged for a later commit.
         if modified * 1000 < before
         and path not in needed
-        and not _is_hidden(path, snapshot.partition_columns)
+        and not _is_hidden(path, snapshot.partition_columns, lines)
         and not path.startswith(inner)
     )
     if not spec.dry_run:
@@ -92,6 +97,35 @@ def _needed(tables: TableAccess, snapshot: Snapshot, before: float) -> set[str]:
     return needed
 
 
+def _of_line(tables: TableAccess, snapshot: Snapshot, folder: str, line: Line) -> Iterator[str]:
+    """Yield paths of main's files that a branch reads, and the table's newest version does not.
+
+    Raises:
+        CommitConflict: The log no longer tells them.
+    """
+    later: set[tuple[str, str]] = set()
+    for version in range(line.base + 1, snapshot.version + 1) if line.base >= 0 else ():
+        actions = tables.actions(snapshot.ref, version)
+        if actions is None:
+            raise CommitConflict(
+                f"vacuum of table {snapshot.ref}: branch {folder.rpartition('-')[0]} reads version {line.base}, and the "
+                "log no longer tells which files that has",
+                remedy="publish or discard the branch first",
+            )
+        for remove in actions.removes:
+            if _identity(remove) in later:
+                continue  # the branch's version did not have it yet
+            yield from _below(decoded(remove["path"]))
+            vector = vector_file(snapshot.ref, remove["deletionVector"]) if remove.get("deletionVector") else None
+            if vector is not None:
+                yield from _below(decoded(vector) if is_absolute(vector) else vector)
+        later.update(map(_identity, actions.adds))
+
+
+def _identity(action: Mapping[str, Any]) -> tuple[str, str]:
+    return action["path"], str(action.get("deletionVector"))
+
+
 def _below(path: str) -> Iterator[str]:
     """Yield the paths in the table's folder that a path of the log may mean."""
     # Each end of an absolute path may be meant, since one folder has many spellings (``s3a://``,
@@ -103,9 +137,16 @@ def _below(path: str) -> Iterator[str]:
     yield from ("/".join(parts[at:]) for at in range(1, len(parts)))
 
 
-def _is_hidden(path: str, partition_columns: tuple[str, ...]) -> bool:
-    """True for files that belong to others, by the rules of Spark's vacuum."""
+def _is_hidden(path: str, partition_columns: tuple[str, ...], lines: Collection[str]) -> bool:
+    """True for files that belong to others, by the rules of Spark's vacuum.
+
+    Data files of a published branch belong to the table, whatever its folder is called.
+    """
     first, *_ = parts = path.split("/")
+    if first == BRANCHES:
+        if len(parts) < 3 or parts[1] in lines or parts[2].startswith("_log"):
+            return True
+        first, *_ = parts = parts[2:]
     if first.startswith(COPY):
         return False
     if first == _ICEBERG and len(parts) > 1:

@@ -48,6 +48,24 @@ def seal(publish: str) -> bytes:
     return json.dumps({_SEAL: publish}).encode()
 
 
+def lines_at(storage: Storage, location: str, paths: Iterable[str] | None = None) -> dict[str, Line]:
+    """Return the lines over a table by the names of their branches' folders.
+
+    Args:
+        storage: Storage of the lake.
+        location: Location of the table.
+        paths: Paths in the table's folder, if they are known.
+    """
+    if paths is None:
+        paths = [key["path"] for key in storage.keys(location, BRANCHES)]
+    parts = (path.split("/") for path in paths if path.startswith(f"{BRANCHES}/"))
+    lines = {}
+    for _, folder, *rest in (part for part in parts if len(part) > 2):
+        if rest == ["branch.json"] and (raw := storage.read_at(location, f"{BRANCHES}/{folder}/branch.json")):
+            lines[folder] = Line.from_json(raw)
+    return lines
+
+
 def numbers_in(storage: Storage, location: str, line: Line) -> list[int]:
     """Return the versions in the log of a line, a seal included."""
     keys = storage.keys(location, f"{line.folder}/{line.log}")
