@@ -182,6 +182,19 @@ class Session(TableSession):
         """
         return self._branches.publish(branch)
 
+    def rebase(self, branch: str) -> dict[str, int]:
+        """Let the tables of a branch continue from main's newest versions; return their versions.
+
+        The net change of each table becomes one commit on top. Its rows are not computed again, so
+        main must not have changed rows that the branch read.
+
+        Raises:
+            CommitConflict: Main has changed what the branch changed or read. The branch is
+                unchanged.
+            InvalidConfig: There is no such branch.
+        """
+        return self._branches.rebase(branch)
+
     def discard(self, branch: str) -> tuple[str, ...]:
         """Remove a branch with all its writes, and return the tables that it had changed.
 

@@ -112,20 +112,33 @@ class Lake:
             self.changes[name] += bool(gone or new)
         copy.session.close()
 
+    def rebase(self, branch: str) -> None:
+        copy = self.branches[branch]
+        try:
+            self.session.rebase(branch)
+        except CommitConflict as error:
+            assert "The branch is unchanged" in str(error)
+            return
+        for name, after in copy.tables.items():
+            base, _ = copy.bases[name]
+            gone, new = base - after, after - base
+            assert gone <= self.main[name]
+            copy.bases[name] = Counter(self.main[name]), self.changes[name]
+            copy.tables[name] = self.main[name] - gone + new
+
     def discard(self, branch: str) -> None:
         self.branches.pop(branch).session.close()
         self.session.discard(branch)
 
     def step(self) -> str:
-        kind = self.draw.choices(["write", "publish", "discard", "vacuum"], [10, 2, 1, 1])[0]
+        kind = self.draw.choices(["write", "publish", "discard", "rebase", "vacuum"], [10, 2, 1, 2, 1])[0]
         branch = self.draw.choice([None, "one", "two"])
         if kind == "vacuum":
             for name in TABLES:
-                if not self.branches:
-                    self.session.execute(name, VacuumSpec(retention_hours=0, enforce_retention=False))
+                self.session.execute(name, VacuumSpec(retention_hours=0, enforce_retention=False))
         elif kind != "write" and branch is not None and branch in self.branches:
             assert self.branches[branch].session.tables()  # the branch is created by its first use
-            (self.publish if kind == "publish" else self.discard)(branch)
+            getattr(self, kind)(branch)
         else:
             if branch is not None and branch not in self.branches:
                 self.branches[branch] = Copy(duckrun.connect(self.root, branch=branch))

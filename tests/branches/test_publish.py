@@ -247,6 +247,27 @@ def test_vacuum_keeps_what_branches_read_and_removes_what_nobody_does(
     assert by_others(root, "items") == [[(3,), (11,)]] * 2
 
 
+def test_a_rebased_branch_has_the_rows_of_main_and_its_own(main: Session, branch: Session, root: Path) -> None:
+    main.sql(MARKS)
+    branch.sql("delete from sales.orders where id = 3")
+    branch.sql("insert into sales.orders values (100, 'EU', 1)")
+    main.sql("delete from sales.orders where id = 5")
+    main.sql("insert into sales.orders values (50, 'US', 1)")
+    assert main.rebase("pr-42") == {"sales.orders": 4}
+    ids = [(each,) for each in (0, 1, 2, 4, 6, 7, 8, 9, 50, 100)]
+    assert values(branch, "select id from sales.orders") == ids
+    assert main.rebase("pr-42") == {}
+    branch.sql("delete from sales.orders where id = 50")
+    assert (main.diff("pr-42").tables[0].base_version, main.diff("pr-42").tables[0].version) == (3, 5)
+    main.sql("update sales.orders set price = 7 where id = 50")
+    with pytest.raises(CommitConflict, match="The branch is unchanged"):
+        main.rebase("pr-42")
+    assert values(branch, "select id from sales.orders") == [each for each in ids if each != (50,)]
+    main.sql("alter table sales.orders set tblproperties ('a' = 'b')")
+    with pytest.raises(CommitConflict):
+        main.publish("pr-42")
+
+
 def test_nested_and_mapped_tables_are_read_and_published(main: Session, branch: Session, root: Path) -> None:
     main.sql("create table sales.nested as select {'a': 1, 'b': [1, 2]} as s, 1 as id")
     main.sql("alter table sales.orders set tblproperties ('delta.columnMapping.mode' = 'name')")

@@ -359,6 +359,32 @@ def _remove_home(storage: Storage, branch: Branch) -> None:
     storage.remove_files(home, paths)
 
 
+def rebase(lake: Lake, name: str, sees: Sees) -> dict[str, int]:
+    """Let the tables of a branch continue from main's newest versions; return their new versions.
+
+    Raises:
+        CommitConflict: Main has changed what the branch changed or read. The branch is unchanged.
+        InvalidConfig: There is no such branch.
+    """
+    _refuse_read_only(lake, f"rebase of branch {name!r}")
+    with outcome_of("rebase"), _alone(lake):
+        recover(lake, sees)
+        branch = registry.existing(lake.storage, name)
+        registry.refuse_closed(lake.storage, branch)
+        tables = tables_of(lake.storage, branch)
+        lines = [(ref, line) for ref in registry.forks(lake.storage, branch) if (line := tables.line(ref)) is not None]
+        _, conflicts = _validated(lake, tables, lines, sees)
+        if conflicts:
+            listed = "; ".join(f"{table}: {', '.join(reasons)}" for table, reasons in conflicts.items())
+            raise CommitConflict(
+                f"Branch {name} cannot be rebased: {listed}. The branch is unchanged",
+                remedy="discard it and run its work again",
+            )
+        versions = {str(ref): tables.rebase(lake.format, ref, line, sees) for ref, line in lines}
+        tables.close()
+        return {table: version for table, version in versions.items() if version is not None}
+
+
 def discard(lake: Lake, name: str) -> tuple[str, ...]:
     """Remove a branch, and return the tables that it had changed.
 

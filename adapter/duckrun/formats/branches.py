@@ -70,6 +70,18 @@ class BranchTables(Format, Protocol):
             CommitConflict: Main's table has changed meanwhile, and cannot take it.
         """
 
+    def rebase(self, main: Format, ref: TableRef, line: Line, sees: Sees) -> int | None:
+        """Let a line continue from main's newest version, with its net change as one commit.
+
+        The caller holds the lock of publishes.
+
+        Returns:
+            The version in the branch; None if there is nothing to do.
+
+        Raises:
+            CommitConflict: Main's table cannot take the net change.
+        """
+
     def seal(self, ref: TableRef, line: Line, id: str) -> None:
         """End the line: no commit may follow.
 

@@ -57,6 +57,10 @@ class Branches:
         """Commit the net changes of a branch to main."""
         return publishes.publish(self._main, check_branch_name(name), self._sees)
 
+    def rebase(self, name: str) -> dict[str, int]:
+        """Let the tables of a branch continue from main's newest versions."""
+        return publishes.rebase(self._main, check_branch_name(name), self._sees)
+
     def discard(self, name: str) -> tuple[str, ...]:
         """Remove a branch; return the tables that it had changed."""
         return publishes.discard(self._main, check_branch_name(name))

@@ -6,6 +6,7 @@ Reads, checks and commits are those of DeltaFormat. This class decides where a l
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -16,7 +17,7 @@ from deltalake import DeltaTable
 
 from duckrun.errors import CommitConflict, TableNotFound, UnsupportedFeature, VersionNotReadable
 from duckrun.formats.branches import PlannedTable, Sees
-from duckrun.formats.commits import CommitRecord, CommitTaken, NewCommit
+from duckrun.formats.commits import READS, CommitRecord, CommitTaken, NewCommit
 from duckrun.formats.definitions import TableDefinition
 from duckrun.formats.delta.branches import publishing
 from duckrun.formats.delta.branches.columns import changes_of_columns
@@ -40,6 +41,8 @@ from duckrun.values.snapshot import ReadAs, Snapshot, TableRef
 from duckrun.values.tables import ConvertSpec, VacuumSpec
 
 _IDENTITY = "delta.identity.step"
+_REBASE = "rebase-"
+"""Prefix of the ids of seals by a rebase."""
 
 
 class _NoLongLogs(LongLogs):
@@ -305,6 +308,31 @@ class BranchFormat(DeltaFormat):
         main.newest.forget(table.ref.location)
         return version
 
+    def rebase(self, main: Format, ref: TableRef, line: Line, sees: Sees) -> int | None:
+        assert isinstance(main, DeltaFormat)
+        now = main.begin(ref)
+        if now is None or self.change(ref, line) != "changed" or now.version == line.base:
+            return None
+        id = f"{_REBASE}{uuid.uuid4().hex[:12]}"
+        self.seal(ref, line, id)
+        number = int(line.log.partition("-")[2] or 1) + 1
+        moved = replace(line, base=now.version, main=now.version, log=f"_log-{number}")
+        fresh = BranchFormat(self.line_storage.plain, self.line_storage.branch, self._register)
+        fresh.line_storage.fixed[ref.location] = moved
+        net = net_change(self, ref, line)
+        note: dict[str, Any] = {"engine": "duckdb", "mode": "rebase", "writer": "staged", "branch": self.branch.name}
+        note |= {"publish": id, "reason": f"on version {now.version} of main", "folder": self.branch.data}
+        if net.reads is not None:
+            note[READS] = list(net.reads)
+        table = PlannedTable(ref.schema, ref.name, ref.location, "changed", now.version)
+        try:
+            version = publishing.publish(self, fresh, table, line, note, sees)
+        except CommitConflict:
+            self.unseal(ref, line, id)
+            raise
+        self._put(ref, moved)
+        return version
+
     def seal(self, ref: TableRef, line: Line, id: str) -> None:
         plain = self.line_storage.plain
         while True:
@@ -314,6 +342,9 @@ class BranchFormat(DeltaFormat):
             if raw is not None and (sealed := seal_of(raw)) is not None:
                 if sealed == id:
                     return
+                if sealed.startswith(_REBASE):  # of a rebase whose process has ended
+                    self.unseal(ref, line, sealed)
+                    continue
                 raise CommitConflict(f"Table {ref}: publish {sealed} of the same branch is under way or done")
             if plain.put_new(ref.location, entry_of(line, newest + 1), seal(id)) is not None:
                 return

@@ -85,11 +85,16 @@ class LineStorage(Storage):
         self.plain, self.branch = storage, branch
         self.lines: dict[str, Line] = {}
         """Lines by the location of their table, as they were last looked up."""
+        self.fixed: dict[str, Line] = {}
+        """Lines whose file is not written yet."""
 
     __hash__ = Storage.__hash__
 
     def look(self, location: str) -> Line | None:
         """Return the line of a table, read from its file; None for a table without a fork."""
+        if location in self.fixed:
+            self.lines[location] = self.fixed[location]
+            return self.fixed[location]
         raw = self.plain.read_at(location, pointer_path(self.branch()))
         if raw is None:
             self.lines.pop(location, None)
