@@ -108,15 +108,16 @@ def _of_line(tables: TableAccess, snapshot: Snapshot, folder: str, line: Line) -
         actions = tables.actions(snapshot.ref, version)
         if actions is None:
             raise CommitConflict(
-                f"vacuum of table {snapshot.ref}: branch {folder.rpartition('-')[0]} reads version {line.base}, and the "
-                "log no longer tells which files that has",
+                f"vacuum of table {snapshot.ref}: branch {folder.rpartition('-')[0]} reads version {line.base}, and "
+                "the log no longer tells which files that has",
                 remedy="publish or discard the branch first",
             )
         for remove in actions.removes:
             if _identity(remove) in later:
                 continue  # the branch's version did not have it yet
             yield from _below(decoded(remove["path"]))
-            vector = vector_file(snapshot.ref, remove["deletionVector"]) if remove.get("deletionVector") else None
+            descriptor = remove.get("deletionVector")
+            vector = vector_file(snapshot.ref, descriptor) if descriptor else None
             if vector is not None:
                 yield from _below(decoded(vector) if is_absolute(vector) else vector)
         later.update(map(_identity, actions.adds))
