@@ -14,6 +14,7 @@ from benchmarks.jobs import (
     polars_rows,
     reads,
     small_writes,
+    spark_engine,
     write,
 )
 
@@ -31,6 +32,7 @@ JOBS: dict[str, Job] = {
         polars_rows,
         io_managers,
         dbt_project,
+        spark_engine,
     )
     for job in module.JOBS
 }
