@@ -268,6 +268,29 @@ def test_a_rebased_branch_has_the_rows_of_main_and_its_own(main: Session, branch
         main.publish("pr-42")
 
 
+def test_ids_of_rows_stay_and_are_given_once(main: Session, root: Path) -> None:
+    main.sql(
+        "create table tracked (id int, v int) using delta tblproperties ('delta.enableRowTracking' = 'true', "
+        "'delta.enableDeletionVectors' = 'true')",
+        dialect="spark",
+    )
+    main.sql("insert into tracked select i, 0 from range(5) r(i)")
+    ids: dict[int, int] = {}
+    for number, name in ((10, "one"), (20, "two")):
+        with duckrun.connect(root, branch=name) as branch:
+            branch.sql(f"insert into tracked values ({number}, 0), ({number + 1}, 0)")
+            branch.sql(f"update tracked set v = 1 where id = {number}")
+            ids |= {row["id"]: row["_row_id"] for row in branch.table("tracked").toDF(row_ids=True).collect()}
+        main.sql(f"insert into tracked values ({number + 100}, 0)")
+    main.publish("two")
+    main.rebase("one")
+    main.publish("one")
+    main.sql("insert into tracked values (400, 0)")
+    after = {row["id"]: row["_row_id"] for row in main.table("tracked").toDF(row_ids=True).collect()}
+    assert len(set(after.values())) == len(after) == 12
+    assert after.items() >= ids.items()
+
+
 def test_nested_and_mapped_tables_are_read_and_published(main: Session, branch: Session, root: Path) -> None:
     main.sql("create table sales.nested as select {'a': 1, 'b': [1, 2]} as s, 1 as id")
     main.sql("alter table sales.orders set tblproperties ('delta.columnMapping.mode' = 'name')")

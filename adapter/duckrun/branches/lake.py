@@ -101,7 +101,10 @@ class BranchLake(Lake):
     def _open_format(self, form: LakeFormat, *, read_only: bool) -> Format:
         self._main = self.storage
         opened = branch_format(
-            self._main, lambda: self.branch, lambda ref: registry.register(self._main, self.branch, ref)
+            self._main,
+            lambda: self.branch,
+            lambda ref: registry.register(self._main, self.branch, ref),
+            lambda: registry.reserve(self._main),
         )
         self.storage = opened.storage  # notes of consumers beside tables are the branch's, too
         return opened

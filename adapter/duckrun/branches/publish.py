@@ -39,7 +39,12 @@ DROPPED = b'{"kind": "dropped"}'
 
 def tables_of(storage: Storage, branch: Branch) -> BranchTables:
     """Return the tables of a branch, for reading and publishing."""
-    return branch_format(storage, lambda: branch, lambda ref: registry.register(storage, branch, ref))
+    return branch_format(
+        storage,
+        lambda: branch,
+        lambda ref: registry.register(storage, branch, ref),
+        lambda: registry.reserve(storage),
+    )
 
 
 def refuse_no_branches(lake: Lake) -> None:

@@ -79,6 +79,15 @@ def remove_name(storage: Storage, branch: Branch) -> None:
         storage.remove(f"{REGISTRY}/{branch.name}.json")
 
 
+def reserve(storage: Storage) -> int:
+    """Return a number that is higher than all it has returned before, in any process."""
+    folder = f"{REGISTRY}/numbers"
+    while True:
+        number = max(map(int, storage.list_names(folder)[1]), default=0) + 1
+        if storage.put_new(storage.root, f"{folder}/{number}", uuid.uuid4().bytes) is not None:
+            return number
+
+
 # -- tables that a branch has forked
 
 

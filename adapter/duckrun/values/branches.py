@@ -97,6 +97,11 @@ class Line:
     """Version of main's table when the branch dropped it or created its own; else ``base``."""
     created: int = 0
     by: str = ""
+    number: int = 0
+    """Number of the line among all that give row ids in the lake; 0 if it gives none.
+
+    New rows get ids from ``number << 40`` on, so that no other line and not main gives them.
+    """
 
     def to_json(self) -> bytes:
         return json.dumps(asdict(self)).encode()

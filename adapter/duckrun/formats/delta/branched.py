@@ -41,6 +41,8 @@ from duckrun.values.snapshot import ReadAs, Snapshot, TableRef
 from duckrun.values.tables import ConvertSpec, VacuumSpec
 
 _IDENTITY = "delta.identity.step"
+_OF_A_LINE = 40
+"""Bits of the row ids of one line. Source: Delta protocol, Row Tracking (ids are 64-bit)."""
 _REBASE = "rebase-"
 """Prefix of the ids of seals by a rebase."""
 
@@ -62,13 +64,20 @@ class BranchFormat(DeltaFormat):
         storage: The lake's storage.
         branch: Returns the branch; it is created at its first use.
         register: Records a fork in the branch's registry.
+        reserve: Returns a number that is higher than all it has returned before, in any process.
     """
 
-    def __init__(self, storage: Storage, branch: Callable[[], Branch], register: Callable[[TableRef], None]) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        branch: Callable[[], Branch],
+        register: Callable[[TableRef], None],
+        reserve: Callable[[], int],
+    ) -> None:
         self.line_storage = LineStorage(storage, branch)
         super().__init__(self.line_storage)
         self._long_logs = _NoLongLogs(self.line_storage)
-        self._register = register
+        self._register, self._reserve = register, reserve
         self._scan_logs = ScanLogs(self)
 
     @property
@@ -103,10 +112,21 @@ class BranchFormat(DeltaFormat):
         line = self.line_storage.lines.get(ref.location)
         if line is None:
             base, table_id = (-1, "") if snapshot is None else (snapshot.version, snapshot.table_id)
-            self._put_new(ref, self._new_line(base, table_id))
+            self._put_new(ref, replace(self._new_line(base, table_id), number=self._number(snapshot)))
         elif line.state == "dropped":
             number = int(line.log.partition("-")[2] or 1) + 1
             self._put(ref, replace(line, state="live", base=-1, log=f"_log-{number}"))
+
+    def _number(self, base: Snapshot | None) -> int:
+        """Return a new number for a line that gives row ids; 0 for another one.
+
+        It is higher than all before, so the line's ids are above the mark of its base.
+        """
+        return self._reserve() if base is not None and "rowTracking" in base.writer_features else 0
+
+    def first_row_id(self, ref: TableRef) -> int:
+        line = self.line_storage.lines.get(ref.location)
+        return 0 if line is None else line.number << _OF_A_LINE
 
     def _new_line(self, base: int, table_id: str, state: str = "live") -> Line:
         created = int(time.time() * 1000)
@@ -317,7 +337,8 @@ class BranchFormat(DeltaFormat):
         self.seal(ref, line, id)
         number = int(line.log.partition("-")[2] or 1) + 1
         moved = replace(line, base=now.version, main=now.version, log=f"_log-{number}")
-        fresh = BranchFormat(self.line_storage.plain, self.line_storage.branch, self._register)
+        moved = replace(moved, number=self._number(now))
+        fresh = BranchFormat(self.line_storage.plain, self.line_storage.branch, self._register, self._reserve)
         fresh.line_storage.fixed[ref.location] = moved
         net = net_change(self, ref, line)
         note: dict[str, Any] = {"engine": "duckdb", "mode": "rebase", "writer": "staged", "branch": self.branch.name}

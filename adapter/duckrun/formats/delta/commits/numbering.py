@@ -51,8 +51,9 @@ def numbered(
         if add.get("baseRowId") is None:
             # New ids lie above all that were ever given. The mark moves in the same commit, so no
             # other commit gives them (Delta protocol, Row Tracking, Writer Requirements).
-            result.append({**add, "baseRowId": mark + 1, "defaultRowCommitVersion": version})
-            mark += rows
+            first = max(mark + 1, logs.first_row_id(ref))
+            result.append({**add, "baseRowId": first, "defaultRowCommitVersion": version})
+            mark = first + rows - 1
         else:
             # A file that comes back, or gets another vector, keeps its ids (Delta protocol, Row
             # Tracking, Row IDs).

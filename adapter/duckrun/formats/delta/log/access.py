@@ -46,6 +46,10 @@ class LogAccess:
     def __init__(self, storage: Storage, *, read_only: bool = False) -> None:
         self.storage, self.read_only = storage, read_only
 
+    def first_row_id(self, ref: TableRef) -> int:
+        """Return the least id that new rows of a table may get."""
+        return 0
+
     def exists(self, ref: TableRef) -> bool:
         if self.storage.is_local:
             with suppress(OSError), os.scandir(f"{ref.location}/{LOG}") as entries:
