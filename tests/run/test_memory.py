@@ -425,6 +425,33 @@ def test_every_kind_of_write_keeps_to_a_limit_that_its_rows_are_three_times_of(r
     assert all(peak < 1.25 * 600e6 for peak in peaks.values()), peaks  # 621 at most where it was measured
 
 
+SYNC = """
+import json, sys
+import duckrun
+from duckrun import SQL, MergeClause, MergeSpec, WriteSpec
+
+clauses = tuple(map(MergeClause, ("matched_update", "not_matched_insert", "not_matched_by_source_delete")))
+with duckrun.connect(sys.argv[1], memory_limit="400MB") as s:
+    s.execute("t", WriteSpec("error"), SQL("SELECT range AS id, range % 7 AS v FROM range(12_000_000)"))
+    source = SQL("SELECT range * 3 AS id, range % 5 AS v FROM range(5_000_000)")
+    commit = s.execute("t", MergeSpec(("id",), clauses, merge_mode="deletion_vectors"), source)
+    difference = "(FROM t EXCEPT ALL FROM source) UNION ALL (FROM source EXCEPT ALL FROM t)"
+    left = s.sql(f"WITH source AS ({source.text}) SELECT count(*) AS n FROM ({difference})").collect()[0]["n"]
+counts = (commit.rows_inserted, commit.rows_updated, commit.rows_deleted)
+print(json.dumps({"counts": counts, "left": left, "peak": commit.peak_bytes}))
+"""
+
+
+@pytest.mark.slow
+def test_a_sync_that_changes_every_row_spills(root: Path) -> None:
+    """The numbers of 12 million changed rows in a list are more than DuckDB's part of 400 MB."""
+    done = subprocess.run([sys.executable, "-c", SYNC, str(root)], capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout.splitlines()[-1])
+    assert (result["counts"], result["left"]) == ([1_000_000, 4_000_000, 8_000_000], 0)
+    assert result["peak"] < 1.5 * 400e6, result  # 509 MB where it was measured
+
+
 LONG = """
 import json, sys
 import duckrun

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from duckrun.formats.definitions import TableDefinition
@@ -12,6 +12,9 @@ from duckrun.values.choices import WriterName
 from duckrun.values.rows import AppTransaction, Commit, Retracted, RowSpec, ScanFile, StagedFile
 from duckrun.values.snapshot import Snapshot, TableRef
 from duckrun.values.tables import TableSpec
+
+if TYPE_CHECKING:
+    from pyroaring import BitMap64
 
 WORDS = "metadata"
 """Key of the caller's own metadata (Spec.commit_metadata) in the note of a commit."""
@@ -52,8 +55,8 @@ class Marked:
     """Rows of one data file that a commit deletes without rewriting the file."""
 
     file: ScanFile
-    rows: Any
-    """Row numbers in the file, from 0, as NumPy's uint64."""
+    rows: BitMap64
+    """Row numbers in the file, from 0."""
 
 
 @dataclass(frozen=True)

@@ -71,7 +71,7 @@ def _write(tables: TableAccess, snapshot: Snapshot, new: NewCommit, actions: Seq
         deleted = len(rows)
         # The new vector replaces the old one, so it holds the rows of both (Delta protocol,
         # Deletion Vectors).
-        rows.update(mark.rows)
+        rows |= mark.rows
         if len(rows) < deleted + len(mark.rows):
             raise CommitTaken(f"version {snapshot.version} of table {snapshot.ref}, where a row to change is deleted")
         new.vectors[path] = (old, None)
