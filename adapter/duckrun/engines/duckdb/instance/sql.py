@@ -188,7 +188,7 @@ def errors_about(
 
     Args:
         what: Start of the message.
-        arbiter: Computes the memory limit that would have been enough.
+        arbiter: Computes the least memory limit that the failed allocation needs.
         queries: Queries that name the tables that are read.
         as_written: Restores the names of a user's query in an error about that query.
         writes: False for rows that are only read.
@@ -225,14 +225,15 @@ def errors_about(
             raise storage_failure from error
         if isinstance(error, duckdb.OutOfMemoryException):
             memory = _LACKED.search(str(error))
-            enough = ""
+            least = ""
             if memory and arbiter is not None:
-                least = arbiter.limit_for(sum(map(parse_bytes, memory.groups())))
-                enough = f": memory_limit {-(-least // _MB)}MB is the least that it can go on with"
+                # DuckDB names the one allocation that failed, and not those that would follow.
+                limit = arbiter.limit_for(sum(map(parse_bytes, memory.groups())))
+                least = f": at least {-(-limit // _MB)}MB, and which limit is enough is not known"
             raise InvalidConfig(
                 f"{what}: DuckDB's part of the memory is too small for it: {str(error).splitlines()[0]}",
                 remedy=(
-                    f"Give this process more (memory_limit, memory_fraction){enough}; do less at "
+                    f"Give this process more (memory_limit, memory_fraction){least}; do less at "
                     "once (threads, max_concurrent), or run it with engine: spark"
                 ),
             ) from error
