@@ -24,6 +24,8 @@ from duckrun import (
     WriteSpec,
 )
 from duckrun.changes.changes import Changes, ChangeSpec
+from duckrun.changes.rule import Question, answer
+from duckrun.values.changes import ChangeKind
 from tests.formats.test_vectors import in_the_log
 from tests.lake import rows_of
 
@@ -666,3 +668,14 @@ def test_spark_answers_in_a_folder_of_an_odd_name(tmp_path: Path, spark: Any) ->
         duckrun.connect(tmp_path / ODD) as duck,
     ):
         _on_a_store(on_spark, duck)
+
+
+@pytest.mark.parametrize("kind", ["append_only", "upsert", "min_delta", "full_delta"])
+def test_a_query_by_key_aggregates_no_more_for_more_columns(kind: ChangeKind) -> None:
+    """DuckDB plans aggregates over each column in a time that grows with the square of their number."""
+
+    def aggregates(columns: int) -> int:
+        names = dict.fromkeys(f"c{number}" for number in range(columns))
+        return answer(Question("t", kind, names, ["c0"], "weight", "step"), "rows").count(" FILTER ")
+
+    assert aggregates(500) == aggregates(5) > 0

@@ -67,16 +67,14 @@ class _Answer:
     def __init__(self, question: Question, rows: str) -> None:
         self._asked, self._rows = question, f"{rows} AS weighed"
         taken = [*question.columns, *question.identity, *(s for s in question.columns.values() if s)]
-        self._n, self._plus, self._minus, self._side, self._last, self._copy = (
-            fresh_name(f"__duckrun_{name}", taken) for name in ("n", "plus", "minus", "side", "last", "copy")
+        self._n, self._plus, self._minus, self._last, self._copy = (
+            fresh_name(f"__duckrun_{name}", taken) for name in ("n", "plus", "minus", "last", "copy")
         )
         self._step = quote_identifier(question.step)
         hidden = [name for name in question.identity if name not in question.columns]
         self._keys = [quote_identifier(name) for name in question.identity]
         self._hidden = [quote_identifier(name) for name in hidden]
         self._names = [quote_identifier(name) for name in question.columns]
-        # The identity is the same on both sides of a pair.
-        self._compared = [name for name in self._names if name not in self._keys]
 
     def text(self) -> str:
         question = self._asked
@@ -91,7 +89,7 @@ class _Answer:
         if not self._keys:
             final = self._copies()
         else:
-            ctes += [f"compared AS ({self._paired('changed', self._by)})", f"repeated AS ({self._repeated()})"]
+            ctes += [f"compared AS ({self._sides()})", f"repeated AS ({self._repeated()})"]
             if question.commit_version:
                 ctes.append(f"came AS ({self._came()})")
             final = self._by_identity()
@@ -157,15 +155,10 @@ class _Answer:
 
     # -- with an identity
 
-    def _paired(self, source: str, by: Sequence[str]) -> str:
-        """Select one row per identity (and step), with the old row and the new row."""
-        sides = [
-            f"first({name}) FILTER (WHERE {self._n} {sign} 0) AS {prefix}{i}"
-            for i, name in enumerate(self._compared)
-            for sign, prefix in (("<", "__duckrun_pre_"), (">", "__duckrun_post_"))
-        ]
-        keys = [*by, *self._keys]
-        return f"SELECT {', '.join([*keys, *sides, *self._counts()])} FROM {source} GROUP BY {', '.join(keys)}"
+    def _sides(self) -> str:
+        """Select per identity (and step) how many rows were inserted and how many deleted."""
+        keys = ", ".join([*self._by, *self._keys])
+        return f"SELECT {keys}, {', '.join(self._counts())} FROM changed GROUP BY {keys}"
 
     def _counts(self) -> list[str]:
         return [
@@ -214,38 +207,35 @@ class _Answer:
         return f"CASE WHEN repeated.keys > 0 THEN {raising(InvalidConfig, message)} ELSE 'true' END = 'true'"
 
     def _by_identity(self) -> str:
-        question, plus, minus, side = self._asked, self._plus, self._minus, self._side
-        values = {name: f"compared.{name}" for name in self._keys}
-        values |= {
-            name: f"CASE WHEN {side} = 0 THEN __duckrun_pre_{i} ELSE __duckrun_post_{i} END"
-            for i, name in enumerate(self._compared)
-        }
-        columns = [f"{values[name]} AS {name}" for name in self._names]
+        question, plus, minus = self._asked, self._plus, self._minus
+        # Only identities are aggregated. DuckDB 1.5.5 plans aggregates over each column in a time
+        # that grows with the square of their number.
+        columns = [f"changed.{name} AS {name}" for name in self._names]
         checked = self._checked()  # beside each row, so that no row is returned before the check
-        pair = f"{plus} > 0 AND {minus} > 0"
-        source = f"compared CROSS JOIN repeated CROSS JOIN (VALUES (0), (1)) AS sides({side})"
+        pair, old = f"{plus} > 0 AND {minus} > 0", f"{self._n} < 0"
+        shared = {name: f"__duckrun_same_{i}" for i, name in enumerate([*self._by, *self._keys])}
+        sides = ", ".join([*(f"{name} AS {same}" for name, same in shared.items()), plus, minus])
+        on = " AND ".join(f"changed.{name} IS NOT DISTINCT FROM sides.{same}" for name, same in shared.items())
+        source = f"changed JOIN (SELECT {sides} FROM compared) AS sides ON {on} CROSS JOIN repeated"
         if question.kind in ("min_delta", "full_delta"):
             columns.append(
-                f"CASE WHEN {pair} THEN CASE WHEN {side} = 0 THEN 'update_preimage' ELSE 'update_postimage' END "
-                f"WHEN {side} = 0 THEN 'delete' ELSE 'insert' END AS {CHANGE_TYPE}"
+                f"CASE WHEN {pair} THEN CASE WHEN {old} THEN 'update_preimage' ELSE 'update_postimage' END "
+                f"WHEN {old} THEN 'delete' ELSE 'insert' END AS {CHANGE_TYPE}"
             )
-            where = f"{checked} AND (({side} = 0 AND {minus} > 0) OR ({side} = 1 AND {plus} > 0))"
             if question.kind == "min_delta":
-                return f"SELECT {', '.join(columns)} FROM {source} WHERE {where}"
+                return f"SELECT {', '.join(columns)} FROM {source} WHERE {checked}"
             number = (
                 f"dense_rank() OVER (ORDER BY CASE WHEN {pair} THEN 0 ELSE 1 END, "
-                f"{', '.join([self._step, *self._keys])})"
+                f"{', '.join([self._step, *(f'changed.{key}' for key in self._keys)])})"
             )
             columns.append(f"CASE WHEN {pair} THEN {number} END AS {PAIR}")
-            order = ", ".join([COMMIT_VERSION, *self._keys, side])
-            return self._in_versions(columns, source, where, order)
-        where = f"{checked} AND {side} = 1 AND {plus} > 0" + (
-            f" AND {minus} = 0" if question.kind == "append_only" else ""
-        )
+            order = ", ".join([COMMIT_VERSION, *(f"changed.{key}" for key in self._keys), self._n])
+            return self._in_versions(columns, source, checked, order)
+        where = f"{checked} AND {self._n} > 0" + (f" AND {minus} = 0" if question.kind == "append_only" else "")
         if question.kind == "upsert":
             columns.append(f"CASE WHEN {minus} > 0 THEN 'update' ELSE 'insert' END AS {CHANGE_TYPE}")
         if question.commit_version:
-            on = " AND ".join(f"came.{key} IS NOT DISTINCT FROM compared.{key}" for key in self._keys)
+            on = " AND ".join(f"came.{key} IS NOT DISTINCT FROM changed.{key}" for key in self._keys)
             source += f" LEFT JOIN came ON {on}"
             columns.append(f"{_version(f'came.{self._last}')} AS {COMMIT_VERSION}")
         return f"SELECT {', '.join(columns)} FROM {source} WHERE {where}"
