@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,6 +10,8 @@ from sqlglot import exp
 
 LISTED = "__duckrun_listed"
 """Alias of the VALUES list in the query."""
+_SPECIAL = re.compile(r"[^\w .,()-]")
+"""Characters that a dialect may escape in a text."""
 
 
 def constant_rows(columns: Mapping[str, str], rows: Sequence[Mapping[str, Any]], dialect: str) -> exp.Subquery:
@@ -41,4 +44,7 @@ def constant_rows(columns: Mapping[str, str], rows: Sequence[Mapping[str, Any]],
 
 
 def _constant(value: Any, dialect: str) -> str:
-    return exp.convert(value).sql(dialect)
+    # sqlglot takes 70 µs for a constant, and a lake of 3,000 tables has 100,000 of them.
+    if isinstance(value, str) and not _SPECIAL.search(value):
+        return f"'{value}'"
+    return "NULL" if value is None else exp.convert(value).sql(dialect)
