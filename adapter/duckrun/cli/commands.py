@@ -1,6 +1,7 @@
 """Commands of ``duckrun`` on tables and lakes.
 
-They are ``duckrun tables|sql|history|snapshots|changes|optimize|vacuum|maintain|import|export``.
+They are ``duckrun tables|sql|history|snapshots|changes|optimize|vacuum|import|export``, and the
+groups ``duckrun maintain`` and ``duckrun branch``.
 
 A command imports its modules when it runs, so that ``duckrun --help`` answers at once.
 """
@@ -13,9 +14,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from duckrun.cli.branches import branch
 from duckrun.cli.lakes import export, import_, maintain
 from duckrun.cli.options import DuckLakeOutput, Format, TableName, output, with_session
-from duckrun.cli.output import print_as, print_facts, print_result
+from duckrun.cli.output import print_as, print_facts, print_result, time_text
 from duckrun.errors import DuckrunError, StorageError
 
 if TYPE_CHECKING:
@@ -29,6 +31,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(maintain, name="maintain")
+app.add_typer(branch, name="branch")
 app.command("import")(import_)
 app.command("export")(export)
 
@@ -71,14 +74,10 @@ def history(
 ) -> None:
     """List the versions of a table, newest first."""
     entries = s.table(table).history(limit)
-    rows = ((entry["version"], _time(entry["timestamp"]), entry.get("operation"), _metrics(entry)) for entry in entries)
+    rows = (
+        (entry["version"], time_text(entry["timestamp"]), entry.get("operation"), _metrics(entry)) for entry in entries
+    )
     print_as(("version", "time", "operation", "metrics"), rows, output(format))
-
-
-def _time(milliseconds: int) -> str:
-    from datetime import UTC, datetime
-
-    return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="seconds")
 
 
 def _metrics(entry: Mapping[str, Any]) -> str:
@@ -100,7 +99,7 @@ def snapshots(
         s.lake.refuse_other_format()
         raise StorageError(f"There is no DuckLake in {s.lake.root}: nothing was written to it yet.")
     rows = (
-        (each["snapshot_id"], _time(each["timestamp"]), each["changes"], each["author"], each["commit_message"])
+        (each["snapshot_id"], time_text(each["timestamp"]), each["changes"], each["author"], each["commit_message"])
         for each in entries
     )
     print_as(("snapshot", "time", "changes", "author", "message"), rows, output(format))

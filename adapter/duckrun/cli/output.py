@@ -90,6 +90,13 @@ def print_rows(columns: Sequence[str], rows: Iterable[Iterable[Any]]) -> None:
     typer.echo("\n".join(line.rstrip() for line in printed.get().splitlines()))
 
 
+def time_text(milliseconds: int) -> str:
+    """Return milliseconds since 1970 as a time in ISO 8601."""
+    from datetime import UTC, datetime
+
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="seconds")
+
+
 def _plain(value: Any) -> Any:
     """Return a value as a number or text: times in ISO 8601, bytes in hexadecimal."""
     if isinstance(value, bool | int | float | str):
