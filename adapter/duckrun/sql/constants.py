@@ -47,4 +47,6 @@ def _constant(value: Any, dialect: str) -> str:
     # sqlglot takes 70 µs for a constant, and a lake of 3,000 tables has 100,000 of them.
     if isinstance(value, str) and not _SPECIAL.search(value):
         return f"'{value}'"
+    if type(value) is int:
+        return str(value)
     return "NULL" if value is None else exp.convert(value).sql(dialect)
