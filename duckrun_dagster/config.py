@@ -28,6 +28,7 @@ from duckrun.values.choices import (
     WriteMode,
     WriterChoice,
 )
+from duckrun.values.frozen import frozen
 from duckrun.values.lake_format import DUCKLAKE, FORMATS, FormatName
 from duckrun.values.layout import CODECS, Layout, with_feed
 from duckrun.values.nearest import nearest
@@ -87,7 +88,7 @@ def _key(parser: _Parser, default: Any = None, *, factory: type | None = None, o
     return field(metadata={"parser": parser, "of_run": of_run}, **value)
 
 
-@dataclass(frozen=True)
+@frozen
 class TableConfig(Layout):
     """The table of an asset and how it is written: the asset's metadata, parsed."""
 

@@ -1,7 +1,8 @@
-"""Libraries and modules that are imported at the first use of one of their names.
+"""Libraries, modules and functions that are imported at their first use.
 
 Start-up is most of a short command such as ``dbt parse`` or ``dbt run`` of one small model. pyarrow
-imports numpy, so together they take a tenth of a second. A run without Arrow data needs neither.
+imports numpy, so together they take a tenth of a second. A run without Arrow data needs neither,
+and a run of plain models needs no sqlglot.
 
 A module takes a library from here if it uses it in functions and annotations only::
 
@@ -14,8 +15,9 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from functools import cache
 from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -62,15 +64,38 @@ def on_demand(name: str) -> Any:
     return _OnDemand(name)
 
 
+def function_on_demand(module: str, name: str) -> Callable[..., Any]:
+    """Return a function that imports the module of another function at the first call.
+
+    Args:
+        module: Qualified name of the module.
+        name: Name of the function in it.
+    """
+
+    @cache
+    def function() -> Callable[..., Any]:
+        return getattr(on_demand(module), name)
+
+    def call(*args: Any, **values: Any) -> Any:
+        return function()(*args, **values)
+
+    call.__name__ = name
+    return call
+
+
 if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
+    import sqlglot
+    from sqlglot import exp
 else:
+    exp = on_demand("sqlglot.expressions")
     np = on_demand("numpy")
     pa = on_demand("pyarrow")
     pc = on_demand("pyarrow.compute")
     pq = on_demand("pyarrow.parquet")
+    sqlglot = on_demand("sqlglot")
 
-__all__ = ["collector_paused", "np", "on_demand", "pa", "pc", "pq"]
+__all__ = ["collector_paused", "exp", "function_on_demand", "np", "on_demand", "pa", "pc", "pq", "sqlglot"]

@@ -19,7 +19,8 @@ import duckrun
 from duckrun.session import Session
 from duckrun.sql.abridged import abridged
 from duckrun.sql.dialects import text_in, tokens_in, tree_in
-from duckrun.sql.names import dotted_names, read_tokens
+from duckrun.sql.names import read_tokens
+from duckrun.sql.plain_names import dotted_names
 from duckrun.statements.parse.parsing import parse
 from duckrun.statements.parse.tokens import split
 from duckrun.statements.plan import spliced

@@ -11,23 +11,23 @@ a deletion may end nothing yet. It then leaves an empty interval, which records 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from duckrun.changes.rule import COMMIT_TIMESTAMP, COMMIT_VERSION, PAIR
 from duckrun.errors import InvalidConfig, SchemaMismatch, repeated_keys
 from duckrun.libraries import pa
-from duckrun.sql.names import transpile
+from duckrun.sql.on_demand import transpile
 from duckrun.sql.quoting import fresh_name, quote_identifier
 from duckrun.sql.raising import raising
 from duckrun.values.applying import VALID_FROM, VALID_TO, ApplySpec
 from duckrun.values.changes import CHANGE_TYPE
+from duckrun.values.frozen import frozen
 from duckrun.values.rows import MergeClause, MergeSpec, WriteSpec
 
 ADDED = (CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP, PAIR)
 """Columns that change queries and feeds add to those of the table."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Check:
     """Query that finds changes which cannot be applied, and the words of its error."""
 

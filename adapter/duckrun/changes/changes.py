@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cached_property, partial
 from itertools import pairwise
@@ -29,15 +29,16 @@ from duckrun.formats.format import Format, logs_of
 from duckrun.formats.logs import LogTables
 from duckrun.formats.states import StateReader
 from duckrun.libraries import pa
-from duckrun.sql.names import columns_of, transpile
+from duckrun.sql.on_demand import columns_of, transpile
 from duckrun.sql.quoting import fresh_name, quote_identifier
 from duckrun.values.changes import KINDS, Between, ChangeKind, CommitChange, Identity, Source, Step, WeighedRead
 from duckrun.values.columns import holds, leaves
 from duckrun.values.expressions import refuse_no_expression
+from duckrun.values.frozen import frozen
 from duckrun.values.snapshot import Snapshot, TableRef
 
 
-@dataclass(frozen=True)
+@frozen
 class ChangeSpec:
     """Ask for changes in the versions (``from_version``, ``to_version``].
 

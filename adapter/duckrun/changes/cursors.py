@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from duckrun.changes.changes import FilesGone
 from duckrun.errors import NOTHING_LEFT, CommitConflict, VersionNotReadable
@@ -23,11 +23,12 @@ from duckrun.run.reruns import NotTakenBack
 from duckrun.run.transaction import Transaction
 from duckrun.storage.storage import Storage
 from duckrun.values.cursors import Counter, CursorTransaction, Offsets, Range
+from duckrun.values.frozen import frozen
 from duckrun.values.rows import NO_TABLE, AppTransaction, WorkTransaction
 from duckrun.values.snapshot import Snapshot, TableRef
 
 
-@dataclass(frozen=True)
+@frozen
 class Upstream:
     """A table whose changes a consumer reads, at the version that this run reads."""
 
@@ -47,7 +48,7 @@ class Upstream:
         return Range(from_version, to, self.snapshot.table_id, self.form.fingerprint(self.snapshot.ref, to))
 
 
-@dataclass(frozen=True)
+@frozen
 class Step:
     """One piece of a consumer's work: the ranges to read, and the commit's transaction."""
 

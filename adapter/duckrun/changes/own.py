@@ -8,8 +8,6 @@ Feed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import pyarrow as pa
 
 from duckrun.engines.engine import Engine
@@ -18,6 +16,7 @@ from duckrun.errors import InvalidConfig, UnsupportedFeature
 from duckrun.formats.format import Format
 from duckrun.formats.states import StateReader
 from duckrun.values.changes import LakeFunction, OwnFunction, WeighedRead
+from duckrun.values.frozen import frozen
 from duckrun.values.snapshot import Snapshot, TableRef
 
 FUNCTIONS: tuple[OwnFunction, ...] = ("table_changes", "table_insertions", "table_deletions")
@@ -25,7 +24,7 @@ LAKE_FUNCTIONS: tuple[LakeFunction, ...] = ("snapshots", "current_snapshot", "ta
 """DuckLake's functions about a whole lake; they take only its name."""
 
 
-@dataclass(frozen=True)
+@frozen
 class OwnQuery:
     """Call of one of DuckLake's functions over a range of versions or times (ISO 8601).
 

@@ -7,13 +7,13 @@ DuckDB's SQL; an engine of another dialect translates it. Source: docs/changes.m
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from duckrun.errors import InvalidConfig
 from duckrun.sql.quoting import fresh_name, quote_identifier, quote_literal
 from duckrun.sql.raising import raising
 from duckrun.values.changes import CHANGE_TYPE, ChangeKind
+from duckrun.values.frozen import frozen
 
 COMMIT_VERSION, COMMIT_TIMESTAMP, PAIR = "_commit_version", "_commit_timestamp", "_pair"
 
@@ -28,7 +28,7 @@ def added_columns(kind: ChangeKind, *, commit_version: bool = False) -> tuple[st
     return (*columns, COMMIT_VERSION) if commit_version else columns
 
 
-@dataclass(frozen=True)
+@frozen
 class Question:
     """A change query over rows with multiplicities."""
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from duckrun.libraries import pa
 from duckrun.sql.char_types import padded
 from duckrun.values.changes import WeighedRead
 from duckrun.values.columns import holds
+from duckrun.values.frozen import frozen
 
 
-@dataclass(frozen=True)
+@frozen
 class Dialect:
     """Spelling of an engine's SQL where the engines differ."""
 

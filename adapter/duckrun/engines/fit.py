@@ -6,7 +6,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from duckrun.errors import SchemaMismatch, unfitting_columns
-from duckrun.sql.names import SIDES, columns_of
+from duckrun.sql.on_demand import columns_of
+from duckrun.sql.plain_names import SIDES
 from duckrun.values.choices import SchemaMode
 from duckrun.values.rows import MergeSpec
 

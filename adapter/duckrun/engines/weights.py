@@ -8,20 +8,20 @@ their columns. Partition values come from the log.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from duckrun.engines.dialect import Dialect
 from duckrun.libraries import np, pa
 from duckrun.sql.quoting import fresh_name, quote_literal
 from duckrun.values.changes import FEED_WEIGHTS, Step, Weighed, WeighedRead
+from duckrun.values.frozen import frozen
 from duckrun.values.rows import ScanFile
 
 CHANGE_TYPE = "_change_type"
 """Column of change data files. Source: Delta protocol, Add CDC File (Change Data Files)."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Part:
     """Files of a read that count in the same way."""
 

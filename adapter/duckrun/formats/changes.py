@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar, Generic, TypeVar
 
 from duckrun.errors import InvalidConfig, SchemaMismatch
@@ -17,6 +17,7 @@ from duckrun.formats import nested
 from duckrun.formats.definitions import TableDefinition, refuse_known
 from duckrun.formats.nested import Field, Types
 from duckrun.values.choices import SchemaMode
+from duckrun.values.frozen import frozen
 from duckrun.values.tables import (
     AddCheck,
     AddColumn,
@@ -44,7 +45,7 @@ Path = Sequence[str]
 """A column, then the parts inside it, as the table spells them."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Rules(ABC, Generic[D]):
     """The part of a change that differs by format."""
 

@@ -9,6 +9,7 @@ from urllib.parse import unquote
 
 from duckrun.formats.definitions import TableDefinition
 from duckrun.values.choices import WriterName
+from duckrun.values.frozen import frozen
 from duckrun.values.rows import AppTransaction, Commit, Retracted, RowSpec, ScanFile, StagedFile
 from duckrun.values.snapshot import Snapshot, TableRef
 from duckrun.values.tables import TableSpec
@@ -59,7 +60,7 @@ class Marked:
     """Row numbers in the file, from 0."""
 
 
-@dataclass(frozen=True)
+@frozen
 class NewCommit:
     """Request for a commit."""
 
@@ -176,7 +177,7 @@ def commit_of(ref: TableRef, version: int, note: Mapping[str, Any], **known: Any
     return Commit(table=str(ref), location=ref.location, version=version, **facts)
 
 
-@dataclass(frozen=True)
+@frozen
 class TakenBack:
     """Older attempt of a write that a new commit undoes."""
 

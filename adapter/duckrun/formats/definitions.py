@@ -8,11 +8,12 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from duckrun.errors import SchemaMismatch
 from duckrun.formats.nested import part_of
+from duckrun.values.frozen import frozen
 from duckrun.values.tables import sort_order
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ class PartitionKey(Protocol):
     def transform(self) -> str: ...
 
 
-@dataclass(frozen=True)
+@frozen
 class TableDefinition(ABC):
     """Columns, partitioning, properties and constraints of a table."""
 
@@ -135,7 +136,7 @@ def refuse_known(name: str, names: Iterable[str]) -> None:
             )
 
 
-@dataclass(frozen=True)
+@frozen
 class Alteration:
     """Definition of a table before and after some changes."""
 

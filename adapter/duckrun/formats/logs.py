@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from duckrun.errors import InvalidConfig
 from duckrun.formats.commits import CommitRecord
 from duckrun.formats.definitions import TableDefinition
 from duckrun.values.changes import CommitChange
+from duckrun.values.frozen import frozen
 from duckrun.values.rows import AppTransaction, MergeClause, ScanFile, StagedFile, WriteSpec
 from duckrun.values.snapshot import Snapshot, TableRef
 from duckrun.values.stored import StoredColumn
@@ -35,7 +35,7 @@ class ScratchCopy(Protocol):
         """Return the current contents of the copy as files of the owning table."""
 
 
-@dataclass(frozen=True)
+@frozen
 class DeltaRsCommit:
     """Commit whose data files delta_rs writes."""
 

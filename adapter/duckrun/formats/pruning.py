@@ -15,6 +15,7 @@ from duckrun.libraries import pa
 from duckrun.sql.dialects import tree_in
 from duckrun.sql.names import transpile
 from duckrun.sql.quoting import quote_identifier
+from duckrun.values.frozen import frozen
 from duckrun.values.rows import ReadSpec, ScanFile
 from duckrun.values.snapshot import Snapshot
 
@@ -39,7 +40,7 @@ _PLAIN: tuple[type, ...] = (
 """Expression types with the same meaning in every engine."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Matching:
     """Files that may match a predicate."""
 

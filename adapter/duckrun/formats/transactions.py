@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from duckrun.formats.commits import NewCommit, TakenBack
 from duckrun.formats.states import StateReader
+from duckrun.values.frozen import frozen
 from duckrun.values.lake_format import CatalogAddress
 from duckrun.values.macros import Macro
 from duckrun.values.snapshot import Snapshot, TableRef
@@ -34,7 +35,7 @@ class Kept:
     """Paths of files that were removed."""
 
 
-@dataclass(frozen=True)
+@frozen
 class CommitFiles:
     """Counts of the data files that one commit changed."""
 

@@ -10,7 +10,7 @@ from duckrun.errors import StorageError, TableNotFound, UnsupportedFeature
 from duckrun.formats.format import transactions_of
 from duckrun.formats.transactions import TransactionalLake
 from duckrun.lake.lake import Lake, LocationDefinition, NameDefinition, ViewDefinition, refuse_rename
-from duckrun.sql.names import dotted_names
+from duckrun.sql.plain_names import dotted_names
 from duckrun.values.lake_format import DELTA_LAKE, DUCKLAKE, TABLES, LakeFormat
 from duckrun.values.macros import Macro
 from duckrun.values.names import folder_of

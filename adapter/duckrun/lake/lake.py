@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from itertools import compress
 from typing import Any
 
@@ -18,6 +18,7 @@ from duckrun.storage.parallel import at_once
 from duckrun.storage.roots import normalise_root, refuse_location
 from duckrun.storage.storage import Storage
 from duckrun.values.checked import checked
+from duckrun.values.frozen import frozen
 from duckrun.values.lake_format import DELTA_LAKE, DUCKLAKE_MARK, LakeFormat
 from duckrun.values.macros import Macro
 from duckrun.values.names import RESERVED, folder_of, name_of, why_no_name
@@ -30,7 +31,7 @@ INFORMATION = "information_schema"
 """The schema of every lake that lists its contents. No folder has this name."""
 
 
-@dataclass(frozen=True)
+@frozen
 class ViewDefinition:
     """A persisted view: its SQL and the columns and tables behind it."""
 
@@ -46,7 +47,7 @@ class ViewDefinition:
     column_comments: tuple[tuple[str, str], ...] = ()
 
 
-@dataclass(frozen=True)
+@frozen
 class LocationDefinition:
     """A table with a folder other than ``<root>/<schema>/<name>``."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
 from typing import Any
 
 from duckrun.errors import InvalidConfig, TableNotFound
@@ -13,6 +12,7 @@ from duckrun.lake.catalogued import open_lake
 from duckrun.lake.lake import Lake, NameDefinition, ViewDefinition
 from duckrun.storage.roots import normalise_root, refuse_location
 from duckrun.storage.storage import Storage
+from duckrun.values.frozen import frozen
 from duckrun.values.lake_format import DELTA_LAKE, DUCKLAKE, LakeFormat
 from duckrun.values.nearest import did_you_mean, nearest
 from duckrun.values.snapshot import Snapshot, TableRef
@@ -32,7 +32,7 @@ def refuse_name(name: str) -> None:
         )
 
 
-@dataclass(frozen=True)
+@frozen
 class Located:
     """The table or view of a name, existing or not, and its lake."""
 

@@ -6,13 +6,13 @@ import hashlib
 import json
 import logging
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 
 from duckrun.errors import DuckrunError
 from duckrun.formats.format import Format
 from duckrun.lake.lake import Lake
 from duckrun.storage.storage import Storage
 from duckrun.values.cursors import Offsets
+from duckrun.values.frozen import frozen
 from duckrun.values.snapshot import Snapshot, TableRef
 
 log = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ def register(storage: Storage, upstream: TableRef, consumer: str, output: TableR
         storage.put_new(upstream.location, path, note.encode())
 
 
-@dataclass(frozen=True)
+@frozen
 class Reading:
     """Progress of a consumer in a table."""
 

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 
 from duckrun.errors import TableNotFound
 from duckrun.run.work_log import Read, WorkLog
+from duckrun.values.frozen import frozen
 from duckrun.values.rows import NO_TABLE
 from duckrun.values.snapshot import Pin, Snapshot, TableRef
 
 
-@dataclass(frozen=True)
+@frozen
 class Reads:
     """Tables that rows are computed from."""
 

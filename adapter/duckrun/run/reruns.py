@@ -12,7 +12,8 @@ from typing import Literal
 from duckrun.errors import CommitConflict, VersionNotReadable
 from duckrun.formats.commits import CommitRecord
 from duckrun.formats.format import Format
-from duckrun.sql.names import SIDES, columns_of
+from duckrun.sql.on_demand import columns_of
+from duckrun.sql.plain_names import SIDES
 from duckrun.values.rows import (
     NO_TABLE,
     AppTransaction,

@@ -53,7 +53,7 @@ from duckrun.run.reruns import (
     version_before,
 )
 from duckrun.run.work_log import WorkLog
-from duckrun.sql.names import transpile
+from duckrun.sql.on_demand import transpile
 from duckrun.values.choices import WriterName
 from duckrun.values.cursors import CursorTransaction
 from duckrun.values.rows import (

@@ -6,14 +6,15 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from duckrun.values.frozen import frozen
 
 if TYPE_CHECKING:
     from duckrun.values.snapshot import Snapshot
 
 
-@dataclass(frozen=True)
+@frozen
 class Read:
     """Rows read from a table at its newest version then; ``NO_TABLE`` if the work saw no table."""
 

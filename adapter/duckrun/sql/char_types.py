@@ -10,11 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 
-from sqlglot import exp
-from sqlglot.errors import SqlglotError
-
 from duckrun.errors import SchemaMismatch
-from duckrun.libraries import pa
+from duckrun.libraries import exp, pa, sqlglot
 from duckrun.sql.nested import list_of, map_of, part_of, struct_of
 from duckrun.sql.quoting import quote_identifier, quote_literal
 from duckrun.sql.raising import raising
@@ -22,7 +19,7 @@ from duckrun.sql.raising import raising
 TYPE = "__CHAR_VARCHAR_TYPE_STRING"
 """Key of a field's metadata that holds the declared type, in Spark's SQL."""
 _KEY = TYPE.encode()
-_LIMITED = (exp.DataType.Type.CHAR, exp.DataType.Type.VARCHAR)
+_LIMITED = ("CHAR", "VARCHAR")
 Leaf = Callable[[str, bool, int], str | None]
 """Return SQL of a string value from (SQL, is it CHAR, length); None for an unchanged value."""
 
@@ -89,20 +86,20 @@ def _of_field(value: str, field: pa.Field, leaf: Leaf, depth: int = 0) -> str | 
 
 def _of_type(value: str, kind: exp.DataType, leaf: Leaf, depth: int) -> str | None:
     item, inner = f"c{depth}", kind.expressions
-    match kind.this:
+    match kind.this.name:
         case limited if limited in _LIMITED and inner:
-            return leaf(value, limited == exp.DataType.Type.CHAR, int(inner[0].name))
-        case exp.DataType.Type.ARRAY | exp.DataType.Type.LIST:
+            return leaf(value, limited == "CHAR", int(inner[0].name))
+        case "ARRAY" | "LIST":
             changed = _of_type(item, inner[0], leaf, depth + 1)
             return None if changed is None else list_of(value, item, changed)
-        case exp.DataType.Type.MAP:
+        case "MAP":
             key, of_key = part_of(item, "key"), part_of(item, "value")
             changed_key, changed = (
                 _of_type(part, type_of_part, leaf, depth + 1)
                 for part, type_of_part in zip((key, of_key), inner, strict=True)
             )
             return map_of(value, item, changed_key or key, changed or of_key) if changed_key or changed else None
-        case exp.DataType.Type.STRUCT:
+        case "STRUCT":
             parts = {p.name: _of_type(part_of(value, p.name), p.args["kind"], leaf, depth) for p in inner}
             return _struct(value, parts)
     return None
@@ -120,6 +117,6 @@ def _type(text: str) -> exp.DataType | None:
     """Parse a declared type; None for a text that is no type."""
     try:
         kind = exp.DataType.build(text, dialect="spark")
-    except SqlglotError:
+    except sqlglot.errors.SqlglotError:
         return None
     return kind if isinstance(kind, exp.DataType) else None

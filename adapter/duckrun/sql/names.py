@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache
 from itertools import count
 
-import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
-from sqlglot.tokens import Token, TokenType
+from sqlglot.tokens import Token
 
 from duckrun.errors import InvalidConfig, UnsupportedFeature
 from duckrun.sql.abridged import abridged
@@ -98,10 +97,6 @@ def _plain_error(error: SqlglotError) -> str:
     return f"{first['description']} at line {first['line']}, column {first['col']}, near {first['highlight']!r}"
 
 
-SIDES = ("target", "source")
-"""Aliases of the table and of the rows in the expressions of a spec."""
-
-
 def columns_of(expression: str, dialect: str = "duckdb", sides: Collection[str] = ()) -> set[tuple[str, str]]:
     """Return the columns that an expression uses, as (side or "", column).
 
@@ -114,7 +109,7 @@ def columns_of(expression: str, dialect: str = "duckdb", sides: Collection[str] 
 
     >>> columns_of("s.a + 1")
     {('', 's')}
-    >>> columns_of("source.s.a", sides=SIDES)
+    >>> columns_of("source.s.a", sides=("target", "source"))
     {('source', 's')}
     """
     return {_of_side(path, sides) for path in paths_of(expression, dialect)}
@@ -137,43 +132,6 @@ def paths_of(expression: str, dialect: str = "duckdb") -> frozenset[tuple[str, .
 def _of_side(path: Sequence[str], sides: Collection[str]) -> tuple[str, str]:
     qualified = len(path) > 1 and path[0].lower() in sides
     return (path[0].lower(), path[1]) if qualified else ("", path[0])
-
-
-# Cached: a dbt node needs the names of its text several times.
-@lru_cache(maxsize=16)
-def dotted_names(sql: str) -> tuple[tuple[str, ...], ...]:
-    """Return the dotted names in a statement: a superset of the tables that it uses.
-
-    Each spelling appears once, in the order of the text. The names come from the tokens. So this
-    works for every statement that the engine understands, also if sqlglot cannot parse it.
-    """
-    return tuple(dict.fromkeys(_chains(sql)))
-
-
-def _chains(sql: str) -> Iterator[tuple[str, ...]]:
-    chain: list[str] = []
-    expect_name = True
-    for token in sqlglot.tokenize(sql, read="duckdb"):
-        if token.token_type == TokenType.DOT and chain:
-            expect_name = True
-            continue
-        name = token.text if _may_be_name(token) else None
-        if chain and (name is None or not expect_name):
-            yield tuple(chain)
-            chain = []
-        if name is not None:
-            chain.append(name)
-            expect_name = False
-    if chain:
-        yield tuple(chain)
-
-
-def _may_be_name(token: sqlglot.Token) -> bool:
-    if token.token_type in (TokenType.STRING, TokenType.NUMBER):
-        return False
-    return (
-        token.token_type in (TokenType.VAR, TokenType.IDENTIFIER) or token.text[:1].isalpha() or token.text[:1] == "_"
-    )
 
 
 def parse_query(sql: str, dialect: str) -> exp.Expr:

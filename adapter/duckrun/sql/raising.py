@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 
-from sqlglot import exp
-
 from duckrun import errors
 from duckrun.errors import DuckrunError
+from duckrun.libraries import exp
 from duckrun.sql.quoting import quote_literal
 
 MARK = "duckrun!"

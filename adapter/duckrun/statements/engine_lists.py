@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sqlglot import exp
-
 from duckrun.errors import UnsupportedFeature
 from duckrun.lake.lake import INFORMATION
+from duckrun.libraries import exp
 
 _PLACE = "table_catalog AS database_name, table_schema AS schema_name"
 _TEMPORARY = "table_catalog = 'temp' AS temporary"

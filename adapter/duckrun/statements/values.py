@@ -12,6 +12,7 @@ from sqlglot import exp
 
 from duckrun.statements.parse.tokens import StatementText
 from duckrun.values.choices import ClauseKind
+from duckrun.values.frozen import frozen
 from duckrun.values.layout import Layout
 from duckrun.values.rows import DeleteSpec
 from duckrun.values.tables import Change, CreateSpec, TableSpec
@@ -79,7 +80,7 @@ class CreateTable:
     spec: CreateSpec
 
 
-@dataclass(frozen=True)
+@frozen
 class CreateTableAs(Layout):
     """A new table with the rows of a query. ``if_exists`` applies if the table exists."""
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from duckrun.libraries import pa
+from duckrun.values.frozen import frozen
 from duckrun.values.rows import ScanFile
 from duckrun.values.snapshot import TableRef
 
@@ -39,7 +40,7 @@ Source: Delta protocol, Change Data Files.
 """
 
 
-@dataclass(frozen=True)
+@frozen
 class Counted:
     """A data file that a commit added (1) or removed (-1)."""
 
@@ -75,7 +76,7 @@ class CommitChange:
         return "feed" if self.feed else "files"
 
 
-@dataclass(frozen=True)
+@frozen
 class Weighed:
     """A data file with the multiplicities of its rows."""
 
@@ -90,7 +91,7 @@ class Weighed:
     row_commit: int | None = None
 
 
-@dataclass(frozen=True)
+@frozen
 class Step:
     """Files to sum up, of one commit or of several."""
 
@@ -103,7 +104,7 @@ class Step:
     """Change feed files, whose rows count by their ``_change_type``."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Between:
     """Two states of a table, whose difference is a step."""
 
@@ -150,7 +151,7 @@ class StateRows:
     """Row id column of ``source``."""
 
 
-@dataclass(frozen=True)
+@frozen
 class WeighedRead:
     """Rows of some steps for an engine to read, with their multiplicity and step.
 

@@ -1,16 +1,17 @@
 """Validation of user arguments against annotations, for specs and functions.
 
-pydantic validates without coercion: ``"false"`` is no bool and ``1`` no text. A sequence of names
-may be a list.
+Validation does not coerce: ``"false"`` is no bool and ``1`` no text. A sequence of names may be a
+list. Values of plain types are checked here. pydantic, which takes tens of milliseconds to import
+and to set up, checks all others and words the errors (``validation.py``).
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
-import reprlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import field, is_dataclass
+from types import NoneType, UnionType
 from typing import (
     TYPE_CHECKING,
     Annotated,
@@ -18,6 +19,7 @@ from typing import (
     Literal,
     ParamSpec,
     TypeVar,
+    Union,
     cast,
     dataclass_transform,
     get_args,
@@ -25,20 +27,34 @@ from typing import (
     get_type_hints,
 )
 
-from pydantic import ConfigDict, Field, Strict, TypeAdapter, ValidationError, validate_call
-from pydantic_core import ArgsKwargs, CoreSchema, core_schema
-
 from duckrun.errors import InvalidConfig
+from duckrun.libraries import on_demand
+from duckrun.values.frozen import arguments_of, frozen, set_fields
 from duckrun.values.nearest import did_you_mean
 
 if TYPE_CHECKING:
-    from pydantic_core import ErrorDetails
+    from pydantic import ConfigDict
+    from pydantic_core import CoreSchema
+
+# It imports this module.
+validation: Any = on_demand("duckrun.values.validation")
 
 P = ParamSpec("P")
 T = TypeVar("T")
+Test = Callable[[Any], bool]
+"""True only for a value that pydantic would take unchanged."""
 
-Listed = Annotated[tuple[T, ...], Strict(False)]
-"""An ordered sequence: a tuple, or a list that becomes one. A text is not a list of letters."""
+
+class Sequences:
+    """Annotation of a tuple that may also be a list, which becomes a tuple."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> CoreSchema:
+        schema: Any = {**handler(source), "strict": False}
+        return cast("CoreSchema", schema)
+
+    def takes(self, value: Any) -> bool:
+        """True for a value that needs no conversion."""
+        return True
 
 
 class OneOf:
@@ -51,29 +67,44 @@ class OneOf:
         self.words = words
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> CoreSchema:
-        return core_schema.literal_schema(list(self.words))
+        schema: Any = {"type": "literal", "expected": list(self.words)}
+        return cast("CoreSchema", schema)
+
+    def takes(self, value: Any) -> bool:
+        """True for one of the words."""
+        return value in self.words
 
 
-Positive = Annotated[int, Field(gt=0)]
+class Least:
+    """Annotation of the least whole number of an argument.
+
+    Args:
+        above: The number is above this one.
+    """
+
+    def __init__(self, above: int) -> None:
+        self.above = above
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> CoreSchema:
+        bound = {"gt": 0} if self.above == 0 else {"ge": self.above + 1}
+        return cast("CoreSchema", {**handler(source), **bound})
+
+    def takes(self, value: Any) -> bool:
+        """True for a number above the bound."""
+        return bool(value > self.above)
+
+
+Listed = Annotated[tuple[T, ...], Sequences()]
+"""An ordered sequence: a tuple, or a list that becomes one. A text is not a list of letters."""
+Positive = Annotated[int, Least(0)]
 """A whole number above 0."""
-VersionNumber = Annotated[int, Field(ge=0)]
+VersionNumber = Annotated[int, Least(-1)]
 """A version number, from 0 on."""
 
-_CONFIG = ConfigDict(strict=True, extra="forbid", arbitrary_types_allowed=True)
-_SECRET = ("storage_options", "catalog")
-"""Arguments whose values appear in no message."""
-_MISSING = ("missing", "missing_argument", "missing_keyword_only_argument")
-_WORDS = {
-    "string_type": "text",
-    "bool_type": "True or False",
-    "int_type": "a whole number",
-    "float_type": "a number",
-    "dict_type": "a dictionary",
-    "mapping_type": "a dictionary",
-    "datetime_type": "a datetime",
-}
-_SHORT = reprlib.Repr()
-_SHORT.maxstring = _SHORT.maxother = 80
+CONFIG: ConfigDict = {"strict": True, "extra": "forbid", "arbitrary_types_allowed": True}
+"""Configuration of pydantic for the classes and functions."""
+_MARKS = (Sequences, OneOf, Least)
+_SCALARS = (str, bool, int, float, NoneType)
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
@@ -91,23 +122,19 @@ def spec(cls: type[T] | None = None, *, kw_only: bool = False) -> Any:
     """
 
     def make(cls: type[T]) -> type[T]:
-        checked_class: Any = dataclass(frozen=True, kw_only=kw_only)(cls)
-        checked_class.__pydantic_config__ = _CONFIG
-
-        @functools.cache
-        def validator() -> Any:  # lazy: building takes milliseconds a class, and most runs use few
-            return TypeAdapter(checked_class).validator
+        checked_class: Any = frozen(cls, kw_only=kw_only)
+        checked_class.__pydantic_config__ = CONFIG
+        # Both are built at first use, since most runs use few classes.
+        plain = functools.cache(lambda: _PlainArguments.of_class(checked_class))
+        validator = functools.cache(lambda: validation.of_class(checked_class))
 
         @functools.wraps(checked_class.__init__)
         def __init__(self: Any, /, *args: Any, **values: Any) -> None:
-            try:
-                validator().validate_python(ArgsKwargs(args, values), self_instance=self)
-            except ValidationError as error:
-                names = [each.name for each in fields(checked_class) if each.init]
-                placed = [each.name for each in fields(checked_class) if each.init and not each.kw_only]
-                raise _refusal(
-                    checked_class.__name__, error, names, placed, get_type_hints(checked_class, include_extras=True)
-                ) from None
+            arguments = plain().taken(args, values)
+            if arguments is None:
+                validator()(self, args, values)
+            else:
+                set_fields(self, {name: _copied(value) for name, value in arguments.items()})
 
         checked_class.__init__ = __init__
         return cast(type[T], checked_class)
@@ -123,36 +150,85 @@ def checked(function: Callable[P, T]) -> Callable[P, T]:
         @checked
         def connect(root_path: str, *, read_only: bool = False) -> Session: ...
     """
-
-    @functools.cache
-    def validator() -> tuple[Callable[..., Any], dict[str, Any]]:
-        hints = get_type_hints(function, include_extras=True)
-        hints.pop("return", None)
-
-        @functools.wraps(function)
-        def arguments(*args: Any, **values: Any) -> Any:
-            return args, values
-
-        arguments.__annotations__ = hints
-        # The function runs outside of the validation: its own errors are not about arguments.
-        return validate_call(config=_CONFIG)(arguments), hints
+    plain = functools.cache(lambda: _PlainArguments.of_function(function))
+    validator = functools.cache(lambda: validation.of_function(function))
 
     @functools.wraps(function)
     def call(*args: P.args, **values: P.kwargs) -> T:
-        validate, hints = validator()
-        try:
-            by_place, by_name = validate(*args, **values)
-        except ValidationError as error:
-            parameters = inspect.signature(function).parameters.values()
-            names = [each.name for each in parameters if each.name != "self"]
-            placed = [each.name for each in parameters if each.kind != inspect.Parameter.KEYWORD_ONLY]
-            owner = f"{function.__name__}()"
-            if function.__name__ == "__init__":
-                owner = function.__qualname__.split(".")[-2]
-            raise _refusal(owner, error, names, placed, hints) from None
-        return function(*by_place[: len(args)], **{name: by_name[name] for name in values})
+        if plain().taken(args, values) is not None:
+            return function(*args, **values)
+        converted: Any = validator()(args, values)
+        return function(*converted[0], **converted[1])
 
     return call
+
+
+class _PlainArguments:
+    """Test of arguments whose types need no pydantic."""
+
+    def __init__(self, placed: Iterable[str], required: Iterable[str], hints: Mapping[str, Any]) -> None:
+        self._placed = tuple(placed)
+        self._required = frozenset(required)
+        self._tests = {name: _test(hint) for name, hint in hints.items()}
+
+    @classmethod
+    def of_class(cls, checked_class: Any) -> _PlainArguments:
+        arguments = arguments_of(checked_class)
+        hints = get_type_hints(checked_class, include_extras=True)
+        return cls(arguments.placed, arguments.required, {name: hints[name] for name in arguments.names})
+
+    @classmethod
+    def of_function(cls, function: Callable[..., Any]) -> _PlainArguments:
+        parameters = inspect.signature(function).parameters.values()
+        hints = dict.fromkeys((each.name for each in parameters if each.name == "self"), Any)
+        return cls(
+            (each.name for each in parameters if each.kind != inspect.Parameter.KEYWORD_ONLY),
+            (each.name for each in parameters if each.default is inspect.Parameter.empty),
+            hints | get_type_hints(function, include_extras=True),
+        )
+
+    def taken(self, args: Sequence[Any], values: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Return the arguments by name; None if one is missing, unknown or of no plain type."""
+        if len(args) > len(self._placed):
+            return None
+        arguments = dict(zip(self._placed, args, strict=False))
+        if not arguments.keys().isdisjoint(values):
+            return None
+        arguments.update(values)
+        if not self._required <= arguments.keys() <= self._tests.keys():
+            return None
+        return arguments if all(self._tests[name](value) for name, value in arguments.items()) else None
+
+
+def _copied(value: Any) -> Any:
+    """Return a copy of a dictionary, which its owner may change later; else the value."""
+    return dict(value) if type(value) is dict else value
+
+
+def _test(hint: Any) -> Test:
+    """Return the test of a type; of types that only pydantic knows, it takes no value."""
+    origin, inner = get_origin(hint), get_args(hint)
+    if hint is Any:
+        return lambda value: True
+    if hint in _SCALARS:
+        return lambda value: type(value) is hint
+    if origin is Literal:
+        return lambda value: type(value) is str and value in inner
+    if origin is Annotated and all(isinstance(mark, _MARKS) for mark in inner[1:]):
+        base = _test(inner[0])
+        return lambda value: base(value) and all(mark.takes(value) for mark in inner[1:])
+    if origin in (Union, UnionType):
+        tests = list(map(_test, inner))
+        return lambda value: any(test(value) for test in tests)
+    if origin is tuple and inner[1:] == (...,):
+        item = _test(inner[0])
+        return lambda value: type(value) is tuple and all(map(item, value))
+    if origin is Mapping:
+        of_key, of_value = map(_test, inner)
+        return lambda value: type(value) is dict and all(map(of_key, value)) and all(map(of_value, value.values()))
+    if origin is None and is_dataclass(hint):
+        return lambda value: isinstance(value, cast(type, hint))
+    return lambda value: False
 
 
 def unknown_name(owner: str, name: str, known: Sequence[str]) -> InvalidConfig:
@@ -165,55 +241,3 @@ def unknown_word(what: str, value: Any, words: Sequence[Any]) -> InvalidConfig:
     """Return the error about a value outside a list of words, with the nearest word."""
     known = [str(word) for word in words]
     return InvalidConfig(f"{what} is {value!r}; it takes one of {', '.join(known)}.{did_you_mean(str(value), known)}")
-
-
-def _refusal(
-    owner: str, error: ValidationError, names: Sequence[str], placed: Sequence[str], hints: Mapping[str, Any]
-) -> InvalidConfig:
-    """Return the error about unknown names, else about the first bad or missing argument."""
-    problems = error.errors(include_url=False)
-    first = next((each for each in problems if each["type"] == "unexpected_keyword_argument"), problems[0])
-    at, kind, value = first["loc"][0], first["type"], first["input"]
-    if kind == "unexpected_keyword_argument":
-        return unknown_name(owner, str(at), names)
-    if kind == "unexpected_positional_argument":
-        return InvalidConfig(f"{owner} takes {len(placed)} arguments by place ({', '.join(placed)}); name the others.")
-    name = placed[at] if isinstance(at, int) else str(at)
-    if kind in _MISSING:
-        return InvalidConfig(f"{owner} needs {name!r}.")
-    if kind == "multiple_argument_values":
-        return InvalidConfig(f"{owner} has {name!r} twice, by place and by name.")
-    parts = list(_parts(hints.get(name)))
-    keyed = any(get_origin(each) is Mapping for each in parts)
-    what = f"{owner}: {name}" + "".join(f"[{part!r}]" for part in first["loc"][1:] if keyed or isinstance(part, int))
-    literal = [word for each in parts if get_origin(each) is Literal for word in get_args(each)]
-    if words := literal + [word for each in parts if isinstance(each, OneOf) for word in each.words]:
-        return unknown_word(what, value, words)
-    # A union has a problem for each of its types.
-    wanted = dict.fromkeys(_words(each) for each in problems if each["loc"][0] == at and each["input"] is value)
-    shown = "is" if name in _SECRET else f"is {_SHORT.repr(value)},"
-    return InvalidConfig(f"{what} {shown} {_article(type(value).__name__)}; give {' or '.join(wanted)}.")
-
-
-def _article(word: str) -> str:
-    return f"{'an' if word[0] in 'AEIOUaeio' else 'a'} {word}"
-
-
-def _parts(hint: Any) -> Iterator[Any]:
-    """Yield a type and all types within it."""
-    yield hint
-    for each in () if get_origin(hint) is Literal else get_args(hint):
-        yield from _parts(each)
-
-
-def _words(problem: ErrorDetails) -> str:
-    """Describe the expected value."""
-    context = problem.get("ctx", {})
-    if problem["type"] == "tuple_type":
-        value = problem["input"]
-        return f"a list, such as [{_SHORT.repr(value)}]" if isinstance(value, str) else "a list"
-    if "class_name" in context or "class" in context:
-        return _article(str(context.get("class_name", context.get("class"))))
-    if problem["type"] in ("greater_than", "greater_than_equal"):
-        return f"a whole number above {context['gt']}" if "gt" in context else f"a whole number from {context['ge']} on"
-    return _WORDS.get(problem["type"], problem["msg"])

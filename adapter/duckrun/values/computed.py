@@ -5,10 +5,10 @@ Source: Delta protocol, Generated Columns, Identity Columns, Default Columns.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from duckrun.values.frozen import frozen
 
 
-@dataclass(frozen=True)
+@frozen
 class NumberedBy:
     """Numbers of an identity column: ``start``, ``start + step`` and so on."""
 
@@ -29,7 +29,7 @@ class NumberedBy:
         return self.next + (rows - 1) * self.step
 
 
-@dataclass(frozen=True)
+@frozen
 class ComputedColumn:
     """A generated, default or identity column; exactly one of the three fields is set."""
 

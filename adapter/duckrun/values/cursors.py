@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Self
 
 from duckrun.values.checked import spec
+from duckrun.values.frozen import frozen
 from duckrun.values.rows import AppTransaction, WorkTransaction
 
 
@@ -36,7 +37,7 @@ class CursorTransaction(AppTransaction):
         return AppTransaction(self.app_id, self.version)
 
 
-@dataclass(frozen=True)
+@frozen
 class Counter:
     """A consumer's offset numbers in a table's log."""
 
@@ -48,7 +49,7 @@ class Counter:
     """False if the log no longer tells which number the table holds."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Range:
     """The versions ``(from_version, to_version]`` of an upstream."""
 
@@ -64,7 +65,7 @@ class Range:
         return self.from_version == self.to_version
 
 
-@dataclass(frozen=True)
+@frozen
 class Offsets:
     """Ranges of all upstreams, by name, that one commit of a consumer covers."""
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Literal, Self, get_args
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from pydantic import SecretStr
 
 from duckrun.errors import InvalidConfig, UnsupportedFeature
+from duckrun.values.frozen import frozen
 from duckrun.values.nearest import did_you_mean
 
 FormatName = Literal["delta", "ducklake"]
@@ -33,7 +33,7 @@ _PASSWORD = re.compile(r"(password|passwd|pwd)\s*=\s*('(?:[^'\\]|\\.)*'|\S+)", r
 _IN_URL = re.compile(r"(://[^:/@\s]*:)([^@\s]+)(@)")
 
 
-@dataclass(frozen=True)
+@frozen
 class CatalogAddress:
     """Database of a lake's catalog: its kind, and its file or connection string, which is secret.
 
@@ -131,7 +131,7 @@ def _unquoted(value: str) -> str:
     return re.sub(r"\\(.)", r"\1", value[1:-1] if value.startswith("'") else value)
 
 
-@dataclass(frozen=True)
+@frozen
 class LakeFormat:
     """Format of a lake, with the options of DuckLake.
 

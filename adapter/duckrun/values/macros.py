@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from duckrun.values.frozen import frozen
 
 
-@dataclass(frozen=True)
+@frozen
 class MacroForm:
     """Definition of a macro for one number of arguments."""
 
@@ -16,7 +16,7 @@ class MacroForm:
     is_table: bool = False
 
 
-@dataclass(frozen=True)
+@frozen
 class Macro:
     """A macro of a schema, with one form per number of arguments."""
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from duckrun.values.frozen import frozen
 
 
-@dataclass(frozen=True)
+@frozen
 class Moved:
     """One imported or exported table, by its name in the target.
 

@@ -22,6 +22,7 @@ from duckrun.values.choices import (
     WriterChoice,
 )
 from duckrun.values.expressions import refuse_no_expression
+from duckrun.values.frozen import frozen
 from duckrun.values.layout import Layout
 
 if TYPE_CHECKING:
@@ -499,7 +500,7 @@ class StagedFile(ScanFile):
         return cls(**values | {"figures": {name: ColumnFigures(**each) for name, each in values["figures"].items()}})
 
 
-@dataclass(frozen=True)
+@frozen
 class MemoryShares:
     """Memory of a job in bytes: its limit, DuckDB's share, and delta_rs's share before it spills.
 
@@ -513,7 +514,7 @@ class MemoryShares:
     spill: int = 0
 
 
-@dataclass(frozen=True)
+@frozen
 class Retracted:
     """An older attempt of the work that a commit rolled back.
 
@@ -529,7 +530,7 @@ class Retracted:
     """Rows that the older attempt had written; None if unknown."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Commit:
     """Result of one write. A count is None if the log does not say.
 

@@ -13,6 +13,7 @@ from duckrun.libraries import pa
 from duckrun.values.columns import fields_with
 from duckrun.values.computed import ComputedColumn
 from duckrun.values.files import Files, ListedFiles
+from duckrun.values.frozen import frozen
 from duckrun.values.layout import CHANGE_FEED
 from duckrun.values.names import url_of
 from duckrun.values.rows import ColumnFigures, Ranges, ReadSpec, ScanFile
@@ -46,7 +47,7 @@ class TableRef:
         return ".".join(part for part in (self.catalog, self.schema, self.name) if part)
 
 
-@dataclass(frozen=True)
+@frozen
 class Pin:
     """A table at one version, for rows that are computed later.
 
@@ -100,7 +101,7 @@ left out if it cannot be read, or if a column is no scalar.
 """
 
 
-@dataclass(frozen=True)
+@frozen
 class ReadAs:
     """Options of the DuckDB SQL that reads a snapshot."""
 
@@ -128,7 +129,7 @@ class ReadAs:
     """
 
 
-@dataclass(frozen=True)
+@frozen
 class Snapshot:
     """A table at one version, from its log alone. Files are listed lazily and never opened.
 
@@ -344,7 +345,7 @@ class Snapshot:
         )
 
 
-@dataclass(frozen=True)
+@frozen
 class Scan:
     """Files of one snapshot, with the columns and the predicate to read. Survives pickle and JSON.
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 from duckrun.errors import InvalidConfig
 from duckrun.values.checked import Listed, Positive, VersionNumber, spec
+from duckrun.values.frozen import frozen
 from duckrun.values.layout import Layout, with_feed
 from duckrun.values.rows import Spec
 from duckrun.values.snapshot import Snapshot
@@ -536,7 +537,7 @@ class ConvertSpec(Spec):
     mode = "convert"
 
 
-@dataclass(frozen=True)
+@frozen
 class MaintenanceResult:
     """Result of maintenance, or of its dry run. Counts before and after are of the whole table.
 

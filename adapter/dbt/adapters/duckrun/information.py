@@ -9,12 +9,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import duckdb
-import sqlglot
-from sqlglot import TokenType
 
 from duckrun.errors import UnsupportedFeature
 from duckrun.lake.lake import INFORMATION
 from duckrun.lake.lakes import OWN_CATALOGS
+from duckrun.sql.plain_names import words_in
 from duckrun.sql.quoting import quote_identifier, quote_literal
 from duckrun.statements.engine_lists import LISTS, list_sql
 
@@ -68,8 +67,8 @@ def _may_mention(text: str) -> bool:
 
 def _mentions(sql: str) -> Iterator[tuple[int, int, str]]:
     """Yield the begin, the end and the name of each list in a statement."""
-    tokens = sqlglot.tokenize(sql, read="duckdb")
-    words = [token.text.lower() if token.token_type != TokenType.STRING else "" for token in tokens]
+    tokens = list(words_in(sql))
+    words = [token.text.lower() for token in tokens]
     if words[:2] == ["show", "tables"] or words[:3] == ["show", "all", "tables"]:
         raise _missing("SHOW TABLES")
     for at, word in enumerate(words):
@@ -81,9 +80,9 @@ def _mentions(sql: str) -> Iterator[tuple[int, int, str]]:
         elif word == INFORMATION and words[at + 1 : at + 2] == ["."] and before != "system":
             name = words[at + 2] if at + 2 < len(words) else ""
             if name in _VIEWS:
-                yield tokens[first].start, tokens[at + 2].end + 1, name
+                yield tokens[first].start, tokens[at + 2].end, name
         elif word in LISTS and words[at + 1 : at + 3] == ["(", ")"] and before is None:
-            yield tokens[at].start, tokens[at + 2].end + 1, word
+            yield tokens[at].start, tokens[at + 2].end, word
 
 
 def _missing(name: str) -> UnsupportedFeature:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 from dbt.adapters.duckrun.environment import LakeEnvironment
@@ -19,9 +18,17 @@ from duckrun.engines.duckdb import DuckDBEngine, ViewCatalog
 from duckrun.errors import InvalidConfig, UnsupportedFeature
 from duckrun.lake import schemas
 from duckrun.lake.lakes import OWN_CATALOGS
-from duckrun.statements.parse.tokens import StatementText, TokenReader, split
+from duckrun.sql.plain_names import words_in
+from duckrun.values.frozen import frozen
 from duckrun.values.rows import Commit
 from duckrun.values.snapshot import TableRef
+
+if TYPE_CHECKING:
+    from duckrun.statements.parse import tokens
+else:
+    from duckrun.libraries import on_demand
+
+    tokens = on_demand("duckrun.statements.parse.tokens")
 
 # Words before the name of the changed table or view; words in brackets are optional.
 _FORMS: tuple[tuple[str, ...], ...] = (
@@ -45,12 +52,16 @@ _FORMS: tuple[tuple[str, ...], ...] = (
     ("RESTORE", "[TABLE]"),
 )
 
+_DROP_SCHEMA = ("DROP", "SCHEMA", "[IF EXISTS]")
+_LONGEST_FORM = 4
+"""Words up to the last one that a form needs."""
 
-@dataclass(frozen=True)
+
+@frozen
 class Part:
     """One statement of a text."""
 
-    source: StatementText
+    source: tokens.StatementText
     target: TableRef | None
     """The table of a lake that it changes; None if DuckDB runs the statement."""
 
@@ -65,9 +76,41 @@ class Part:
 
 def parts_of(env: LakeEnvironment, cursor: duckdb.DuckDBPyConnection, sql: str) -> list[Part]:
     """Return the statements of a text; empty if none is for a lake: DuckDB then runs the text."""
-    parts = [Part(source, _target(env, cursor, source)) for source in _sources(sql, *(form[0] for form in _FORMS))]
+    if not _may_change(sql):
+        return []
+    parts = [Part(source, _target(env, cursor, source)) for source in _sources(sql)]
     ours = any(part.target is not None or _dropped_schema(env, part.source) is not None for part in parts)
     return parts if ours else []
+
+
+def _may_change(sql: str) -> bool:
+    """Return False if no statement of a text can change a lake; most texts need no sqlglot."""
+    text = sql.upper()
+    if not any(form[0] in text for form in _FORMS):
+        return False
+    head: list[str] = []
+    for word in words_in(sql):
+        if word.text == ";":
+            head = []
+        elif len(head) < _LONGEST_FORM:
+            head.append(word.text.upper())
+            if head == ["WITH"] or any(_begins_as(form, head) for form in (*_FORMS, _DROP_SCHEMA)):
+                return True
+        elif ";" not in sql:
+            break
+    return False
+
+
+def _begins_as(form: tuple[str, ...], head: list[str]) -> bool:
+    """Return True for the first words of a statement up to the name in a form."""
+    at = 0
+    for part in form:
+        words = part.strip("[]").split()
+        if head[at : at + len(words)] == words:
+            at += len(words)
+        elif not part.startswith("["):
+            return False
+    return True
 
 
 _ENDS = ("BEGIN", "START", "COMMIT", "END", "ROLLBACK", "ABORT")
@@ -87,16 +130,16 @@ def refuse_ends(sql: str) -> None:
             )
 
 
-def _sources(sql: str, *words: str) -> list[StatementText]:
+def _sources(sql: str, *words: str) -> list[tokens.StatementText]:
     """Return the statements of a text with one of these words.
 
-    Empty for another text, and if sqlglot cannot tokenize it.
+    Empty for another text, and if sqlglot cannot tokenize it. Without words, all statements.
     """
     text = sql.upper()
-    if not any(word in text for word in words):  # most queries need no tokenizer
+    if words and not any(word in text for word in words):  # most queries need no tokenizer
         return []
     try:
-        return split(sql, "duckdb")
+        return tokens.split(sql, "duckdb")
     except InvalidConfig:
         return []
 
@@ -161,7 +204,7 @@ def _renamed(env: LakeEnvironment, part: Part) -> TableRef | None:
     words = part.source.words
     if "TO" not in words[:-1] or words[words.index("TO") - 1] != "RENAME":
         return None
-    reader = TokenReader(part.source)
+    reader = tokens.TokenReader(part.source)
     reader.at = words.index("TO") + 1
     schema, name = (part.target.schema, *reader.name())[-2:]
     return env.lakes.of(part.target).resolve(schema, name)
@@ -228,9 +271,9 @@ def drop_schema_of(env: LakeEnvironment, sql: str) -> bool:
     return schema is not None
 
 
-def _dropped_schema(env: LakeEnvironment, source: StatementText) -> tuple[ViewCatalog, str] | None:
+def _dropped_schema(env: LakeEnvironment, source: tokens.StatementText) -> tuple[ViewCatalog, str] | None:
     """Return the schema of a lake that a DROP SCHEMA names; None for another statement."""
-    name = _name(TokenReader(source), ("DROP", "SCHEMA", "[IF EXISTS]"))
+    name = _name(tokens.TokenReader(source), _DROP_SCHEMA)
     if name is None or len(name) > 2:
         return None
     views = env.catalog(name[0] if len(name) == 2 else None)
@@ -273,7 +316,7 @@ class NodeEngine(DuckDBEngine):
         return self.env.find(parts[1:] if is_qualified else parts) is None
 
 
-def _target(env: LakeEnvironment, cursor: duckdb.DuckDBPyConnection, source: StatementText) -> TableRef | None:
+def _target(env: LakeEnvironment, cursor: duckdb.DuckDBPyConnection, source: tokens.StatementText) -> TableRef | None:
     if source.head[0] == "WITH":
         start = next(
             (i for i, word in enumerate(source.words) if word in ("INSERT", "UPDATE", "DELETE", "MERGE")), None
@@ -282,7 +325,7 @@ def _target(env: LakeEnvironment, cursor: duckdb.DuckDBPyConnection, source: Sta
             return None
         source = source.with_(source.tokens[start:])
     for form in _FORMS:
-        name = _name(TokenReader(source), form) if form[0] == source.head[0] else None
+        name = _name(tokens.TokenReader(source), form) if form[0] == source.head[0] else None
         if name is None:
             continue
         if form[:3] == ("COMMENT", "ON", "COLUMN"):
@@ -296,7 +339,7 @@ def _target(env: LakeEnvironment, cursor: duckdb.DuckDBPyConnection, source: Sta
     return None
 
 
-def _name(reader: TokenReader, form: tuple[str, ...]) -> tuple[str, ...] | None:
+def _name(reader: tokens.TokenReader, form: tuple[str, ...]) -> tuple[str, ...] | None:
     for word in form:
         accepted = reader.accept(*word.strip("[]").split())
         if not accepted and not word.startswith("["):

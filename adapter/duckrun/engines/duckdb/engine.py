@@ -10,8 +10,6 @@ from functools import partial
 from typing import Any
 
 import duckdb
-from sqlglot import exp
-from sqlglot.errors import SqlglotError
 
 from duckrun.engines.duckdb.changes import rewrites, staging, write
 from duckrun.engines.duckdb.instance.advice import advise
@@ -40,15 +38,13 @@ from duckrun.errors import InvalidConfig, StorageError, UnsupportedFeature, abou
 from duckrun.formats.definitions import Alteration
 from duckrun.formats.format import logs_of
 from duckrun.lake.lake import Lake
-from duckrun.libraries import pa
+from duckrun.libraries import exp, pa, sqlglot
 from duckrun.run.memory import Arbiter
 from duckrun.run.pins import NOTHING, Reads, together
 from duckrun.run.transaction import Transaction
 from duckrun.sql.char_types import padded_columns
-from duckrun.sql.dialects import text_in
-from duckrun.sql.names import dotted_names
-from duckrun.sql.scalar import holds_statements
-from duckrun.sql.written import put_names, with_names_as_written
+from duckrun.sql.on_demand import holds_statements, put_names, text_in, with_names_as_written
+from duckrun.sql.plain_names import dotted_names
 from duckrun.storage.storage import Storage
 from duckrun.values.changes import WeighedRead
 from duckrun.values.choices import BY_DELTA_RS, EngineName
@@ -385,5 +381,5 @@ class DuckDBEngine(SpecEngine):
 def _ranges_of(where: str | exp.Expr | None) -> Ranges:
     try:
         return {} if where is None else ranges_of(where)
-    except (SqlglotError, RecursionError):  # sqlglot cannot parse everything that DuckDB can
+    except (sqlglot.errors.SqlglotError, RecursionError):  # sqlglot cannot parse everything that DuckDB can
         return {}

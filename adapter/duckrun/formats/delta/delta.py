@@ -47,8 +47,8 @@ from duckrun.formats.delta.versions.newest import Opened
 from duckrun.formats.delta.versions.tables import TableAccess
 from duckrun.formats.format import SpecT
 from duckrun.libraries import pa
-from duckrun.sql.alike import duckdb_of
 from duckrun.sql.char_types import is_limited
+from duckrun.sql.on_demand import duckdb_of
 from duckrun.storage.locks import table_lock
 from duckrun.values.branches import BRANCHES
 from duckrun.values.changes import CommitChange

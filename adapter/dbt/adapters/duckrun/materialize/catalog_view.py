@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from sqlglot import exp
-
 from duckrun.errors import UnsupportedFeature
-from duckrun.sql.dialects import text_in
-from duckrun.sql.names import parse_query, replace_tables
-from duckrun.sql.scopes import Names
+from duckrun.libraries import exp
+from duckrun.sql.on_demand import parse_query, replace_tables, scopes, text_in
 
 
 def in_its_lake(sql: str, what: str, database: str) -> str:
@@ -35,4 +32,4 @@ def in_its_lake(sql: str, what: str, database: str) -> str:
             )
         return exp.table_(table.name, db=table.db, quoted=True)
 
-    return text_in(replace_tables(parse_query(sql, "duckdb"), here, Names.of_lake(database)), "duckdb")
+    return text_in(replace_tables(parse_query(sql, "duckdb"), here, scopes.Names.of_lake(database)), "duckdb")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, cast
 
 from dbt.adapters.duckrun.model.values import names, one_of
@@ -22,6 +22,7 @@ from duckrun.lake.lakes import Lakes
 from duckrun.run.pins import Pins
 from duckrun.sql.quoting import quote_identifier
 from duckrun.values.changes import KINDS, ChangeKind
+from duckrun.values.frozen import frozen
 from duckrun.values.rows import WorkTransaction
 from duckrun.values.snapshot import TableRef
 
@@ -60,7 +61,7 @@ def parse_changes(
     return ChangeSpec(cast(ChangeKind, chosen), key=keys, columns=only, predicate=predicate)
 
 
-@dataclass(frozen=True)
+@frozen
 class Asked:
     """One ``changes()`` of a model: the query, without its range, and the name of its rows."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from dbt.adapters.duckrun.materialize.strategy import Staged, Write
 from dbt.adapters.duckrun.model.config import ModelConfig
@@ -11,13 +10,14 @@ from dbt.adapters.duckrun.model.values import match
 
 from duckrun.errors import InvalidConfig
 from duckrun.sql.quoting import quote_identifier
+from duckrun.values.frozen import frozen
 from duckrun.values.rows import MergeClause, MergeSpec, WriteSpec
 
 _CHANGE = "dbt_change_type"
 _NEW_ID = "__duckrun_scd_id"
 
 
-@dataclass(frozen=True)
+@frozen
 class SnapshotColumns:
     """The names of the columns that dbt adds, and the end of validity of open rows."""
 

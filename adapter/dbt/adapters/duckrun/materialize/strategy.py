@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from dbt.adapters.duckrun.model.config import ModelConfig, column_comments
@@ -17,6 +16,7 @@ from duckrun.errors import InvalidConfig, SchemaMismatch
 from duckrun.sql.quoting import quote_identifier, quote_literal, quoted_names
 from duckrun.sql.raising import raising
 from duckrun.values.choices import SchemaMode
+from duckrun.values.frozen import frozen
 from duckrun.values.rows import NO_TABLE, DeleteInsertSpec, MergeClause, MergeSpec, RowSpec, TableConstraints, WriteSpec
 from duckrun.values.snapshot import Snapshot
 
@@ -36,7 +36,7 @@ _TRANSFORM = re.compile(r"\w+\s*\((?:\s*\d+\s*,)?(.*)\)", re.DOTALL)
 _NEEDS_KEY = ("merge", "insert", "delete+insert")
 
 
-@dataclass(frozen=True)
+@frozen
 class Write:
     """A spec, and the query over the staging relation whose rows it writes."""
 
@@ -47,7 +47,7 @@ class Write:
     widen_select: str = ""
 
 
-@dataclass(frozen=True)
+@frozen
 class Staged:
     """Staged rows, and the table that they are written to."""
 

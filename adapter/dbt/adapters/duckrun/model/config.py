@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, cast
 
 from dbt.adapters.duckrun.model.choices import NAIVE_TIMESTAMPS
@@ -16,6 +16,7 @@ from duckrun.display.units import parse_bytes
 from duckrun.errors import InvalidConfig
 from duckrun.values.applying import ApplySpec
 from duckrun.values.choices import MERGE_MODES, WRITERS, MergeMode, WriterChoice
+from duckrun.values.frozen import frozen
 from duckrun.values.layout import CODECS, Codec, Layout, with_feed
 
 SCD = ("scd1", "scd2")
@@ -25,7 +26,7 @@ DEFAULT_STRATEGY = "delete+insert"
 ON_SCHEMA_CHANGE = ("ignore", "fail", "append_new_columns", "sync_all_columns")
 
 
-@dataclass(frozen=True)
+@frozen
 class Batch:
     """The time slice of one run of a microbatch model: [start, end) in UTC, from dbt."""
 
@@ -34,7 +35,7 @@ class Batch:
     end: str
 
 
-@dataclass(frozen=True)
+@frozen
 class ModelConfig(Layout):
     """The parsed config of one node. Its name is in every error."""
 

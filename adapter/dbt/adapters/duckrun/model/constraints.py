@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from dbt.adapters.duckrun.model.expressions import target_sql
 from dbt.adapters.duckrun.model.values import match, unquoted
 from dbt.adapters.events.logging import AdapterLogger
-from sqlglot import exp
 
 from duckrun.errors import InvalidConfig
-from duckrun.sql.alike import is_same_in_all
-from duckrun.sql.dialects import text_in, tree_in
-from duckrun.sql.placing import keep_place
+from duckrun.libraries import exp
+from duckrun.sql.on_demand import is_same_in_all, keep_place, text_in, tree_in
+from duckrun.values.frozen import frozen
 from duckrun.values.rows import TableConstraints
 
 logger = AdapterLogger("Duckrun")
 
 
-@dataclass(frozen=True)
+@frozen
 class Constraints:
     """The constraints of a model."""
 

@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from sqlglot import exp
-from sqlglot.errors import SqlglotError
-
 from duckrun.errors import InvalidConfig
-from duckrun.sql.dialects import text_in, tree_in
-from duckrun.sql.placing import keep_place
+from duckrun.libraries import exp, sqlglot
+from duckrun.sql.on_demand import keep_place, text_in, tree_in
 
 # The two sides of a merge in conditions of dbt and dbt-duckdb.
 _TARGET_ALIASES = ("dbt_internal_dest", "dbt_internal_target", "dbt_incremental_target", "target")
@@ -23,7 +20,7 @@ def expression(node: str, key: str, text: Any) -> exp.Expr:
         raise InvalidConfig(f"{node}: {key} must be SQL text, not {text!r}.")
     try:
         return tree_in(text, "duckdb")
-    except SqlglotError as error:
+    except sqlglot.errors.SqlglotError as error:
         raise InvalidConfig(f"{node}: {key} cannot be read as SQL ({text!r}): {error}") from error
 
 

@@ -7,7 +7,6 @@ meaning.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from dbt.adapters.duckrun.model.expressions import merge_sql
@@ -16,6 +15,7 @@ from dbt.adapters.duckrun.model.values import mapping, match, names, one_of, tex
 from duckrun.errors import InvalidConfig, MergeRefused
 from duckrun.sql.quoting import quote_identifier, quote_literal, quoted_names
 from duckrun.sql.raising import raising
+from duckrun.values.frozen import frozen
 from duckrun.values.rows import MergeClause
 
 _BASIC = (
@@ -34,7 +34,7 @@ _ACTIONS = {
 _UNMATCHED = {"target": "not_matched", "source": "not_matched_by_source"}  # the side without a match
 
 
-@dataclass(frozen=True)
+@frozen
 class MergeAction:
     """One WHEN as the user wrote it; its columns are known only when the model has run."""
 

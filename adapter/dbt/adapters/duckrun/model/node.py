@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from dbt.adapters.duckrun.model.choices import DIALECTS
@@ -14,9 +14,10 @@ from dbt.adapters.duckrun.model.values import one_of
 
 from duckrun.run.work_log import WorkLog, unnoted
 from duckrun.values.choices import ENGINES
+from duckrun.values.frozen import frozen
 
 
-@dataclass(frozen=True)
+@frozen
 class Node:
     """A node of the project: its engine and its relation."""
 

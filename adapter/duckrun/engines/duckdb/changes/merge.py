@@ -7,7 +7,7 @@ then deletes the old rows and adds the new ones. If the spec asks for it, delta_
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import duckdb
@@ -30,9 +30,10 @@ from duckrun.engines.fit import columns_in_expressions
 from duckrun.errors import InvalidConfig
 from duckrun.formats.format import Format, logs_of
 from duckrun.sql.char_types import is_padded, padded
-from duckrun.sql.names import transpile
+from duckrun.sql.on_demand import transpile
 from duckrun.sql.quoting import fresh_name, quote_identifier, quoted_list, quoted_names, select_list
 from duckrun.values.choices import SchemaMode
+from duckrun.values.frozen import frozen
 from duckrun.values.rows import Commit, MergeClause, MergeSpec
 from duckrun.values.snapshot import Snapshot, TableRef
 
@@ -105,7 +106,7 @@ def merge(writer: TableWriter, spec: MergeSpec, snapshot: Snapshot, rows: Rows) 
         return _decided(writer, spec, clauses, snapshot, numbers, matched_by)
 
 
-@dataclass(frozen=True)
+@frozen
 class _Given:
     """The source of a merge as a table with one more column, which numbers its rows.
 

@@ -28,7 +28,7 @@ from duckrun.formats.definitions import Alteration
 from duckrun.formats.format import logs_of
 from duckrun.formats.logs import LogTables
 from duckrun.run.transaction import Transaction
-from duckrun.sql.names import transpile
+from duckrun.sql.on_demand import transpile
 from duckrun.sql.quoting import fresh_name, quote_identifier
 from duckrun.values.layout import ROW_GROUP, TARGET_FILE_SIZE
 from duckrun.values.partition_values import partition_key

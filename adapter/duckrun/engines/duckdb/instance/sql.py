@@ -27,7 +27,7 @@ from duckrun.libraries import pa
 from duckrun.run.memory import Arbiter
 from duckrun.run.pins import Reads
 from duckrun.run.work_log import Read
-from duckrun.sql.names import transpile
+from duckrun.sql.on_demand import transpile
 from duckrun.sql.quoting import quote_identifier, quote_literal, quoted_list
 from duckrun.sql.raising import panicked, raised
 from duckrun.sql.refusals import DuckDBRefusal

@@ -11,18 +11,16 @@ from dataclasses import dataclass
 from functools import cache, partial
 
 import duckdb
-from sqlglot import exp
-from sqlglot.errors import SqlglotError
 
 from duckrun.engines.duckdb.instance.footers import columns_in
 from duckrun.engines.duckdb.instance.sql import attached
 from duckrun.errors import DuckrunError, InvalidConfig, TableNotFound, UnsupportedFeature
 from duckrun.lake.lake import INFORMATION, Lake, TableRef, ViewDefinition
+from duckrun.libraries import exp, sqlglot
 from duckrun.run.pins import Pins
-from duckrun.sql.dialects import text_in, trees_in
-from duckrun.sql.names import dotted_names, parse_query, replace_tables
+from duckrun.sql.on_demand import parse_query, replace_tables, scopes, text_in, trees_in
+from duckrun.sql.plain_names import dotted_names
 from duckrun.sql.quoting import quote_identifier
-from duckrun.sql.scopes import Names, common_tables
 from duckrun.values.snapshot import Snapshot
 
 log = logging.getLogger(__name__)
@@ -46,12 +44,12 @@ def _tables_in(sql: str, database: str) -> set[_Key] | None:
     """
     try:
         trees = trees_in(sql, "duckdb")
-    except SqlglotError:
+    except sqlglot.errors.SqlglotError:
         return None
     return {
         (table.db or "main", table.name)
         for tree in trees
-        for common in [common_tables(tree)]
+        for common in [scopes.common_tables(tree)]
         for table in tree.find_all(exp.Table)
         if id(table) not in common and table.catalog.lower() in ("", database.lower())
     }
@@ -405,7 +403,7 @@ class ViewCatalog:
             return exp.table_(table.name, db=table.db or schema, catalog=self.database, quoted=True)
 
         query = parse_query(definition.sql, definition.dialect)
-        return text_in(replace_tables(query, here, Names.of_lake(definition.catalog, self.database)), "duckdb")
+        return text_in(replace_tables(query, here, scopes.Names.of_lake(definition.catalog, self.database)), "duckdb")
 
     def _create(
         self, key: _Key, ref: TableRef, sql: str, *, reads: frozenset[_Key] = frozenset(), shown: Snapshot | None = None

@@ -13,7 +13,7 @@ from typing import Any
 from duckrun.engines.duckdb.rows.reads import has_subquery
 from duckrun.engines.duckdb.rows.source import Rows
 from duckrun.errors import InvalidConfig
-from duckrun.sql.names import transpile
+from duckrun.sql.on_demand import transpile
 from duckrun.sql.quoting import quoted_names
 from duckrun.values.rows import MergeClause
 from duckrun.values.snapshot import Snapshot, TableRef

@@ -6,20 +6,21 @@ Source: Delta protocol, Generated Columns, Identity Columns, Default Columns.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from duckrun.errors import InvalidConfig, UnsupportedFeature
 from duckrun.formats.definitions import TableDefinition
 from duckrun.sql.quoting import quote_identifier
 from duckrun.values.computed import NumberedBy
+from duckrun.values.frozen import frozen
 from duckrun.values.snapshot import Snapshot, TableRef
 
 if TYPE_CHECKING:
     from duckrun.formats.format import Format
 
 
-@dataclass(frozen=True)
+@frozen
 class Computed:
     """SQL of the computed columns of one table, each cast to the column's type."""
 

@@ -20,11 +20,10 @@ from duckrun.formats.definitions import TableDefinition
 from duckrun.formats.format import Format
 from duckrun.libraries import pa
 from duckrun.sql.char_types import fitting, limited
-from duckrun.sql.names import transpile
 from duckrun.sql.nested import part_of
+from duckrun.sql.on_demand import transpile, why_not_scalar
 from duckrun.sql.quoting import quote_identifier, quote_literal, quoted_list, quoted_names, select_list
 from duckrun.sql.raising import raising
-from duckrun.sql.scalar import why_not_scalar
 from duckrun.sql.typed import sql_type, sql_types
 from duckrun.values.choices import SchemaMode
 from duckrun.values.columns import outside_years, refuse_twins

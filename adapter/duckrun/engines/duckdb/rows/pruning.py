@@ -12,7 +12,8 @@ from duckrun.engines.duckdb.rows.fitted import types_of
 from duckrun.engines.duckdb.rows.source import Rows
 from duckrun.formats.format import Format
 from duckrun.sql.char_types import is_padded
-from duckrun.sql.names import SIDES, columns_of
+from duckrun.sql.on_demand import columns_of
+from duckrun.sql.plain_names import SIDES
 from duckrun.sql.quoting import fresh_name, quote_identifier, quote_literal
 from duckrun.sql.typed import partition_literal
 from duckrun.values.rows import ScanFile

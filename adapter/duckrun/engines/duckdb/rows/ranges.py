@@ -6,19 +6,22 @@ Only whole numbers: all writers order them alike, and the log has them exactly.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import TYPE_CHECKING
 
 import duckdb
-from sqlglot import exp
 
 from duckrun.formats.commits import Bounds
-from duckrun.formats.pruning import conjuncts
-from duckrun.libraries import pa
-from duckrun.sql.names import tree_in
+from duckrun.libraries import exp, function_on_demand, pa
+from duckrun.sql.on_demand import tree_in
 from duckrun.sql.quoting import quote_identifier
 from duckrun.values.rows import Range, Ranges
 from duckrun.values.stored import StoredColumn, stored_names
 
-_FLIPPED: dict[type[exp.Expr], type[exp.Expr]] = {exp.LT: exp.GT, exp.LTE: exp.GTE, exp.GT: exp.LT, exp.GTE: exp.LTE}
+if TYPE_CHECKING:
+    from duckrun.formats.pruning import conjuncts
+else:
+    conjuncts = function_on_demand("duckrun.formats.pruning", "conjuncts")
 
 
 def ranges_of(predicate: str | exp.Expr) -> dict[str, Range]:
@@ -38,6 +41,12 @@ def ranges_of(predicate: str | exp.Expr) -> dict[str, Range]:
     return ranges
 
 
+@cache
+def _flipped() -> dict[type[exp.Expr], type[exp.Expr]]:
+    """Comparisons by those with the sides exchanged."""
+    return {exp.LT: exp.GT, exp.LTE: exp.GTE, exp.GT: exp.LT, exp.GTE: exp.LTE}
+
+
 def _of(part: exp.Expr) -> list[tuple[str, Range]]:
     """Return the range of the column that one condition compares with numbers, if it does."""
     column, other = part.this, part.args.get("expression")
@@ -50,7 +59,7 @@ def _of(part: exp.Expr) -> list[tuple[str, Range]]:
         return _named(column, (min(whole), max(whole))) if whole and len(whole) == len(numbers) else []
     kind = type(part)
     if isinstance(other, exp.Column):
-        column, other, kind = other, column, _FLIPPED.get(kind, kind)
+        column, other, kind = other, column, _flipped().get(kind, kind)
     number = None if other is None else _number(other)
     if number is None:
         return []

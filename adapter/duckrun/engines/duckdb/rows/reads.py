@@ -10,21 +10,21 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from types import MappingProxyType
 
 import duckdb
-from sqlglot import exp
-from sqlglot.errors import SqlglotError
 
 from duckrun.engines.duckdb.instance.steady import is_steady
 from duckrun.engines.duckdb.rows.ranges import is_outside, ranges_of, ranges_of_keys
 from duckrun.errors import DuckrunError
 from duckrun.formats.commits import CommitRecord
+from duckrun.libraries import exp, sqlglot
 from duckrun.run.transaction import Transaction
-from duckrun.sql.names import tree_in
+from duckrun.sql.on_demand import tree_in
 from duckrun.sql.quoting import fresh_name, quote_identifier, quoted_list
 from duckrun.values.cursors import CursorTransaction
+from duckrun.values.frozen import frozen
 from duckrun.values.partition_values import partition_key
 from duckrun.values.rows import Ranges, ScanFile
 from duckrun.values.snapshot import Snapshot
@@ -32,7 +32,7 @@ from duckrun.values.snapshot import Snapshot
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
+@frozen
 class Read:
     """The rows of its target that a write depends on."""
 
@@ -144,7 +144,7 @@ def has_subquery(*expressions: str) -> bool:
     """True if an expression may read more than its row."""
     try:
         return any(tree_in(text, "duckdb").find(exp.Query) is not None for text in expressions)
-    except SqlglotError:
+    except sqlglot.errors.SqlglotError:
         return True
 
 

@@ -6,7 +6,6 @@ Source: Delta protocol, Row Tracking (Reader Requirements, Writer Requirements).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import duckdb
@@ -19,6 +18,7 @@ from duckrun.formats.logs import LogTables
 from duckrun.sql.by_file import with_values
 from duckrun.sql.quoting import fresh_name, quote_identifier, quote_literal, quoted_list
 from duckrun.values.data_files import literally, place_of
+from duckrun.values.frozen import frozen
 from duckrun.values.rows import ScanFile
 from duckrun.values.snapshot import Snapshot
 from duckrun.values.stored import StoredColumn
@@ -33,7 +33,7 @@ def carried(logs: LogTables | None, table: Numbered) -> tuple[str, ...]:
     return table.file, table.row
 
 
-@dataclass(frozen=True)
+@frozen
 class IdColumns:
     """The two columns of a table that tracks its rows: id, and version of the last change."""
 
@@ -114,7 +114,7 @@ class IdColumns:
         )
 
 
-@dataclass(frozen=True)
+@frozen
 class RowIds:
     """How written rows get their ids."""
 

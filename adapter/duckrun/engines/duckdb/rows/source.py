@@ -23,6 +23,7 @@ from duckrun.sql.typed import in_arrow
 from duckrun.values.checked import spec
 from duckrun.values.columns import refuse_twins
 from duckrun.values.computed import NumberedBy
+from duckrun.values.frozen import frozen
 from duckrun.values.layout import ROW_GROUP
 from duckrun.values.rows import Dialect
 
@@ -41,7 +42,7 @@ class SQL:
     dialect: Dialect | None = None
 
 
-@dataclass(frozen=True)
+@frozen
 class SqlOnCursor:
     """A SELECT over names that only one DuckDB cursor sees (temporary views, variables)."""
 
@@ -49,7 +50,7 @@ class SqlOnCursor:
     text: str
 
 
-@dataclass(frozen=True)
+@frozen
 class InMemory:
     """An Arrow table in memory whose columns are the rows of a SELECT."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 
 from duckrun.engines.duckdb.rows.fitted import stored_types, types_of
 from duckrun.engines.duckdb.rows.source import Rows, schema_of_types
@@ -12,11 +12,12 @@ from duckrun.formats.format import Format
 from duckrun.libraries import pa
 from duckrun.sql.quoting import quote_identifier, quoted_names
 from duckrun.values.choices import SchemaMode
+from duckrun.values.frozen import frozen
 from duckrun.values.rows import ScanFile
 from duckrun.values.snapshot import Snapshot
 
 
-@dataclass(frozen=True)
+@frozen
 class Target(Snapshot):
     """A snapshot whose columns change with the commit.
 

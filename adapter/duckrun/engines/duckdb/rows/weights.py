@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from duckrun.sql.typed import sql_type, sql_types
 from duckrun.values.changes import WeighedRead
 from duckrun.values.columns import fields_with
 from duckrun.values.data_files import literally, place_of
+from duckrun.values.frozen import frozen
 
 _ROW = "file_row_number"
 DUCKDB = Dialect(
@@ -42,7 +42,7 @@ def weighed_sql(read: WeighedRead, cursor: duckdb.DuckDBPyConnection, scratch: s
     return " UNION ALL ".join(select for part in query.parts() for select in parts.selects(part)) or query.nothing()
 
 
-@dataclass(frozen=True)
+@frozen
 class _Parts:
     """The SELECTs of one WeighedRead."""
 

@@ -7,7 +7,6 @@ changed rows, and delta_rs updates, deletes and inserts them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import duckdb
 
@@ -16,13 +15,13 @@ from duckrun.engines.duckdb.rows.source import Rows
 from duckrun.engines.duckdb.rows.target import definition_of, written_anew
 from duckrun.formats.logs import LogTables
 from duckrun.libraries import pa
-from duckrun.sql.alike import is_same_in_all
 from duckrun.sql.char_types import is_padded
-from duckrun.sql.dialects import tree_in
-from duckrun.sql.names import SIDES, columns_of
+from duckrun.sql.on_demand import columns_of, is_same_in_all, tree_in
+from duckrun.sql.plain_names import SIDES
 from duckrun.sql.quoting import quote_identifier, quote_literal
 from duckrun.values.columns import fields_with, has_required_parts
 from duckrun.values.data_files import respelled
+from duckrun.values.frozen import frozen
 from duckrun.values.names import writable_by_delta_rs
 from duckrun.values.rows import DeleteInsertSpec, DeleteSpec, MergeClause, MergeSpec, RowSpec, UpdateSpec
 from duckrun.values.snapshot import Snapshot, TableRef
@@ -189,7 +188,7 @@ def _is_constrained(snapshot: Snapshot) -> bool:
     )
 
 
-@dataclass(frozen=True)
+@frozen
 class Changes:
     """The changes of a merge as DuckDB has computed them, in a temporary table.
 

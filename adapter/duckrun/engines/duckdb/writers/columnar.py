@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from itertools import chain
 from pathlib import Path
@@ -19,6 +18,7 @@ from duckrun.engines.duckdb.rows.source import Rows
 from duckrun.libraries import pa, pq
 from duckrun.sql.quoting import quote_identifier
 from duckrun.sql.raising import panicked
+from duckrun.values.frozen import frozen
 from duckrun.values.layout import ROW_GROUP, Codec
 from duckrun.values.partition_values import NO_PARTITION_VALUES
 from duckrun.values.rows import ColumnFigures
@@ -47,7 +47,7 @@ class RowsChanged(Exception):
     """polars met other values in its second pass over a column than in its first."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Part:
     """Rows of one partition."""
 

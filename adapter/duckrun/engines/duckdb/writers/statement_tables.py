@@ -28,7 +28,7 @@ from duckrun.formats.commits import NewCommit
 from duckrun.formats.definitions import TableDefinition
 from duckrun.formats.transactions import TransactionalLake
 from duckrun.run.transaction import Transaction
-from duckrun.sql.names import dotted_names
+from duckrun.sql.plain_names import dotted_names
 from duckrun.sql.quoting import quoted_list, quoted_names
 from duckrun.sql.raising import MARK
 from duckrun.sql.refusals import DuckDBRefusal

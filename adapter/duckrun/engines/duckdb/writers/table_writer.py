@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
 
 import duckdb
@@ -17,6 +17,7 @@ from duckrun.engines.duckdb.rows.streams import Streams
 from duckrun.engines.duckdb.writers.delta_rs import DeltaRs
 from duckrun.formats.commits import NewCommit, RowCounts
 from duckrun.run.transaction import Transaction
+from duckrun.values.frozen import frozen
 from duckrun.values.rows import Commit, MemoryShares, WriteSpec
 from duckrun.values.snapshot import Snapshot
 
@@ -27,7 +28,7 @@ WriteRows = Callable[[Rows | None, Snapshot | None], Commit]
 """Writes rows to the table of a snapshot, in an attempt that a writer has prepared."""
 
 
-@dataclass(frozen=True)
+@frozen
 class WholeRows:
     """All rows of a table, for a write that creates or overwrites it."""
 
@@ -45,7 +46,7 @@ class WholeRows:
         return {name: (name if name in self.rows.types else None, kind) for name, kind in self.stored.items()}
 
 
-@dataclass(frozen=True)
+@frozen
 class RowChanges:
     """Rows that one commit deletes, updates and inserts."""
 

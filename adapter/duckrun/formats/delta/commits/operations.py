@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from duckrun.formats.commits import NewCommit
 from duckrun.formats.definitions import TableDefinition
+from duckrun.values.frozen import frozen
 from duckrun.values.rows import (
     DeleteInsertSpec,
     DeleteSpec,
@@ -38,7 +39,7 @@ from duckrun.values.tables import (
 )
 
 
-@dataclass(frozen=True)
+@frozen
 class Operation:
     """Operation of a commit (``WRITE``, ``MERGE``, ``DELETE`` …) and its parameters."""
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from duckrun.errors import InvalidConfig
 from duckrun.libraries import pa
-from duckrun.sql.names import columns_of
+from duckrun.sql.on_demand import columns_of
 from duckrun.values.columns import DEFAULT
 from duckrun.values.computed import ComputedColumn, NumberedBy
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from typing import Any, Self
 
@@ -28,13 +28,14 @@ from duckrun.formats.delta.definition.protocol import CLUSTERING, DOMAINS
 from duckrun.formats.delta.definition.statistics import Statistics
 from duckrun.formats.nested import part_of
 from duckrun.libraries import pa
-from duckrun.sql.names import paths_of
+from duckrun.sql.on_demand import paths_of
+from duckrun.values.frozen import frozen
 
 _UNORDERED = ("binary", "boolean")
 """Types without bounds in the log."""
 
 
-@dataclass(frozen=True)
+@frozen
 class DeltaDefinition(TableDefinition):
     """The ``metaData`` action of a table as a value."""
 

@@ -15,9 +15,15 @@ from duckrun.formats.delta.definition.definition import DeltaDefinition
 from duckrun.formats.delta.definition.properties import CHECK
 from duckrun.formats.delta.definition.types import spelled
 from duckrun.formats.nested import part_of
-from duckrun.sql.alike import becomes, depends_on_time, duckdb_of, kind_of
-from duckrun.sql.names import columns_of, transpile
-from duckrun.sql.scalar import why_not_in_definition
+from duckrun.sql.on_demand import (
+    becomes,
+    columns_of,
+    depends_on_time,
+    duckdb_of,
+    kind_of,
+    transpile,
+    why_not_in_definition,
+)
 from duckrun.values.columns import DEFAULT
 from duckrun.values.tables import AddCheck, ColumnSpec
 

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from duckrun.errors import InvalidConfig, UnsupportedFeature
 from duckrun.libraries import pa
+from duckrun.values.frozen import frozen
 
 _LEGACY: dict[int, set[str]] = {
     2: {"appendOnly", "invariants"},
@@ -117,7 +118,7 @@ def unlisted(schema: pa.Schema, properties: Mapping[str, str]) -> set[str]:
     return features | ({"invariants of columns"} if b"delta.invariants" in keys else set())
 
 
-@dataclass(frozen=True)
+@frozen
 class Protocol:
     """The ``protocol`` action of a table as a value."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature
 from duckrun.formats import changes
@@ -16,6 +16,7 @@ from duckrun.formats.delta.definition.protocol import asked_of
 from duckrun.formats.delta.definition.types import DeltaType
 from duckrun.formats.nested import Field
 from duckrun.values.choices import SchemaMode
+from duckrun.values.frozen import frozen
 from duckrun.values.tables import (
     AddCheck,
     AddColumn,
@@ -29,7 +30,7 @@ from duckrun.values.tables import (
 )
 
 
-@dataclass(frozen=True)
+@frozen
 class DeltaAlteration(Alteration):
     """Alteration that rewrites fewer files if the files have physical column names."""
 

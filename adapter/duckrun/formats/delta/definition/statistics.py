@@ -11,7 +11,6 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache, cached_property
 from typing import Any
@@ -19,6 +18,7 @@ from typing import Any
 from duckrun.libraries import pa
 from duckrun.sql.quoting import quote_identifier
 from duckrun.values.columns import leaves
+from duckrun.values.frozen import frozen
 from duckrun.values.rows import ScanFile, StagedFile
 from duckrun.values.snapshot import schema_from_text
 from duckrun.values.stored import StoredColumn, stored_names, stored_paths
@@ -32,7 +32,7 @@ EXACT_DIGITS = 15
 """Number of digits up to which a double holds every decimal."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Statistics:
     """Statistics that a table requires of its files."""
 

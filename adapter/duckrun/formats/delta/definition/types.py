@@ -11,37 +11,34 @@ from types import MappingProxyType
 from typing import Any
 
 from deltalake import Schema
-from sqlglot import exp
-from sqlglot.errors import SqlglotError
 
 from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature
 from duckrun.formats import nested
 from duckrun.formats.nested import Field
-from duckrun.libraries import pa
+from duckrun.libraries import exp, pa, sqlglot
 from duckrun.sql import char_types
 from duckrun.values.tables import ColumnSpec
 
 DeltaType = str | dict[str, Any]
 """Name of a primitive type, or the JSON object of a struct, array or map."""
 
-_T = exp.DataType.Type
 # Delta has no unsigned and no 128-bit integers: these map to the next wider type.
 _PRIMITIVES = {
-    "boolean": (_T.BOOLEAN,),
-    "byte": (_T.TINYINT,),
-    "short": (_T.SMALLINT, _T.UTINYINT),
-    "integer": (_T.INT, _T.USMALLINT, _T.MEDIUMINT),
-    "long": (_T.BIGINT, _T.UINT),
-    "decimal(20,0)": (_T.UBIGINT,),
-    "decimal(38,0)": (_T.INT128, _T.UINT128),
-    "float": (_T.FLOAT,),
-    "double": (_T.DOUBLE,),
-    "string": (_T.TEXT, _T.VARCHAR, _T.CHAR, _T.NCHAR, _T.NVARCHAR, _T.JSON, _T.UUID, _T.BIT),
-    "binary": (_T.VARBINARY, _T.BINARY, _T.BLOB),
-    "date": (_T.DATE,),
-    "timestamp": (_T.TIMESTAMPTZ, _T.TIMESTAMPLTZ),
-    "variant": (_T.VARIANT,),
-    "timestamp_ntz": (_T.TIMESTAMP, _T.TIMESTAMPNTZ, _T.TIMESTAMP_S, _T.TIMESTAMP_MS, _T.DATETIME),
+    "boolean": ("BOOLEAN",),
+    "byte": ("TINYINT",),
+    "short": ("SMALLINT", "UTINYINT"),
+    "integer": ("INT", "USMALLINT", "MEDIUMINT"),
+    "long": ("BIGINT", "UINT"),
+    "decimal(20,0)": ("UBIGINT",),
+    "decimal(38,0)": ("INT128", "UINT128"),
+    "float": ("FLOAT",),
+    "double": ("DOUBLE",),
+    "string": ("TEXT", "VARCHAR", "CHAR", "NCHAR", "NVARCHAR", "JSON", "UUID", "BIT"),
+    "binary": ("VARBINARY", "BINARY", "BLOB"),
+    "date": ("DATE",),
+    "timestamp": ("TIMESTAMPTZ", "TIMESTAMPLTZ"),
+    "variant": ("VARIANT",),
+    "timestamp_ntz": ("TIMESTAMP", "TIMESTAMPNTZ", "TIMESTAMP_S", "TIMESTAMP_MS", "DATETIME"),
 }
 _DELTA = {kind: name for name, kinds in _PRIMITIVES.items() for kind in kinds}
 _INTEGERS = {"byte": 3, "short": 5, "integer": 10, "long": 20}
@@ -100,27 +97,27 @@ def limited_type(text: str, dialect: str, column: str) -> DeltaType:
     """
     try:
         parsed = exp.DataType.build(text, dialect=dialect)
-    except SqlglotError as error:
+    except sqlglot.errors.SqlglotError as error:
         raise InvalidConfig(f"column {column!r}: {text!r} is no type of {dialect} SQL") from error
     return _of(parsed, dialect, column, text)
 
 
 def _of(parsed: Any, dialect: str, column: str, text: str) -> DeltaType:
-    kind = parsed.this if isinstance(parsed, exp.DataType) else None
+    kind = parsed.this.name if isinstance(parsed, exp.DataType) else None
     inner = parsed.expressions if isinstance(parsed, exp.DataType) else []
-    if kind == _T.DECIMAL:
+    if kind == "DECIMAL":
         # DuckDB's DECIMAL without digits is DECIMAL(18,3).
         digits = [int(p.name) for p in inner] or list(_DEFAULT_DECIMAL.get(dialect, (18, 3)))
         precision, scale = (*digits, 0)[:2]
         if not 1 <= precision <= 38 or not 0 <= scale <= precision:
             raise SchemaMismatch(f"column {column!r}: {text} is no decimal that Delta can store (1 to 38 digits)")
         return f"decimal({precision},{scale})"
-    if kind in (_T.ARRAY, _T.LIST):
+    if kind in ("ARRAY", "LIST"):
         return {"type": "array", "elementType": _of(inner[0], dialect, column, text), "containsNull": True}
-    if kind == _T.MAP:
+    if kind == "MAP":
         key, value = (_of(part, dialect, column, text) for part in inner)
         return {"type": "map", "keyType": key, "valueType": value, "valueContainsNull": True}
-    if kind == _T.STRUCT:
+    if kind == "STRUCT":
         for part in inner:
             if any(isinstance(c.kind, exp.NotNullColumnConstraint) for c in part.args.get("constraints") or ()):
                 raise UnsupportedFeature(
@@ -129,8 +126,8 @@ def _of(parsed: Any, dialect: str, column: str, text: str) -> DeltaType:
                 )
         fields = [field(part.name, _of(part.args["kind"], dialect, f"{column}.{part.name}", text)) for part in inner]
         return {"type": "struct", "fields": fields}
-    if kind in (_T.CHAR, _T.VARCHAR) and inner and dialect == "spark":
-        return f"{kind.name.lower()}({inner[0].name})"
+    if kind in ("CHAR", "VARCHAR") and inner and dialect == "spark":
+        return f"{kind.lower()}({inner[0].name})"
     if kind in _DELTA:
         return _DELTA[kind]
     raise SchemaMismatch(f"column {column!r} has the type {text}, which Delta cannot store")

@@ -21,6 +21,7 @@ from duckrun.formats.delta.definition.protocol import WRITTEN
 from duckrun.formats.delta.files.logged import LoggedFiles
 from duckrun.formats.delta.log.entries import LOG, CommitActions, entry, mark_at, mark_of, parse_commit
 from duckrun.storage.storage import Storage, Written
+from duckrun.values.frozen import frozen
 from duckrun.values.snapshot import Snapshot, TableRef
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ class Known:
         return replace(self, mark=mark, under=self.mark, apps=apps, listing=listing, domains=domains, adds=adds)
 
 
-@dataclass(frozen=True)
+@frozen
 class Opened:
     """State that the format attaches to a snapshot."""
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -23,6 +22,7 @@ from duckrun.formats.delta.versions.newest import Known
 from duckrun.libraries import pa
 from duckrun.storage.parallel import at_once
 from duckrun.storage.storage import Storage
+from duckrun.values.frozen import frozen
 from duckrun.values.snapshot import Snapshot, TableRef
 
 MOST = 16
@@ -34,7 +34,7 @@ _OTHER = re.compile(r"checkpoint|compacted")
 _COLUMNS = ("path", "string"), ("size_bytes", "int64"), ("num_records", "int64")
 
 
-@dataclass(frozen=True)
+@frozen
 class ShortLog:
     """All commits of a log, from version 0."""
 

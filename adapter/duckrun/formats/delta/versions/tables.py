@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from deltalake import DeltaTable
 
@@ -31,8 +31,7 @@ from duckrun.formats.delta.versions.domains import clustered_by
 from duckrun.formats.delta.versions.long_logs import LongLogs
 from duckrun.formats.delta.versions.newest import Newest, Opened, is_plain, known_of, moved, state_of
 from duckrun.formats.delta.versions.short_logs import REFUSED, ShortLog, short_log, whole_log
-from duckrun.formats.pruning import Matching, matching
-from duckrun.libraries import pa
+from duckrun.libraries import function_on_demand, pa
 from duckrun.sql.raising import panicked
 from duckrun.storage.storage import Storage
 from duckrun.values.columns import fields_with
@@ -40,6 +39,11 @@ from duckrun.values.cursors import Counter
 from duckrun.values.data_files import spelled
 from duckrun.values.rows import AppTransaction, Commit, ReadSpec, ScanFile
 from duckrun.values.snapshot import Snapshot, TableRef, may_be_variant
+
+if TYPE_CHECKING:
+    from duckrun.formats.pruning import Matching, matching
+else:
+    matching = function_on_demand("duckrun.formats.pruning", "matching")
 
 _KEPT_ADDS = 1000
 """Maximum number of actions that are cached for one version."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -15,6 +14,7 @@ from duckrun.formats.ducklake.definition.partitions import Partition
 from duckrun.formats.ducklake.definition.types import arrow_types, type_in
 from duckrun.sql.names import transpile
 from duckrun.values.columns import DEFAULT
+from duckrun.values.frozen import frozen
 from duckrun.values.layout import CHANGE_FEED, COMPRESSION, TARGET_FILE_SIZE, codec_of
 from duckrun.values.nearest import did_you_mean
 from duckrun.values.tables import SORT_BY, ColumnSpec
@@ -25,7 +25,7 @@ _NO_OPTIONS = {CHANGE_FEED}
 """Properties that a DuckLake always meets, since its catalog records all changes."""
 
 
-@dataclass(frozen=True)
+@frozen
 class DuckLakeDefinition(TableDefinition):
     """Definition of a DuckLake table."""
 

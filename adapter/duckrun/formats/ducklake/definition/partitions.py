@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Self
 
 from duckrun.errors import InvalidConfig
 from duckrun.sql.quoting import quote_identifier
+from duckrun.values.frozen import frozen
 from duckrun.values.nearest import did_you_mean
 
 TRANSFORMS = ("year", "month", "day", "hour", "bucket")
@@ -26,7 +26,7 @@ DuckLake stores partition values as texts, and fails for other bytes (duckdb 1.5
 _TRANSFORM = re.compile(r"\s*(\w+)\s*\((.*)\)\s*", re.DOTALL)
 
 
-@dataclass(frozen=True)
+@frozen
 class Partition:
     """Partition key: a column, or a transform of one.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature
 from duckrun.formats import changes, nested
@@ -16,6 +16,7 @@ from duckrun.formats.ducklake.definition.types import TYPES, type_in, widens
 from duckrun.formats.nested import Field
 from duckrun.sql.quoting import quote_identifier
 from duckrun.values.choices import SchemaMode
+from duckrun.values.frozen import frozen
 from duckrun.values.tables import (
     SORT_BY,
     AddCheck,
@@ -31,7 +32,7 @@ from duckrun.values.tables import (
 )
 
 
-@dataclass(frozen=True)
+@frozen
 class DuckLakeAlteration(Alteration):
     """Alteration that rewrites no data file."""
 
