@@ -10,12 +10,9 @@ from dataclasses import dataclass, fields
 from datetime import date
 from typing import Any, get_args
 
-import sqlglot
-from sqlglot import exp
-from sqlglot.errors import SqlglotError
-
 from duckrun.display.units import parse_bytes
 from duckrun.errors import InvalidConfig
+from duckrun.libraries import exp, sqlglot
 from duckrun.values.checked import unknown_word
 from duckrun.values.choices import ClauseKind
 from duckrun.values.rows import MergeClause
@@ -35,9 +32,11 @@ class PartitionExpr:
 
         Any other text is the name of a column.
         """
+        if text.isidentifier():  # most names need no sqlglot
+            return cls(text)
         try:
             tree = sqlglot.parse_one(text, dialect="duckdb")
-        except SqlglotError:
+        except sqlglot.errors.SqlglotError:
             return cls(text)
         inner, cast = (tree.this, tree.to.this.name) if type(tree) is exp.Cast else (tree, None)
         if not isinstance(inner, exp.Column) or len(inner.parts) != 1 or isinstance(inner.this, exp.Star):

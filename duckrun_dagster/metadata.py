@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-import pyarrow as pa
 from dagster import (
     MetadataValue,
     TableColumn,
@@ -23,6 +22,7 @@ from dagster import (
 
 from duckrun.formats.transactions import TransactionalLake
 from duckrun.lake.lake import Lake
+from duckrun.libraries import pa
 from duckrun.values.columns import comment_of
 from duckrun.values.lake_format import DUCKLAKE
 from duckrun.values.partition_values import typed

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from duckrun.changes.applying import unfit_identity
 from duckrun.changes.changes import Changes, ChangeSpec
 from duckrun.display.notebook import facts_html
 from duckrun.frame import Frame
 from duckrun.run.pins import NOTHING
-from duckrun.sessions.tables import TableSession
 from duckrun.values.changes import Identity, Source
 from duckrun.values.rows import ReadSpec
 from duckrun.values.snapshot import TableRef
+
+if TYPE_CHECKING:
+    from duckrun.sessions.tables import TableSession
 
 
 class ChangeSet(Frame):

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import pyarrow as pa
-
 from duckrun.errors import SchemaMismatch
 from duckrun.lake.lake import Lake
+from duckrun.libraries import pa
 from duckrun.values.snapshot import TableRef
 from duckrun_dagster.config import TableConfig
 from duckrun_dagster.io_managers.handlers.handler import TypeHandler

@@ -6,9 +6,8 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any
 
-import pyarrow as pa
-
 from duckrun.errors import InvalidConfig
+from duckrun.libraries import pa
 from duckrun.run.work_log import unnoted
 from duckrun_dagster.io_managers.annotation import Wanted
 from duckrun_dagster.io_managers.handlers.handler import TableScan, TypeHandler

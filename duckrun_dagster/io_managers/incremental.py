@@ -10,12 +10,9 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from dagster import AssetKey
 
-from duckrun.change_set import ChangeSet
 from duckrun.changes.cursors import Cursor, Step, Upstream, asking_for_a_refresh, base_of_rerun
 from duckrun.errors import InvalidConfig
-from duckrun.frame import Frame
 from duckrun.lake.lake import ViewDefinition
-from duckrun.session import Session
 from duckrun.values.snapshot import Snapshot, TableRef
 from duckrun_dagster.chain import application
 from duckrun_dagster.config import InputConfig, parse_changes
@@ -26,6 +23,9 @@ from duckrun_dagster.resources.duckrun_resource import StoredTable
 from duckrun_dagster.resources.steps import StepId
 
 if TYPE_CHECKING:
+    from duckrun.change_set import ChangeSet
+    from duckrun.frame import Frame
+    from duckrun.session import Session
     from duckrun_dagster.resources import DuckrunResource, SparkResource
 
 FULL_REFRESH = "duckrun/full_refresh"

@@ -10,17 +10,16 @@ scan. Everything that differs by type is in the handlers.
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
-import pyarrow as pa
 from dagster import AssetKey, ConfigurableIOManager, InputContext, OutputContext
 from pydantic import Field
 
 from duckrun.errors import InvalidConfig, UnsupportedFeature, outcome_of
 from duckrun.lake.lake import Lake, LocationDefinition, ViewDefinition
+from duckrun.libraries import pa
 from duckrun.run.pins import Pins
 from duckrun.run.work_log import unnoted
-from duckrun.session import Session
 from duckrun.values.applying import ApplySpec
 from duckrun.values.changes import CHANGE_TYPE
 from duckrun.values.choices import ENGINES, EngineName
@@ -54,6 +53,9 @@ from duckrun_dagster.resources import DuckrunResource, SparkResource
 from duckrun_dagster.resources.arguments import KnownResource, refuse_word
 from duckrun_dagster.resources.duckrun_resource import StoredTable
 from duckrun_dagster.resources.launch import configured_by_field, written_otherwise
+
+if TYPE_CHECKING:
+    from duckrun.session import Session
 
 
 class DeltaIOManager(KnownResource, TableDefaults, ConfigurableIOManager):
@@ -334,7 +336,7 @@ def _spec(
     context: OutputContext,
     step: Any | None,
     target: _Target,
-    session: Session,
+    session: "Session",
     source: Any,
     partitions: PartitionSlice | None,
     consumer: Consumer | None,
@@ -358,7 +360,7 @@ def _spec(
 
 
 def _committed(
-    session: Session, target: _Target, spec: RowSpec | ApplySpec, source: Any, consumer: Consumer | None
+    session: "Session", target: _Target, spec: RowSpec | ApplySpec, source: Any, consumer: Consumer | None
 ) -> Commit:
     """Write the rows, with what belongs to the table before and after them."""
     config, lake, ref = target.config, target.lake, target.ref
@@ -411,7 +413,7 @@ class _Source:
     partitions: PartitionSlice | None
     """The partitions to read; None for the whole table."""
 
-    def predicate(self, partitions: PartitionSlice, schema: pa.Schema) -> str:
+    def predicate(self, partitions: PartitionSlice, schema: "pa.Schema") -> str:
         """Return the SQL predicate of some partitions."""
         return partitions.predicate(self.table.config, schema, self.context.asset_key.to_user_string())
 

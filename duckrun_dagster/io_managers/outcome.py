@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from dagster import DataVersion, OutputContext
 
 from duckrun.errors import DuckrunError
-from duckrun.session import Session
 from duckrun.values.rows import Commit, ReadSpec, counted_rows
 from duckrun.values.snapshot import Snapshot, TableRef
 from duckrun_dagster import metadata as meta
@@ -18,6 +17,9 @@ from duckrun_dagster.data_version import data_version
 from duckrun_dagster.io_managers.incremental import Consumer, forget
 from duckrun_dagster.partitions.partitions import PartitionSlice
 from duckrun_dagster.resources.steps import StepId
+
+if TYPE_CHECKING:
+    from duckrun.session import Session
 
 _PREVIEW_ROWS = 10
 _PREVIEW_BYTES = 64 * 1024 * 1024

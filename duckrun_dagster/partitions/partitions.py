@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-import pyarrow as pa
 from dagster import (
     AllPartitionMapping,
     InputContext,
@@ -27,6 +26,7 @@ from dagster import (
 )
 
 from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature
+from duckrun.libraries import pa
 from duckrun.sql.quoting import quote_identifier, quote_literal
 from duckrun_dagster.config import TableConfig
 from duckrun_dagster.contexts import known, naming, step_of

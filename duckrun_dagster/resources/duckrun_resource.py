@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast, runtime_checkable
 
 from dagster import EnvVar, InitResourceContext
 from pydantic import Field, PrivateAttr
 
+import duckrun
 from duckrun.display.units import parse_bytes
 from duckrun.errors import DuckrunError, InvalidConfig
 from duckrun.lake.lake import Lake
 from duckrun.lake.lakes import Lakes
 from duckrun.run.memory import Arbiter
 from duckrun.run.pins import Pins
-from duckrun.session import Session
 from duckrun.storage.roots import normalise_root
 from duckrun.storage.storage import Storage
 from duckrun.values.choices import WRITERS, EngineName, WriterChoice
@@ -29,6 +29,9 @@ from duckrun_dagster.resources.launch import configured_by_field
 from duckrun_dagster.resources.profile import LakeSettings, lake_of_profile
 from duckrun_dagster.resources.run_worker import refuse_several_processes, share_of_step
 from duckrun_dagster.resources.steps import close_run, sessions_of
+
+if TYPE_CHECKING:
+    from duckrun.session import Session
 
 
 @runtime_checkable
@@ -199,7 +202,7 @@ class DuckrunResource(LakeFields, HidesSecrets):
         if isinstance(spark, _StartsSpark):
             spark = spark.session(lakes.own.storage) if engine == "spark" else None
         default_lake, *others = lakes
-        session = Session(
+        session = duckrun.Session(
             default_lake,
             engine=engine,
             spark=spark,

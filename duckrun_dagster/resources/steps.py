@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from dagster import OutputContext
 
@@ -22,12 +22,14 @@ from duckrun.lake.lake import Lake
 from duckrun.lake.lakes import Lakes
 from duckrun.run.pins import Pins
 from duckrun.run.reruns import as_before
-from duckrun.session import Session
 from duckrun.values.choices import EngineName
 from duckrun.values.snapshot import Snapshot, TableRef
 from duckrun_dagster.chain import is_rerun, own_works, work_of
 from duckrun_dagster.config import parse_table, table_of
 from duckrun_dagster.private import StepOutputHandle
+
+if TYPE_CHECKING:
+    from duckrun.session import Session
 
 
 class StepId(NamedTuple):

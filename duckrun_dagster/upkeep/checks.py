@@ -9,7 +9,7 @@ Columns and age come from the log; the rows are checked by the engine in one que
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dagster import (
     AssetCheckExecutionContext,
@@ -26,7 +26,6 @@ from dagster import (
 
 from duckrun.errors import InvalidConfig
 from duckrun.lake.lake import Lake
-from duckrun.session import Session
 from duckrun.sql.quoting import quote_identifier, quoted_names, select_list
 from duckrun.values.choices import EngineName
 from duckrun.values.snapshot import Snapshot
@@ -35,6 +34,9 @@ from duckrun_dagster import metadata as meta
 from duckrun_dagster.config import parse_table
 from duckrun_dagster.data_version import LogBackwards, changes_rows
 from duckrun_dagster.resources import DuckrunResource
+
+if TYPE_CHECKING:
+    from duckrun.session import Session
 
 SCHEMA, ROWS, FRESH = "schema_is_unchanged", "row_count_is_within_bounds", "is_fresh"
 

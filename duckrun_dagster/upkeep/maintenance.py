@@ -11,7 +11,7 @@ file.
 # configuration, not its name.
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dagster import (
     AssetExecutionContext,
@@ -31,7 +31,6 @@ from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
 from duckrun.errors import InvalidConfig
-from duckrun.session import Session
 from duckrun.values.choices import EngineName
 from duckrun.values.snapshot import TableRef
 from duckrun.values.tables import (
@@ -44,6 +43,9 @@ from duckrun.values.tables import (
 )
 from duckrun_dagster.config import parse_table
 from duckrun_dagster.resources import DuckrunResource
+
+if TYPE_CHECKING:
+    from duckrun.session import Session
 
 _MB = 1024 * 1024
 _SMALL_FILE = 100 * _MB

@@ -423,6 +423,7 @@ def test_the_query_of_a_model_is_split_into_tokens_once(make_project, monkeypatc
 
     monkeypatch.setattr(names, "tokens_in", logged(names.tokens_in))
     monkeypatch.setattr(sqlglot, "tokenize", logged(sqlglot.tokenize))
+    monkeypatch.setattr(duckdb, "tokenize", logged(duckdb.tokenize))
     table = "{{ config(materialized='table') }} "
     project = make_project(
         {

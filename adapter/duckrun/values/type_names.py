@@ -5,7 +5,7 @@ Source: Delta protocol, Schema Serialization Format.
 
 from __future__ import annotations
 
-import pyarrow as pa
+from duckrun.libraries import pa
 
 _NAMES = {
     "bool": "boolean", "int8": "byte", "int16": "short", "int32": "integer", "int64": "long", "float": "float",

@@ -8,19 +8,20 @@ from __future__ import annotations
 import types
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Generic, TypeVar, Union, get_args, get_origin
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, Union, get_args, get_origin
 
 from duckrun.errors import InvalidConfig, UnsupportedFeature
 from duckrun.formats.logs import LogTables
-from duckrun.frame import Frame
 from duckrun.lake.lake import ViewDefinition
-from duckrun.session import Session
+from duckrun.libraries import pa
 from duckrun.sql.quoting import quote_identifier, quoted_list
 from duckrun.values.choices import EngineName
 from duckrun.values.rows import ReadSpec
 from duckrun.values.snapshot import Snapshot, TableRef
+
+if TYPE_CHECKING:
+    from duckrun.frame import Frame
+    from duckrun.session import Session
 
 Value = TypeVar("Value")
 
