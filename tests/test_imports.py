@@ -41,6 +41,8 @@ OF_A_LAKE = (
     "duckrun.lake.lake",
     "duckrun.values.rows",
 )
+# Parsers of SQL and of unusual arguments: DuckDB's tokenizer tells the names in the SQL of plain models.
+PARSERS = ("sqlglot", "duckrun.sql.names", "duckrun.statements.parse.tokens", "duckrun.values.validation")
 MOST_MODULES = 40
 """Modules that the adapter may import beside those of dbt and dbt-duckdb."""
 
@@ -70,6 +72,10 @@ def loaded(code: str, unwanted: tuple[str, ...]) -> list[str]:
         # dbt takes longer than all the rest, and a location without dbt models has no use for it.
         ("import duckrun_dagster", (*ON_DEMAND, "dbt", "dagster_dbt.core")),
         ("import duckrun_dagster; duckrun_dagster.DuckrunDbtTranslator", ON_DEMAND),
+        (
+            "from duckrun_dagster import DeltaIOManager, DuckrunResource, maintenance, table_checks",
+            (*ON_DEMAND, "pyarrow", "numpy", "sqlglot", "deltalake", "duckrun.session"),
+        ),
         ("import dbt.adapters.duckrun", (*ON_DEMAND, *OTHER_NODES, *OF_A_LAKE, "dagster")),
     ],
 )
@@ -203,7 +209,7 @@ def test_dbt_parse_imports_nothing_of_an_open_lake(project: Path) -> None:
 
 def test_a_dbt_run_on_duckdb_imports_nothing_of_spark_or_ducklake(project: Path) -> None:
     # The tables are created, then overwritten.
-    assert loaded(invoking(project, "run", "run"), (*ON_DEMAND, *OTHER_NODES)) == []
+    assert loaded(invoking(project, "run", "run"), (*ON_DEMAND, *OTHER_NODES, *PARSERS)) == []
 
 
 def test_the_other_distribution_of_the_same_name_is_refused(tmp_path: Path) -> None:

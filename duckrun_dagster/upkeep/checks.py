@@ -153,7 +153,7 @@ def table_checks(
     return check
 
 
-def _counted(checks: TableChecks, session: Session, snapshot: Snapshot, selected: set[str]) -> dict[str, int]:
+def _counted(checks: TableChecks, session: "Session", snapshot: Snapshot, selected: set[str]) -> dict[str, int]:
     """Return the count of each selected check, by its name.
 
     The counts are rows, NULLs and rows with a duplicate key.

@@ -188,7 +188,7 @@ def _asset(table: MaintainedTable, name: str, group_name: str, resource_key: str
 
 
 def _metadata(
-    session: Session, ref: TableRef, results: Sequence[MaintenanceResult], *, dry_run: bool
+    session: "Session", ref: TableRef, results: Sequence[MaintenanceResult], *, dry_run: bool
 ) -> dict[str, Any]:
     """Return files and bytes before the first operation and after the last, and each result."""
     snapshot = session.lake.snapshot(ref)

@@ -12,7 +12,7 @@ import pytest
 
 import duckrun
 from duckrun.errors import UnsupportedFeature
-from duckrun.sql.files import with_absolute_paths
+from duckrun.sql.file_paths import with_absolute_paths
 
 SOURCES = """
     sources:

@@ -1,4 +1,4 @@
-"""Absolute paths in DuckDB queries that read files, so that other processes read the same files."""
+"""Edits of the paths in DuckDB queries that read files."""
 
 from __future__ import annotations
 
@@ -13,29 +13,15 @@ from sqlglot.tokens import TokenType
 
 from duckrun.sql.dialects import tokens_in, tree_in
 from duckrun.sql.edits import Edit, edited
-from duckrun.sql.for_spark import FILE_READERS
+from duckrun.sql.file_paths import ENDINGS, FILE_READERS
 from duckrun.sql.quoting import quote_identifier, quote_literal
 
-# A file in FROM, such as 'a/b.csv', is read by the function for its ending.
-_ENDINGS = {"csv": "csv", "tsv": "csv", "parquet": "parquet", "json": "json", "jsonl": "json", "ndjson": "json"}
 _BEFORE_TABLES = (TokenType.FROM, TokenType.JOIN, TokenType.COMMA)
-_HINT = re.compile(rf"\b({FILE_READERS.pattern})\s*\(|\.({'|'.join(_ENDINGS)})\b", re.IGNORECASE)
 _ENDING = re.compile(r"\.(csv|tsv|parquet|json|jsonl|ndjson)(\.gz|\.zst)?$", re.IGNORECASE)
 
 
-def with_absolute_paths(sql: str, dialect: str = "duckdb") -> str:
-    """Return a query with relative paths made absolute from the current folder.
-
-    Only DuckDB's dialect has such paths; nothing else of the text changes. A file that FROM names
-    directly becomes a call of the function that reads it. Its alias is the name that the file had.
-    Otherwise a session would take it for a table of the lake.
-
-    >>> sql = "select * from read_csv('/data/a.csv') join '/data/b.parquet' using (id)"
-    >>> print(with_absolute_paths(sql))
-    select * from read_csv('/data/a.csv') join read_parquet('/data/b.parquet') AS "b" using (id)
-    """
-    if dialect != "duckdb" or _HINT.search(sql) is None:  # most views need no parser
-        return sql
+def with_edited_paths(sql: str) -> str:
+    """See with_absolute_paths(), for a query in DuckDB's dialect that may have such a path."""
     try:
         return edited(sql, sorted([*_named(sql), *_arguments(tokens_in(sql, "duckdb"))]))
     except SqlglotError:  # DuckDB reads more than sqlglot does
@@ -49,7 +35,7 @@ def _named(sql: str) -> Iterator[Edit]:
         ending = _ENDING.search(table.name) if isinstance(name, exp.Identifier) and not table.db else None
         if ending is None or "start" not in name.meta:
             continue
-        reader = f"read_{_ENDINGS[ending[1].lower()]}({quote_literal(_absolute(table.name))})"
+        reader = f"read_{ENDINGS[ending[1].lower()]}({quote_literal(_absolute(table.name))})"
         called = PurePosixPath(table.name).name.split(".")[0]
         new = reader if table.alias else f"{reader} AS {quote_identifier(called)}"
         yield name.meta["start"], name.meta["end"], new

@@ -15,6 +15,7 @@ from sqlglot import exp
 from duckrun.errors import UnsupportedFeature
 from duckrun.sql.building import call, number, spark_sql, untranslated
 from duckrun.sql.dates import mark_days
+from duckrun.sql.file_paths import FILE_READERS
 from duckrun.sql.generators import generates, lifted, series, series_table, unnest_table
 from duckrun.sql.layers import qualified
 from duckrun.sql.pieces import dialect_of
@@ -183,14 +184,6 @@ def _identifier(node: Any) -> exp.Expr:
     if not node.name.isascii():
         node.set("quoted", True)
     return node
-
-
-FILE_READERS = re.compile(
-    r"(read|sniff)_(csv|json|ndjson|parquet|text|blob|avro|xlsx)(_auto|_objects|_objects_auto)?|glob|st_read|"
-    r"(parquet|delta|iceberg)_scan|parquet_(schema|metadata|file_metadata|kv_metadata)",
-    re.IGNORECASE,
-)
-"""DuckDB's table functions whose first argument is a path, or a list of paths."""
 
 
 def _table(node: Any) -> exp.Expr:

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from duckrun.sql import scopes
     from duckrun.sql.alike import becomes, depends_on_time, duckdb_of, is_same_in_all, kind_of
     from duckrun.sql.dialects import text_in, tree_in, trees_in
-    from duckrun.sql.files import with_absolute_paths
     from duckrun.sql.names import columns_of, parse_query, paths_of, replace_tables, transpile
     from duckrun.sql.placing import keep_place
     from duckrun.sql.scalar import holds_statements, why_not_in_definition, why_not_scalar
@@ -39,7 +38,6 @@ else:
     trees_in = function_on_demand("duckrun.sql.dialects", "trees_in")
     why_not_in_definition = function_on_demand("duckrun.sql.scalar", "why_not_in_definition")
     why_not_scalar = function_on_demand("duckrun.sql.scalar", "why_not_scalar")
-    with_absolute_paths = function_on_demand("duckrun.sql.files", "with_absolute_paths")
     with_names_as_written = function_on_demand("duckrun.sql.written", "with_names_as_written")
 
 __all__ = [
@@ -62,6 +60,5 @@ __all__ = [
     "trees_in",
     "why_not_in_definition",
     "why_not_scalar",
-    "with_absolute_paths",
     "with_names_as_written",
 ]

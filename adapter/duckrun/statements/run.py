@@ -21,7 +21,7 @@ from duckrun.lake.lakes import OWN_CATALOGS, Lakes, Located
 from duckrun.run.pins import Pins, Reads as VersionsRead
 from duckrun.sql.collector import trees_collected
 from duckrun.sql.dialects import text_in
-from duckrun.sql.files import with_absolute_paths
+from duckrun.sql.file_paths import with_absolute_paths
 from duckrun.sql.names import replace_tables
 from duckrun.statements import describe, macros, schemas, upkeep
 from duckrun.statements.change_queries import change_query

@@ -38,7 +38,7 @@ from duckrun.lake.lake import LocationDefinition, TableRef, ViewDefinition
 from duckrun.run.moved_cursor import move_cursor
 from duckrun.run.transaction import MAX_ATTEMPTS, Transaction
 from duckrun.run.work_log import Read
-from duckrun.sql.on_demand import with_absolute_paths
+from duckrun.sql.file_paths import with_absolute_paths
 from duckrun.sql.quoting import quote_identifier, quoted_list
 from duckrun.storage.roots import normalise_root
 from duckrun.values.rows import Commit, TableConstraints, WriteSpec
