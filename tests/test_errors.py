@@ -183,10 +183,10 @@ def test_a_schema_whose_drop_fails_midway_names_what_is_gone(duck: Session, monk
         duck.sql(f"create table raw.{name} as select 1 as id")
     drop_table = type(duck.lake).drop_table
 
-    def fail(lake: Lake, ref: TableRef) -> None:
+    def fail(lake: Lake, ref: TableRef, **options: Any) -> None:
         if ref.name == "b":
             raise StorageError("permission denied")
-        drop_table(lake, ref)
+        drop_table(lake, ref, **options)
 
     monkeypatch.setattr(type(duck.lake), "drop_table", fail)
     with pytest.raises(StorageError, match="permission denied") as raised:

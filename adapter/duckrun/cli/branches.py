@@ -88,7 +88,7 @@ def publish(s: Session, name: Name, format: Format = None) -> None:
     """Commit the net changes of a branch to main: one commit per table, or none."""
     result = s.publish(name)
     if result.replayed:
-        typer.echo(f"branch {name} was published before; nothing was done", err=True)
+        typer.echo(f"branch {name} was published before", err=True)
     rows = ((table, result.before.get(table), version) for table, version in result.versions.items())
     print_as(("table", "before", "version"), rows, output(format))
 

@@ -113,7 +113,14 @@ class Line:
 
 @dataclass(frozen=True)
 class BranchInfo:
-    """A branch in the list of ``branches()``."""
+    """A branch in the list of ``branches()``.
+
+    Example::
+
+        with duckrun.connect("lake/", branch="pr-42") as branch:
+            branch.sql("update sales.orders set price = 3 where id = 1")
+        assert [each.name for each in s.branches()] == ["pr-42"]
+    """
 
     name: str
     created: int
@@ -133,7 +140,14 @@ class BranchInfo:
 
 @dataclass(frozen=True)
 class TableDiff:
-    """Difference of one table between a branch and its base."""
+    """Difference of one table between a branch and its base.
+
+    Example::
+
+        with duckrun.connect("lake/", branch="pr-42") as branch:
+            branch.sql("update sales.orders set price = 3 where id = 1")
+        assert [each.rows_updated for each in s.diff("pr-42")] == [1]
+    """
 
     table: str
     change: str
@@ -160,7 +174,9 @@ class BranchDiff:
 
     Example::
 
-        main.diff("pr-42").tables
+        with duckrun.connect("lake/", branch="pr-42") as branch:
+            branch.sql("update sales.orders set price = 3 where id = 1")
+        s.diff("pr-42").table("sales.orders").show()
     """
 
     branch: str
@@ -192,7 +208,14 @@ class BranchDiff:
 
 @dataclass(frozen=True)
 class Published:
-    """Result of a publish: the new version of each table."""
+    """Result of a publish: the new version of each table.
+
+    Example::
+
+        with duckrun.connect("lake/", branch="pr-42") as branch:
+            branch.sql("update sales.orders set price = 3 where id = 1")
+        assert s.publish("pr-42").versions == {"sales.orders": 1}
+    """
 
     branch: str
     id: str
@@ -202,7 +225,7 @@ class Published:
     before: Mapping[str, int | None] = field(default_factory=dict)
     """Version of each table before the publish; None for a new table."""
     replayed: bool = False
-    """True if the branch was published before; then nothing was done."""
+    """True if the branch was published before, so that nothing was to do."""
     seconds: float = 0.0
 
     def _repr_html_(self) -> str:
