@@ -11,6 +11,8 @@ BIN    := $(VENV)/bin
 PY     := $(BIN)/python
 STAMP  := $(VENV)/.setup-done
 
+# Many steps start Python anew. Where the environment forbids bytecode, each of them would compile 300 modules.
+export PYTHONDONTWRITEBYTECODE :=
 # Dagster starts `dbt`, and Spark its Python workers, by name.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 # The Java that setup chose; read when a recipe runs, as setup may just have written it.

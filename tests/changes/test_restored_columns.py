@@ -47,4 +47,4 @@ def test_files_that_were_compacted_without_a_restored_column_leave_its_values(se
         assert (row["id"], row["v"], row["_change_type"]) == (2, "y", "insert")
     session.sql("update m set v = 'z' where id = 1")
     rows = table.changes("min_delta", second, key=["id"]).collect()
-    assert [(row["id"], row["v"]) for row in rows] == [(1, "x"), (1, "z")]
+    assert sorted((row["id"], row["v"]) for row in rows) == [(1, "x"), (1, "z")]
