@@ -52,7 +52,7 @@ def by_duckrun(run: Run) -> Relations:
             with run.clock("merge"):
                 s.execute("main.t", MergeSpec(("id",)), _changes(session, run.data, lap))
         for _ in range(LAPS):
-            with run.clock("read"):
+            with run.clock("query"):
                 s.sql(READ.format(t="main.t")).collect()
     return {"rows": delta(run.table)}
 
@@ -76,7 +76,7 @@ def by_delta_spark(run: Run) -> Relations:
             merge = merge.merge(_changes(session, run.data, lap).alias("s"), "t.id = s.id")
             merge.whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
     for _ in range(LAPS):
-        with run.clock("read"):
+        with run.clock("query"):
             session.sql(READ.format(t=spark.table(run.table))).toArrow()
     return {"rows": delta(run.table)}
 

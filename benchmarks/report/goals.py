@@ -216,7 +216,7 @@ GOALS: Sequence[Goal] = (
             limit,
             label=label,
         )
-        for label, limit in (("write", 1.05), ("append", 1.05), ("merge", 1.05), ("read", 1.05))
+        for label, limit in (("write", 1.05), ("append", 1.05), ("merge", 1.05), ("query", 1.05))
     ),
     Goal(
         "Spark: 365 partitions replaced, over delta-spark",
