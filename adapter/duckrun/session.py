@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 from duckrun.branches.lake import BranchLake, open_branch
 from duckrun.change_set import ChangeSet
 from duckrun.errors import InvalidConfig
-from duckrun.lake.catalogued import open_lake
-from duckrun.lake.lake import Lake
 from duckrun.moving.moving import Moving
 from duckrun.reader import DataFrameReader
 from duckrun.run.memory import Arbiter
@@ -90,21 +88,17 @@ def connect(
             s.sql("select count(*) from main.flights").show()
     """
     form = LakeFormat.of(format, catalog, inline_rows, encrypted)
-    lake: Lake
-    if branch is None:
-        if branch_at is not None:
-            raise InvalidConfig(f"branch_at is {branch_at!r}, and no branch is named: add branch.")
-        lake = open_lake(root_path, schema=schema, storage_options=storage_options, read_only=read_only, form=form)
-    else:
-        lake = open_branch(
-            root_path,
-            branch,
-            at=branch_at,
-            schema=schema,
-            storage_options=storage_options,
-            read_only=read_only,
-            form=form,
-        )
+    if branch is None and branch_at is not None:
+        raise InvalidConfig(f"branch_at is {branch_at!r}, and no branch is named: add branch.")
+    lake = open_branch(
+        root_path,
+        branch,
+        at=branch_at,
+        schema=schema,
+        storage_options=storage_options,
+        read_only=read_only,
+        form=form,
+    )
     arbiter = Arbiter(memory_limit, memory_fraction)
     return Session(lake, engine=engine, spark=spark, arbiter=arbiter, pins=pins, writer=writer)
 

@@ -12,6 +12,7 @@ from duckrun.branches import registry
 from duckrun.errors import InvalidConfig, ReadOnlyLake, UnsupportedFeature
 from duckrun.formats.factory import branch_format
 from duckrun.formats.format import Format
+from duckrun.lake.catalogued import open_lake
 from duckrun.lake.lake import Lake, NameDefinition
 from duckrun.values.branches import Branch, check_branch_name
 from duckrun.values.lake_format import DELTA_LAKE, LakeFormat
@@ -23,21 +24,23 @@ _DROPPED = b'{"kind": "dropped"}'
 
 def open_branch(
     root: str | os.PathLike[str],
-    name: str,
+    name: str | None,
     *,
     at: str | None = None,
     schema: str = "main",
     storage_options: Mapping[str, Any] | None = None,
     read_only: bool = False,
     form: LakeFormat = DELTA_LAKE,
-) -> BranchLake:
-    """Open a branch of a lake; it is created at its first use.
+) -> Lake:
+    """Open a branch of a lake, which is created at its first use; without a name the lake itself.
 
     Raises:
         InvalidConfig: The name cannot name a branch.
         ReadOnlyLake: The lake is opened read-only.
         UnsupportedFeature: The lake has format ducklake.
     """
+    if name is None:
+        return open_lake(root, schema=schema, storage_options=storage_options, read_only=read_only, form=form)
     check_branch_name(name)
     if form.name != DELTA:
         raise UnsupportedFeature(
@@ -50,6 +53,19 @@ def open_branch(
             "two out"
         )
     return BranchLake(root, name, at=at, schema=schema, storage_options=storage_options)
+
+
+def refuse_spark(lake: Lake) -> None:
+    """Refuse engine Spark in a branch, before Spark starts.
+
+    Raises:
+        UnsupportedFeature: The lake is a branch.
+    """
+    if lake.branch_name is not None:
+        raise UnsupportedFeature(
+            f"Branch {lake.branch_name} of lake {lake.root}: Spark opens a table by its folder, "
+            "which has main's log. Run this with engine: duckdb"
+        )
 
 
 class BranchLake(Lake):

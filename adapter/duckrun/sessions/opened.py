@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
 from sqlglot import exp
 
+from duckrun.branches.lake import refuse_spark
 from duckrun.engines.duckdb.engine import DuckDBEngine
 from duckrun.engines.engine import Engine
 from duckrun.engines.frame import LazyRows
 from duckrun.engines.tabular.values import is_of_spark
-from duckrun.errors import InvalidConfig, UnsupportedFeature
+from duckrun.errors import InvalidConfig
 from duckrun.lake.lake import Lake, TableRef
 from duckrun.lake.lakes import Lakes
 from duckrun.run.memory import Arbiter
@@ -156,11 +157,7 @@ class Opened:
             if name not in ENGINES:
                 raise unknown_word("engine", name, ENGINES)
             if name == "spark":
-                if self.lake.branch_name is not None:
-                    raise UnsupportedFeature(
-                        f"Branch {self.lake.branch_name} of lake {self.lake.root}: Spark opens a table by its folder, "
-                        "which has main's log. Run this with engine: duckdb"
-                    )
+                refuse_spark(self.lake)
                 from duckrun.engines.spark.engine import SparkEngine
                 from duckrun.engines.spark.process.session import spark_session
 

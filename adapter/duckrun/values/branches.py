@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
@@ -17,6 +18,9 @@ REGISTRY = "_duckrun/branches"
 """Folder below the root of a lake that lists its branches."""
 PUBLISHES = "_duckrun/publish"
 """Folder below the root of a lake for the records of publishes."""
+
+VARIABLE = "DUCKRUN_BRANCH"
+"""Environment variable that names a branch for dbt and Dagster."""
 
 # The prefix of a vector's path is part of its descriptor, which engines do not decode alike. So
 # only characters that every spelling leaves alone are allowed.
@@ -38,6 +42,28 @@ def check_branch_name(name: object) -> str:
             f"to 63 letters, digits, dots, underscores and hyphens{hint}."
         )
     return name
+
+
+def branch_of(configured: str | None, what: str) -> str | None:
+    """Return the branch that a configuration or ``DUCKRUN_BRANCH`` names; None for main.
+
+    An empty name counts as none.
+
+    Args:
+        configured: The name in the configuration.
+        what: The place of that name in error texts, such as a key of a profile.
+
+    Raises:
+        InvalidConfig: Both name a branch, and not the same one; or the name cannot name a branch.
+    """
+    variable = os.environ.get(VARIABLE)
+    if configured and variable and configured != variable:
+        raise InvalidConfig(
+            f"{what} is {configured!r}, and {VARIABLE} in the environment is {variable!r}. Unset one of them, or let "
+            "both name the same branch."
+        )
+    name = configured or variable
+    return check_branch_name(name) if name else None
 
 
 @dataclass(frozen=True)

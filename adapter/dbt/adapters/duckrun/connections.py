@@ -62,6 +62,8 @@ class DuckrunConnectionManager(DuckDBConnectionManager):
                     whole = credentials.publishes_together and get_flags().WHICH in COMMANDS
                     env = environment.LakeEnvironment(credentials, invocation, whole=whole)
                     env.start()  # raises DuckDB's errors here
+                    if credentials.branch is not None:
+                        logger.info(f"Branch {credentials.branch} of lake {env.lake.root}")
                     DuckDBConnectionManager._ENV = env  # type: ignore[assignment]
                 except DuckrunError as error:
                     connection.handle = None

@@ -13,6 +13,7 @@ from dbt_common.exceptions import DbtRuntimeError
 from duckrun.display.units import parse_bytes
 from duckrun.errors import DuckrunError
 from duckrun.storage.roots import refuse_credentials
+from duckrun.values.branches import branch_of
 from duckrun.values.choices import ENGINES, PUBLISH, WRITERS
 from duckrun.values.lake_format import DUCKLAKE, LakeFormat
 from duckrun.values.nearest import did_you_mean
@@ -45,6 +46,7 @@ class DuckrunCredentials(DuckDBCredentials):
         inline_rows: 10             # most rows of an insert that lie in the catalog; default: none
         encrypted: true             # a new DuckLake's files are encrypted
         publish: together           # a run of one thread is one transaction; default: each
+        branch: pr-42               # read and write a branch of the lake; default: DUCKRUN_BRANCH
         writer: auto                # or delta_rs, if it can write a node that names no writer
         naive_timestamps: ntz       # or utc: timestamps without zone become instants of UTC
         engine: duckdb              # or spark: of every node that names none (+engine: spark)
@@ -67,6 +69,7 @@ class DuckrunCredentials(DuckDBCredentials):
     encrypted: bool | None = None
     publish: str = PUBLISH[0]
     writer: str = WRITERS[0]
+    branch: str | None = None
 
     @property
     def type(self) -> str:
@@ -122,6 +125,10 @@ class DuckrunCredentials(DuckDBCredentials):
             raise DbtRuntimeError("spark: takes a master or a remote, not both.")
         self._check_lakes()
         self._check_publish()
+        try:
+            self.branch = branch_of(self.branch, "branch in the profile")
+        except DuckrunError as error:
+            raise DbtRuntimeError(str(error)) from None
         # The cursors of all threads must see a new view at once, and a Delta table has its own
         # transactions. A DuckDB transaction around a model would only hide commits of other models.
         self.disable_transactions = True
@@ -195,7 +202,10 @@ class DuckrunCredentials(DuckDBCredentials):
         yield "catalog", self.lake_format().catalog
 
     def _connection_keys(self) -> tuple[str, ...]:
-        keys = (f.name for f in fields(self) if f.repr and f.name in DuckrunCredentials.__annotations__)
+        # dbt parses all of a project if one of these differs from the last invocation. Nothing that
+        # it parses depends on the branch.
+        names = DuckrunCredentials.__annotations__.keys() - {"branch"}
+        keys = (f.name for f in fields(self) if f.repr and f.name in names)
         return (*keys, "schema", "database", "extensions", "external_root", "disable_transactions")
 
 

@@ -26,11 +26,12 @@ from dbt.adapters.duckrun.together import LiveCatalog, OneCursor, Together, temp
 from dbt_common.invocation import get_invocation_started_at
 
 import duckrun
+from duckrun.branches.lake import open_branch, refuse_spark
+from duckrun.branches.publish import is_pending
 from duckrun.changes.cursors import consumer_as_before
 from duckrun.display.units import parse_bytes
 from duckrun.engines.duckdb import UNSIGNED, DuckDBEngine, ViewCatalog, extension_path, instance_config, load_extensions
 from duckrun.errors import InvalidConfig, UnsupportedFeature
-from duckrun.lake.catalogued import open_lake
 from duckrun.lake.lake import Lake
 from duckrun.lake.lakes import Lakes
 from duckrun.run.memory import Arbiter
@@ -78,12 +79,15 @@ class LakeEnvironment(LocalEnvironment):
         self._started = get_invocation_started_at().replace(tzinfo=UTC).timestamp()  # dbt's value is naive UTC
         # A name without a schema is in schema main, as in DuckDB; dbt itself always names the
         # schema.
-        self.lake = open_lake(
+        self.lake = open_branch(
             credentials.root_path or "",
+            credentials.branch,
             schema="main",
             storage_options=credentials.storage_options,
             form=credentials.lake_format(),
         )
+        if credentials.engine == "spark":
+            refuse_spark(self.lake)
         self.lakes = Lakes(self.lake)
         for name, other in (credentials.lakes or {}).items():
             self.lakes.attach(
@@ -99,6 +103,8 @@ class LakeEnvironment(LocalEnvironment):
         self._catalogs: dict[str, ViewCatalog] = {}
         self._commits: Counter[str] = Counter()
         self._commits_lock = threading.Lock()
+        self._looked_at: set[str] = set()
+        """Roots of the lakes whose unfinished publishes are finished."""
         self.changes = NodeChanges(self.lakes, self.pins, self.work, credentials.database)
         self.arbiter = _arbiter(credentials.memory_limit)
 
@@ -263,7 +269,9 @@ class LakeEnvironment(LocalEnvironment):
 
         Raises:
             InvalidConfig: There is no Spark.
+            UnsupportedFeature: The lake is a branch.
         """
+        refuse_spark(self.lake)
         with self._spark_lock:  # a separate lock, so that DuckDB's nodes go on while Spark starts
             if self._spark is None:
                 engine = spark.start_engine(self.lake, self.creds.spark or {})
@@ -313,13 +321,25 @@ class LakeEnvironment(LocalEnvironment):
             node: The unique id of the node.
             rows: The commit writes rows that the node computed.
         """
-        self.refuse_elsewhere(ref, self.lakes.of(ref))
+        lake = self.lakes.of(ref)
+        self.refuse_elsewhere(ref, lake)
         self.views_of(ref).refuse_twin(ref)
         with self._commits_lock:
+            if lake.root not in self._looked_at:
+                self._looked_at.add(lake.root)
+                self._finish_publishes(lake)
             ordinal = self._commits[node]
             self._commits[node] += 1
         app = self.work(node).nth(ordinal)
-        return Transaction(self.lakes.of(ref), ref, app=app, pins=self.pins, reads=NOTHING if rows else None)
+        return Transaction(lake, ref, app=app, pins=self.pins, reads=NOTHING if rows else None)
+
+    def _finish_publishes(self, lake: Lake) -> None:
+        """Finish publishes whose process has ended. Looks for them where a session does."""
+        if lake.format.logs is not None and (lake.storage.is_local or lake.branch_name) and is_pending(lake):
+            # A session imports sqlglot, which takes longer than a small model.
+            from duckrun.sessions.branches import finish_publishes
+
+            finish_publishes(self.session(self.engine), lake)
 
     def work(self, node: str) -> WorkTransaction:
         """Return a node's first write, by this attempt of the chain."""
