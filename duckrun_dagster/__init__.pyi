@@ -9,6 +9,7 @@ from .dbt.vars import partition_vars as partition_vars
 from .definitions import check_definitions as check_definitions
 from .io_managers import DeltaIOManager as DeltaIOManager, TypeHandler as TypeHandler
 from .io_managers.together import publish_together as publish_together
+from .publishing import publish_after_checks as publish_after_checks
 from .resources import DuckrunResource as DuckrunResource, SparkResource as SparkResource
 from .resources.lake_config import LakeConfig as LakeConfig
 from .upkeep.checks import table_checks as table_checks

@@ -51,26 +51,37 @@ def chain_of(run: DagsterRun, instance: DagsterInstance | None, work: StepWork |
         instance: Dagster's instance, which stores the parent runs; a test may have none.
         work: The step; without it, only parent runs are followed, not parent backfills.
     """
+    *_, (chain, _) = runs_of_chain(run, instance, work)
+    return chain
+
+
+def runs_of_chain(
+    run: DagsterRun, instance: DagsterInstance | None, work: StepWork | None = None
+) -> Iterator[tuple[str, DagsterRun | None]]:
+    """Yield the runs of a chain with their ids, from this run back to the one that began it.
+
+    A run that Dagster no longer stores is None. Arguments as in ``chain_of()``.
+    """
     # Walk from parent to parent. The tag dagster/root_run_id is no help: it names the very first
     # run, and a "re-execute all" in between has already begun a new chain.
-    run_id, current = run.run_id, run
+    current = run
+    yield current.run_id, current
     for _ in range(_LONGEST_CHAIN):
         parent_id = current.parent_run_id or current.tags.get(PARENT_RUN)
         if not parent_id:
-            before = _unfinished_in_parent_backfill(current, work, instance)
-            if before is None:
-                return run_id
-            run_id, current = before.run_id, before
-            continue
-        parent = instance.get_run_by_id(parent_id) if instance is not None else None
-        if not _continues(current, parent, instance):
-            return run_id
-        run_id = parent_id
+            parent = _unfinished_in_parent_backfill(current, work, instance)
+            if parent is None:
+                return
+            parent_id = parent.run_id
+        else:
+            parent = instance.get_run_by_id(parent_id) if instance is not None else None
+            if not _continues(current, parent, instance):
+                return
+        yield parent_id, parent
         # The parent is no longer stored, but the run's own tags say that it continues one.
         if parent is None:
-            return run_id
+            return
         current = parent
-    return run_id
 
 
 def application(asset_key: AssetKey, partitions: PartitionSlice | None, step: Any) -> WorkTransaction:

@@ -140,7 +140,8 @@ class TableConfig(Layout):
                 raise UnsupportedFeature(
                     f"{what}: metadata 'publish' is 'together', and its lake is of format {lake_format}, "
                     "where each table has a log of its own, so that no "
-                    "commit spans several. A lake of format ducklake has such commits."
+                    "commit spans several. A lake of format ducklake has such commits, and "
+                    "publish_after_checks() publishes the tables of a job after its checks."
                 )
             return
         delta = next((name for name in self.table_properties if name.lower().startswith("delta.")), None)

@@ -1,5 +1,8 @@
 """Data versions: ``<table id>@<version>``, of the last version that changed the table's rows.
 
+Versions of a branch have the id of the branch as suffix: main and other branches count on from the
+same base.
+
 Dagster compares data versions to tell which assets are stale. A commit that only rewrites files
 (compaction) or only changes metadata (a comment) changes no rows. It makes nothing downstream
 stale. Source: Delta protocol, Add File and Remove File (``dataChange``).
@@ -43,8 +46,12 @@ def data_version(
             in between has been cleaned up.
         log: The commits, newest first, if the caller has read them already.
     """
+
+    def text(version: int) -> str:
+        return f"{snapshot.table_id}@{version}{lake.branch_suffix(snapshot.ref, version)}"
+
     if commit is not None and any(getattr(commit, figure) for figure in _ROWS_CHANGED):
-        return f"{snapshot.table_id}@{commit.version}"
+        return text(commit.version)
     touches = _touching(snapshot, partition, column)
     since = _version_of(known, snapshot)
     oldest = snapshot.version
@@ -53,8 +60,8 @@ def data_version(
             break
         oldest = record.version
         if changes_rows(record, touches):
-            return f"{snapshot.table_id}@{oldest}"
-    return f"{snapshot.table_id}@{oldest if since is None else since}"
+            return text(oldest)
+    return text(oldest if since is None else since)
 
 
 class LogBackwards:

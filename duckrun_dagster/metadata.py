@@ -111,7 +111,12 @@ def table_metadata(
     }
     of_table = {key: value for key, value in values.items() if value is not None}
     of_commit = {} if commit is None else commit_metadata(commit)
-    return {**of_commit, **of_table, **_lake_metadata(lake, snapshot, commit)}
+    return {**of_commit, **of_table, **branch_metadata(lake), **_lake_metadata(lake, snapshot, commit)}
+
+
+def branch_metadata(lake: Lake) -> Metadata:
+    """Return the name of a branch; empty for a lake itself."""
+    return {} if lake.branch_name is None else {"branch": lake.branch_name}
 
 
 def _statistics(snapshot: Snapshot) -> MetadataValue | None:

@@ -16,8 +16,8 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
-from functools import cached_property
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property, partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -41,20 +41,23 @@ from duckrun.errors import DuckrunError, TableNotFound
 from duckrun.lake.lake import Lake, TableRef, ViewDefinition
 from duckrun.lake.lakes import Lakes
 from duckrun.sql.quoting import select_list
+from duckrun.values.branches import VARIABLE
 from duckrun.values.rows import Commit
 from duckrun.values.snapshot import Snapshot
 from duckrun.values.type_names import type_name
 from duckrun_dagster import metadata as meta
+from duckrun_dagster.branches import branch_in, branch_of_step
 from duckrun_dagster.chain import chain_of, chain_of_step, is_rerun
 from duckrun_dagster.config_values import partition_expr
 from duckrun_dagster.data_version import data_version
+from duckrun_dagster.dbt.branch import branch_beside
 from duckrun_dagster.dbt.calls import Attempt, Call, CallId
 from duckrun_dagster.dbt.lineage import column_lineage
 from duckrun_dagster.dbt.private import ASSET_RESOURCE_TYPES, DbtEventIterator
 from duckrun_dagster.partitions.partitions import PartitionSlice
 from duckrun_dagster.private import DagsterInvalidPropertyError
 from duckrun_dagster.resources.arguments import KnownResource, refuse_bad_memory, refuse_unknown
-from duckrun_dagster.resources.profile import LakeSettings, lake_of_profile, names_a_catalog
+from duckrun_dagster.resources.profile import LakeSettings, lake_of_profile, may_have
 from duckrun_dagster.resources.run_worker import FOR_SEVERAL, second_process, share_of_step
 
 log = logging.getLogger(__name__)
@@ -112,10 +115,11 @@ class DuckrunDbtCliResource(KnownResource, DbtCliResource):
             self._refuse_two_processes(kwargs.get("project_dir"))
             step = _step_of(context)
             call = self._call(args, context, step)
-        with _environment(self._environment(call, step)):
+        branch = None if step is None else self._branch(step, kwargs.get("project_dir"))
+        with _environment(self._environment(call, step, branch)):
             started = super().cli(args, context=context, **kwargs)
         known = {each.name: getattr(started, each.name) for each in fields(started) if each.init}
-        return DuckrunDbtCliInvocation(**known, resource=self, call=call)
+        return DuckrunDbtCliInvocation(**known, resource=self, call=call, branch=branch)
 
     # dagster-dbt starts `dbt --version` for each resource, that is for each step: two seconds of
     # imports (dagster_dbt/core/resource.py of 0.29).
@@ -132,13 +136,18 @@ class DuckrunDbtCliResource(KnownResource, DbtCliResource):
         """
         return self._settings(project_dir).lake()
 
-    def lakes(self, project_dir: Path | str | None = None) -> Lakes:
+    def lakes(self, project_dir: Path | str | None = None, branch: str | None = None) -> Lakes:
         """Return the lake of the profile with the further lakes that the profile names.
+
+        Args:
+            project_dir: The dbt project; by default that of this resource.
+            branch: Branch of the lake, if the profile and ``DUCKRUN_BRANCH`` name none.
 
         Raises:
             InvalidConfig: The profile names no lake.
         """
-        return self._settings(project_dir).opened()
+        settings = self._settings(project_dir)
+        return replace(settings, branch=settings.branch or branch).opened()
 
     def _settings(self, project_dir: Path | str | None) -> LakeSettings:
         return lake_of_profile(project_dir or self.project_dir, self.profile, self.target, self.profiles_dir)
@@ -148,7 +157,7 @@ class DuckrunDbtCliResource(KnownResource, DbtCliResource):
 
         dbt is a second process.
         """
-        if not names_a_catalog(project_dir or self.project_dir, self.profiles_dir):
+        if not may_have("catalog", project_dir or self.project_dir, self.profiles_dir):
             # Rendering a profile imports dbt's configuration: a third of dbt's start time.
             return
         try:
@@ -159,11 +168,22 @@ class DuckrunDbtCliResource(KnownResource, DbtCliResource):
         if lake is not None:
             raise second_process(lake.root, f"dbt is another process beside this step's; {FOR_SEVERAL}")
 
-    def _environment(self, call: CallId | None, step: Any | None) -> dict[str, str]:
+    def _branch(self, step: Any, project_dir: Path | str | None) -> str | None:
+        """Return the branch for dbt; None if its profile and the environment decide."""
+        of_profile = partial(self._settings, project_dir)
+        named = may_have("branch", project_dir or self.project_dir, self.profiles_dir)
+        beside = branch_beside(step, of_profile if named else None)
+        if beside is not None or branch_of_step(step) is None:
+            return beside
+        return branch_in(step, of_profile().lake())
+
+    def _environment(self, call: CallId | None, step: Any | None, branch: str | None) -> dict[str, str]:
         # Commits are read from this log: JSON, complete, and never rolled over to a second file.
         values = {"DBT_LOG_FORMAT_FILE": "json", "DBT_LOG_LEVEL_FILE": "debug", "DBT_LOG_FILE_MAX_BYTES": "0"}
         if call is not None:
             values["DUCKRUN_RUN_ID"] = str(call)
+        if branch is not None:
+            values[VARIABLE] = branch
         fraction = self.memory_fraction or (1.0 if step is None else share_of_step(step))
         if fraction < 1:  # otherwise a value in the environment stays
             values["DUCKRUN_MEMORY_FRACTION"] = str(fraction)
@@ -236,6 +256,8 @@ class DuckrunDbtCliInvocation(DbtCliInvocation):
 
     resource: DuckrunDbtCliResource = field(kw_only=True, repr=False)
     call: CallId | None = field(default=None, kw_only=True, repr=False)
+    branch: str | None = field(default=None, kw_only=True, repr=False)
+    """Branch that the step has chosen for dbt."""
     _columns: dict[str, list[str]] = field(default_factory=dict, init=False, repr=False)
 
     def stream(self) -> DbtEventIterator[Any]:
@@ -293,7 +315,7 @@ class DuckrunDbtCliInvocation(DbtCliInvocation):
 
     def _lakes(self) -> Lakes | None:
         try:
-            return self.resource.lakes(self.project_dir)
+            return self.resource.lakes(self.project_dir, self.branch)
         except DuckrunError as error:
             log.warning("Rows and columns are missing from the events of dbt: %s", error)
             return None
@@ -410,7 +432,7 @@ def _present(props: Mapping[str, Any], lakes: Lakes) -> meta.Metadata:
     if isinstance(stored, ViewDefinition):
         described = _descriptions(props, [column for column, _ in stored.columns])
         columns = [TableColumn(column, kind, described.get(column)) for column, kind in _types(stored)]
-        named: meta.Metadata = {"dagster/table_name": str(ref)}
+        named: meta.Metadata = {"dagster/table_name": str(ref), **meta.branch_metadata(lake)}
         return {**named, "dagster/column_schema": TableSchema(columns=columns)} if columns else named
     if stored is None:
         return {}

@@ -10,6 +10,7 @@ from dagster import EnvVar, InitResourceContext
 from pydantic import Field, PrivateAttr
 
 import duckrun
+from duckrun.branches.lake import refuse_spark
 from duckrun.display.units import parse_bytes
 from duckrun.errors import DuckrunError, InvalidConfig
 from duckrun.lake.lake import Lake
@@ -18,8 +19,10 @@ from duckrun.run.memory import Arbiter
 from duckrun.run.pins import Pins
 from duckrun.storage.roots import normalise_root
 from duckrun.storage.storage import Storage
+from duckrun.values.branches import branch_of, check_branch_name
 from duckrun.values.choices import WRITERS, EngineName, WriterChoice
 from duckrun.values.snapshot import TableRef
+from duckrun_dagster.branches import branch_in
 from duckrun_dagster.config import TableConfig, table_of
 from duckrun_dagster.contexts import current_step
 from duckrun_dagster.resources.arguments import is_open, refuse_bad_memory, refuse_unknown, refuse_word
@@ -72,7 +75,8 @@ class DuckrunResource(LakeFields, HidesSecrets):
     Nothing is opened before it is used. Dagster's pages do not show secrets in ``storage_options``
     and the password of a ``catalog``; ``EnvVar`` keeps them out of the code too. ``format``,
     ``catalog``, ``inline_rows`` and ``encrypted`` are those of ``duckrun.connect()``. ``lakes`` are
-    further lakes, which assets name by the metadata ``lake``.
+    further lakes, which assets name by the metadata ``lake``. ``branch`` is a branch of the lake,
+    not of these.
 
     Example::
 
@@ -83,6 +87,7 @@ class DuckrunResource(LakeFields, HidesSecrets):
             storage_options={"AWS_SECRET_ACCESS_KEY": EnvVar("SECRET")},
         )
         DuckrunResource(project_dir="dbt/", target="prod")
+        DuckrunResource(root_path="lake/", branch=EnvVar("PULL_REQUEST"))
     """
 
     schema_: str | None = Field(
@@ -93,12 +98,20 @@ class DuckrunResource(LakeFields, HidesSecrets):
         description="delta_rs: it makes DuckDB's data files where it can, for writes that name no writer. "
         "auto, if nothing names one.",
     )
+    branch: str | None = Field(
+        default=None,
+        description="A branch of the lake, which is read and written instead; empty: the lake itself. "
+        "If not set, the profile's, else DUCKRUN_BRANCH of the environment.",
+    )
     lakes: dict[str, LakeConfig] = Field(default_factory=dict, description="Other lakes, by the names that assets use.")
 
-    _lakes: Lakes | None = PrivateAttr(default=None)
+    _lakes: dict[str | None, Lakes] = PrivateAttr(default_factory=dict)
+    """Lakes by the branch of a chain; None for those as they are configured."""
 
     def __init__(self, **values: Any) -> None:
         refuse_unknown(type(self), values)
+        if values.get("branch") and not is_open(values["branch"]):
+            check_branch_name(values["branch"])
         if values.get("writer") is not None:
             refuse_word("DuckrunResource: writer", values["writer"], WRITERS)
         refuse_bad_memory("DuckrunResource", values.get("memory_limit"), values.get("memory_fraction"))
@@ -137,10 +150,21 @@ class DuckrunResource(LakeFields, HidesSecrets):
         return self.opened().own.default_schema
 
     def opened(self) -> Lakes:
-        """Return the lake with the others, outside of any step."""
-        if self._lakes is None:
-            self._lakes = self._settings().opened()
-        return self._lakes
+        """Return the lake with the others; within a step, in the branch of its chain, if any."""
+        return self._opened(current_step())
+
+    def _opened(self, step: Any | None) -> Lakes:
+        if None not in self._lakes:
+            self._lakes[None] = self._settings().opened()
+        branch = branch_in(step, self._lakes[None].own)
+        if branch not in self._lakes:
+            self._lakes[branch] = replace(self._settings(), branch=branch).opened()
+        return self._lakes[branch]
+
+    @property
+    def branch_name(self) -> str | None:
+        """Return the value of ``branch``, also before a run has read its EnvVar."""
+        return self.branch.get_value() if isinstance(self.branch, EnvVar) else self.branch
 
     def known(self) -> KnownLakes:
         """Return the facts about the lakes that are known while definitions load.
@@ -190,15 +214,21 @@ class DuckrunResource(LakeFields, HidesSecrets):
         settings = self._settings()
         step = None
         if step_context is not None:
-            self._of_step(step_context, self.opened())
-            step = sessions_of(step_context, self.opened())
+            opened = self._opened(step_context)
+            self._of_step(step_context, opened)
+            step = sessions_of(step_context, opened)
             if engine in step.sessions:
                 return step.sessions[engine]
-        lakes = settings.opened() if step is None else step.lakes
+            lakes = step.lakes
+        else:
+            branch = self.opened().own.branch_name  # with pins, also a step has a session of its own
+            lakes = replace(settings, branch=branch).opened()
         fraction = self.memory_fraction
         if fraction is None and step_context is not None:
             fraction = share_of_step(step_context)
         limit = self.memory_limit or settings.memory_limit
+        if engine == "spark":
+            refuse_spark(lakes.own)
         if isinstance(spark, _StartsSpark):
             spark = spark.session(lakes.own.storage) if engine == "spark" else None
         default_lake, *others = lakes
@@ -249,6 +279,7 @@ class DuckrunResource(LakeFields, HidesSecrets):
             if not self.project_dir:
                 return replace(self._own_settings(), lakes=others)
             settings = lake_of_profile(self.project_dir, self.profile, self.target, self.profiles_dir)
+            branch = self._own_branch(settings.branch)
             form = settings.form if all(getattr(self, word) is None for word in FORM) else form_of(self, self._secrets)
         except DuckrunError as error:
             error.name("DuckrunResource")
@@ -260,6 +291,7 @@ class DuckrunResource(LakeFields, HidesSecrets):
             memory_limit=self.memory_limit or settings.memory_limit,
             writer=cast(WriterChoice, self.writer or settings.writer),
             form=form,
+            branch=branch,
             lakes={**settings.lakes, **others},
         )
 
@@ -272,7 +304,18 @@ class DuckrunResource(LakeFields, HidesSecrets):
             self.memory_limit,
             form_of(self, self._secrets),
             writer=cast(WriterChoice, self.writer or "auto"),
+            branch=self._own_branch(),
         )
+
+    def _own_branch(self, of_profile: str | None = None) -> str | None:
+        """Return the branch; None for the lake itself. Raises InvalidConfig if two are named."""
+        branch = branch_of(self.branch_name, "branch")
+        if branch and of_profile and branch != of_profile:
+            raise InvalidConfig(
+                f"branch is {branch!r}, and the profile of {self.project_dir} has branch {of_profile!r}, which dbt "
+                "writes: set it in one place."
+            )
+        return branch or of_profile
 
 
 def _is_open(config: Any) -> bool:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from dagster import AssetKey
 from filelock import BaseFileLock
 
+from duckrun.branches.lake import refuse_spark
 from duckrun.errors import DuckrunError, InvalidConfig
 from duckrun.lake.lake import Lake
 from duckrun.storage.locks import lock_path, try_file_lock
@@ -57,15 +58,17 @@ class Naming:
 
         Raises:
             InvalidConfig: Names without a lake.
+            UnsupportedFeature: The lake, or one of the step, is a branch.
         """
         step = current_step()
-        if lake is not None:
-            return cls(lake, names, True, step)
-        if storage is not None and not names:
+        if storage is not None and lake is None and not names:
             return None
-        if default is not None:
-            return cls(default.lake(), names, bool(names), step)
-        lakes = _lakes_of(step) if step is not None else []
+        chosen = lake or (None if default is None else default.lake())
+        lakes = [chosen] if chosen is not None else _lakes_of(step) if step is not None else []
+        for each in lakes:
+            refuse_spark(each)
+        if chosen is not None:
+            return cls(chosen, names, lake is not None or bool(names), step)
         lakes = [each for each in lakes if not each.has_catalog and not each.read_only] or lakes
         if names and len(lakes) != 1:
             raise InvalidConfig(

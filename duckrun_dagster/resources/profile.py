@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from duckrun.branches.lake import open_branch
 from duckrun.errors import InvalidConfig
-from duckrun.lake.catalogued import open_lake
 from duckrun.lake.lake import Lake
 from duckrun.lake.lakes import Lakes, refuse_name
+from duckrun.values.branches import branch_of
 from duckrun.values.choices import WriterChoice
 from duckrun.values.lake_format import DELTA_LAKE, LakeFormat
 
@@ -31,13 +32,16 @@ class LakeSettings:
     form: LakeFormat = DELTA_LAKE
     read_only: bool = False
     writer: WriterChoice = "auto"
+    branch: str | None = None
+    """Branch of the lake; the further lakes have none."""
     lakes: Mapping[str, LakeSettings] = field(default_factory=dict)
     """Further lakes, by their names."""
 
     def lake(self, name: str | None = None) -> Lake:
         """Return the lake alone; a session attaches it by ``name``."""
-        return open_lake(
+        return open_branch(
             self.root_path,
+            self.branch,
             schema=self.schema or "main",
             storage_options=self.storage_options,
             read_only=self.read_only,
@@ -89,6 +93,7 @@ def lake_of_profile(
         schema=values.get("schema"),
         memory_limit=None if limit is None else str(limit),
         writer=values.get("writer") or "auto",
+        branch=branch_of(values.get("branch"), f"{what}: branch"),
         lakes={
             str(name): LakeSettings(
                 **_place(other, project, f"{what}, lakes: {name}"), read_only=bool(other.get("read_only"))
@@ -129,13 +134,13 @@ def _place(values: Mapping[str, Any], project: Path, what: str) -> dict[str, Any
     return {"root_path": root, "storage_options": {str(k): str(v) for k, v in options.items()}, "form": form}
 
 
-def names_a_catalog(project_dir: str | os.PathLike[str], profiles_dir: str | os.PathLike[str] | None = None) -> bool:
-    """Return True if a lake in the profiles of a dbt project may have a catalog.
+def may_have(key: str, project_dir: str | os.PathLike[str], profiles_dir: str | os.PathLike[str] | None = None) -> bool:
+    """Return True if the profiles of a dbt project may have a key.
 
     Only the text of the file is searched; nothing is rendered.
     """
     file = _profiles_dir(Path(project_dir).expanduser().absolute(), profiles_dir) / "profiles.yml"
-    return file.is_file() and "catalog" in file.read_text(encoding="utf-8")
+    return file.is_file() and key in file.read_text(encoding="utf-8")
 
 
 def _profiles_dir(project: Path, chosen: str | os.PathLike[str] | None) -> Path:

@@ -50,7 +50,7 @@ class Backfills:
 
     def launch(self, *assets: str, days: tuple[str, ...] = ("d1", "d2")) -> str:
         """A backfill of assets, run to its end."""
-        selection = [{"path": [name]} for name in assets]
+        selection = [{"path": name.split("/")} for name in assets]
         params = {"assetSelection": selection, "partitionNames": list(days), "allPartitions": False}
         return self._launched(LAUNCH, params if days else {"assetSelection": selection, "allPartitions": True})
 
@@ -82,13 +82,18 @@ class Backfills:
 
 
 @contextmanager
-def backfills(folder: Path, lake_format: str, policy: str = "None") -> Iterator[Backfills]:
-    """A code location of its own, since Dagster caches what it loads in its process by the file."""
+def backfills(
+    folder: Path, lake_format: str, policy: str = "None", definitions: str | None = None
+) -> Iterator[Backfills]:
+    """A code location of its own, since Dagster caches what it loads in its process by the file.
+
+    Its definitions are those of backfilled.py, or what an expression of Python says.
+    """
     (folder / "fails.json").write_text("{}")
     code = folder / "code.py"
     code.write_text(
-        "from pathlib import Path\n\nimport dagster as dg\n\nfrom tests.dagster.backfilled import definitions\n\n"
-        f"defs = definitions(Path({str(folder)!r}), {lake_format!r}, {policy})\n"
+        "from pathlib import Path\n\nimport dagster as dg\n\nfrom tests.dagster import backfilled, published\n\n"
+        f"defs = {definitions or f'backfilled.definitions(Path({str(folder)!r}), {lake_format!r}, {policy})'}\n"
     )
     origin = LoadableTargetOrigin(executable_path=sys.executable, python_file=str(code), attribute="defs")
     target = InProcessWorkspaceLoadTarget(InProcessCodeLocationOrigin(origin))

@@ -10,8 +10,8 @@ from typing import Any
 
 from duckrun.branches import registry
 from duckrun.errors import InvalidConfig, ReadOnlyLake, UnsupportedFeature
+from duckrun.formats.branches import BranchTables
 from duckrun.formats.factory import branch_format
-from duckrun.formats.format import Format
 from duckrun.lake.catalogued import open_lake
 from duckrun.lake.lake import Lake, NameDefinition
 from duckrun.values.branches import Branch, check_branch_name
@@ -24,35 +24,38 @@ _DROPPED = b'{"kind": "dropped"}'
 
 def open_branch(
     root: str | os.PathLike[str],
-    name: str | None,
+    branch: str | None,
     *,
     at: str | None = None,
     schema: str = "main",
     storage_options: Mapping[str, Any] | None = None,
     read_only: bool = False,
+    name: str | None = None,
     form: LakeFormat = DELTA_LAKE,
 ) -> Lake:
-    """Open a branch of a lake, which is created at its first use; without a name the lake itself.
+    """Open a branch of a lake, which is created at its first use; without one the lake itself.
 
     Raises:
         InvalidConfig: The name cannot name a branch.
         ReadOnlyLake: The lake is opened read-only.
         UnsupportedFeature: The lake has format ducklake.
     """
-    if name is None:
-        return open_lake(root, schema=schema, storage_options=storage_options, read_only=read_only, form=form)
-    check_branch_name(name)
+    if branch is None:
+        return open_lake(
+            root, schema=schema, storage_options=storage_options, read_only=read_only, name=name, form=form
+        )
+    check_branch_name(branch)
     if form.name != DELTA:
         raise UnsupportedFeature(
-            f"branch {name!r}: a lake of format {form.name} has no branches, which are lines of Delta logs",
+            f"branch {branch!r}: a lake of format {form.name} has no branches, which are lines of Delta logs",
             remedy="its transactions publish several tables together: s.transaction(), or publish: together in dbt",
         )
     if read_only:
         raise ReadOnlyLake(
-            f"branch {name!r}: lake {os.fspath(root)} is opened read-only, and a branch is written: leave one of the "
+            f"branch {branch!r}: lake {os.fspath(root)} is opened read-only, and a branch is written: leave one of the "
             "two out"
         )
-    return BranchLake(root, name, at=at, schema=schema, storage_options=storage_options)
+    return BranchLake(root, branch, at=at, schema=schema, storage_options=storage_options)
 
 
 def refuse_spark(lake: Lake) -> None:
@@ -76,6 +79,8 @@ class BranchLake(Lake):
         lake = open_branch("lake/", "pr-42")
         lake.tables("sales")
     """
+
+    format: BranchTables
 
     def __init__(
         self,
@@ -114,7 +119,11 @@ class BranchLake(Lake):
             )
         return branch
 
-    def _open_format(self, form: LakeFormat, *, read_only: bool) -> Format:
+    def branch_suffix(self, ref: TableRef, version: int) -> str:
+        line = self.format.line(ref)
+        return "" if line is None or version <= line.base else f".{self.branch.folder}"
+
+    def _open_format(self, form: LakeFormat, *, read_only: bool) -> BranchTables:
         self._main = self.storage
         opened = branch_format(
             self._main,
@@ -127,7 +136,7 @@ class BranchLake(Lake):
 
     def close(self) -> None:
         super().close()
-        self.format.close()  # type: ignore[attr-defined]
+        self.format.close()
 
     # -- definitions: those of the branch, then main's
 

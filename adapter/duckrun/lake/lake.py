@@ -123,6 +123,13 @@ class Lake:
         """True if only one process at a time may open the lake."""
         return False
 
+    def branch_suffix(self, ref: TableRef, version: int) -> str:
+        """Return the id of the branch that has a version of a table, after a dot; empty for main.
+
+        It tells versions of the same number in main and in branches apart.
+        """
+        return ""
+
     def __repr__(self) -> str:
         return f"Lake({self.root!r})"
 

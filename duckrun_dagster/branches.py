@@ -1,0 +1,185 @@
+"""The branch of a chain of runs, which its steps write and a last step publishes.
+
+A step works in the branch if the publishing step is downstream of it in the run that began the
+chain. So a retry and a re-execution from failure continue in the same branch.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dagster import AssetKey, DagsterInstance, DagsterRun
+
+from duckrun.branches import registry
+from duckrun.errors import InvalidConfig
+from duckrun.lake.lake import Lake
+from duckrun_dagster.chain import PARENT_BACKFILL, PARENT_RUN, StepWork, runs_of_chain
+from duckrun_dagster.private import ExecutionStepSnap, StepEventStatus
+
+PUBLISH_AFTER = "duckrun/publish_after"
+"""Tag of the op that publishes the branch of its chain; the value is ``checks``."""
+BRANCH = "duckrun/branch"
+"""Tag of a run with the branch of its chain."""
+_LONGEST = 50
+_LETTERS_OF_ID = 13  # 48 bits of a run's id
+
+
+@dataclass(frozen=True)
+class ChainBranch:
+    """Branch of a chain, and the steps that work in it."""
+
+    name: str
+    runs: tuple[DagsterRun, ...]
+    """Runs of the chain, newest first."""
+    step: str
+    """Key of the step that publishes the branch."""
+    asset: AssetKey
+    """Asset of that step."""
+    steps: frozenset[str]
+    """Keys of the steps upstream of the publisher."""
+    checks: frozenset[str]
+    """Keys of further steps that check assets of these steps."""
+    assets: frozenset[AssetKey]
+    """Assets of the steps."""
+
+    def unfinished(self, instance: DagsterInstance) -> list[str]:
+        """Return the steps without a success in the newest run that began them."""
+        left, failed = set(self.steps), set()
+        for run in self.runs if left else ():
+            for each in instance.get_run_step_stats(run.run_id, sorted(self.steps)):
+                if each.step_key in left and each.status is not None:
+                    left.discard(each.step_key)
+                    if each.status not in (StepEventStatus.SUCCESS, StepEventStatus.SKIPPED):
+                        failed.add(each.step_key)
+        return sorted(left | failed)
+
+
+def branch_in(step: Any | None, lake: Lake) -> str | None:
+    """Return the branch of a lake that a step works in; None for the configured lake.
+
+    A lake that is configured as a branch stays that branch. A step that only checks works in the
+    branch as long as it exists: it may run after the publish.
+
+    Raises:
+        InvalidConfig: Two steps would publish what the step writes.
+    """
+    if step is None or lake.branch_name is not None:
+        return None
+    branch = branch_of_step(step)
+    if branch is None:
+        return None
+    if not _outputs(step.step.step_outputs) and registry.find(lake.storage, branch.name) is None:
+        return None
+    return branch.name
+
+
+def branch_of_step(step: Any) -> ChainBranch | None:
+    """Return the branch of a step's chain, cached in the process; None if it works in none.
+
+    Raises:
+        InvalidConfig: Two steps would publish what the step writes.
+    """
+    run = step.dagster_run
+    if not (_may_continue(run) or any(PUBLISH_AFTER in node.definition.tags for node in step.job_def.nodes)):
+        return None
+    place = (step.run_id, step.step.key)
+    with _lock:
+        known = place in _branches
+        branch = _branches.get(place)
+    if not known:
+        key, assets = _key(step), _outputs(step.step.step_outputs)
+        branches = [
+            each
+            for each in branches_of_chain(run, step.instance)
+            if key in each.steps | each.checks or not each.assets.isdisjoint(assets)
+        ]
+        if len(branches) > 1:
+            names = " and ".join(each.asset.to_user_string() for each in branches)
+            raise InvalidConfig(f"Step {step.step.key} is upstream of {names}, and one of them publishes its branch.")
+        branch = branches[0] if branches else None
+        if branch is not None:
+            step.log.info(f"Works in branch {branch.name}, which {branch.asset.to_user_string()} publishes.")
+            if run.tags.get(BRANCH) != branch.name:
+                step.instance.add_run_tags(run.run_id, {BRANCH: branch.name})
+        with _lock:
+            for old in [old for old in _branches if old[0] != step.run_id]:
+                del _branches[old]
+            _branches[place] = branch
+    return branch
+
+
+_lock = threading.Lock()
+_branches: dict[tuple[str, str], ChainBranch | None] = {}
+
+
+def branches_of_chain(run: DagsterRun, instance: DagsterInstance) -> Iterator[ChainBranch]:
+    """Yield the branches of a run's chain: one for each step that publishes."""
+    newest = _plan(run, instance)
+    works: list[StepWork | None] = [_work(each) for each in newest.values() if _publishes(each)]
+    for work in works or [None]:  # a re-execution may leave the publisher out
+        runs = list(runs_of_chain(run, instance, work))
+        stored = tuple(each for _, each in runs if each is not None)
+        plan = _plan(stored[-1], instance)
+        for publisher in plan.values():
+            if _publishes(publisher) and (work is None or work.step_key == publisher.key):
+                yield _branch(publisher, plan, stored, chain=runs[-1][0])
+
+
+def _branch(
+    publisher: ExecutionStepSnap, plan: Mapping[str, ExecutionStepSnap], runs: tuple[DagsterRun, ...], chain: str
+) -> ChainBranch:
+    (asset,) = _outputs(publisher.outputs)
+    steps: set[str] = set()
+    further = [publisher]
+    while further:
+        upstream = {key for key in _upstream(further.pop()) if key in plan} - steps
+        steps |= upstream
+        further += [plan[key] for key in upstream]
+    checks = {key for key, each in plan.items() if not _outputs(each.outputs) and not steps.isdisjoint(_upstream(each))}
+    prefix = re.sub(r"[^A-Za-z0-9_]+", "-", asset.path[-1]).strip("-_")[:_LONGEST]
+    return ChainBranch(
+        name=f"{prefix}-{chain[:_LETTERS_OF_ID]}",
+        runs=runs,
+        step=publisher.key,
+        asset=asset,
+        steps=frozenset(steps),
+        checks=frozenset(checks),
+        assets=frozenset(key for step in steps for key in _outputs(plan[step].outputs)),
+    )
+
+
+def _plan(run: DagsterRun, instance: DagsterInstance) -> dict[str, ExecutionStepSnap]:
+    """Return the steps of a run's job by their keys; empty if Dagster stores none."""
+    if run.execution_plan_snapshot_id is None:
+        return {}
+    return {each.key: each for each in instance.get_execution_plan_snapshot(run.execution_plan_snapshot_id).steps}
+
+
+def _publishes(step: ExecutionStepSnap) -> bool:
+    return PUBLISH_AFTER in (step.tags or {})
+
+
+def _work(step: ExecutionStepSnap) -> StepWork:
+    return StepWork(step.key, frozenset(_outputs(step.outputs)))
+
+
+def _upstream(step: ExecutionStepSnap) -> set[str]:
+    return {key for each in step.inputs for key in each.upstream_step_keys}
+
+
+def _outputs(outputs: Iterable[Any]) -> set[AssetKey]:
+    """Return the assets of a step's outputs; empty for a step that only checks."""
+    return {each.properties.asset_key for each in outputs if each.properties and each.properties.asset_key}
+
+
+def _key(step: Any) -> str:
+    """Return the key of a running step as plans have it, where mapped steps are one."""
+    return re.sub(r"\[[^\]]*\]$", "[?]", step.step.key)
+
+
+def _may_continue(run: DagsterRun) -> bool:
+    return bool(run.parent_run_id) or PARENT_RUN in run.tags or PARENT_BACKFILL in run.tags
