@@ -144,6 +144,7 @@ def test_both_sides_may_change_other_rows_of_a_file_by_vectors(
         ("delete from sales.orders where id = 3", "delete from sales.orders where id = 3", "rows"),
         ("update sales.orders set price = 0 where region = 'EU'", "insert into sales.orders values (50, 'EU', 1)", "computed"),
         ("update sales.orders set price = 0 where region = 'EU'", "insert into sales.orders values (50, 'US', 1)", None),
+        ("update sales.orders o set price = s.n from (select 3 as i, 0 as n) s where o.id = s.i", "insert into sales.orders values (50, 'US', 1)", "computed"),
         ("insert into sales.orders values (50, 'US', 1)", "delete from sales.orders where id = 1", None),
         ("insert into sales.orders values (50, 'US', 1)", "insert into sales.orders values (50, 'US', 1)", None),
         ("insert into sales.orders select max(id) + 1, 'US', 0 from sales.orders", "insert into sales.orders values (50, 'US', 1)", "computed"),

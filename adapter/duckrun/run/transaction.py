@@ -53,7 +53,7 @@ from duckrun.run.reruns import (
     version_before,
 )
 from duckrun.run.work_log import WorkLog
-from duckrun.sql.on_demand import transpile
+from duckrun.sql.on_demand import condition_of_target, transpile
 from duckrun.values.choices import WriterName
 from duckrun.values.cursors import CursorTransaction
 from duckrun.values.rows import (
@@ -527,9 +527,7 @@ class Transaction:
         reason = new.reason if self.written_for is None else f"{self.written_for[1]}: {new.reason}"
         reason = f"{reason}; {self.remark}" if self.remark else reason
         note = self.note(writer=new.writer, reason=reason, files_pruned=new.pruned, **dict(counts))
-        if self.lake.branch_name is not None and (reads := self._conditions(new.spec)) is not None:
-            note[READS] = reads  # a publish compares them with what main has committed
-        new = replace(new, note=note, app=self.app)
+        new = replace(new, note=note | self.reads(new.spec, snapshot), app=self.app)
         at, taken = snapshot, self.taken_back
         over = None if taken is None or taken.base is None else taken.newest
         if over is not None:
@@ -557,7 +555,12 @@ class Transaction:
                 if before is not None and before.table_id != at.table_id:
                     raise
 
-    def _conditions(self, spec: object) -> list[str] | None:
+    def reads(self, spec: object, snapshot: Snapshot | None) -> dict[str, list[str]]:
+        """Return the part of a commit's note that a publish compares with main's commits."""
+        conditions = None if self.lake.branch_name is None else self._conditions(spec, snapshot)
+        return {} if conditions is None else {READS: conditions}
+
+    def _conditions(self, spec: object, snapshot: Snapshot | None) -> list[str] | None:
         """Return conditions on the target's rows that a commit depends on; None for any row."""
         read = self.fence.read()
         if read is not None and read.predicates is None:
@@ -567,7 +570,13 @@ class Transaction:
             case WriteSpec(mode="append") | AlterSpec() | OptimizeSpec() | PurgeSpec():
                 return conditions
             case WriteSpec(mode="replace") | UpdateSpec() | DeleteSpec() if spec.predicate is not None:
-                return [*conditions, transpile(spec.predicate, spec.dialect, "duckdb")]
+                condition = condition_of_target(spec.predicate, spec.dialect)
+                if condition is not None and spec.dialect == self.engine == "spark" and snapshot is not None:
+                    # Spark has computed its own SQL, which need not mean the same to DuckDB.
+                    condition = self.lake.format.in_duckdb(condition, snapshot.schema)
+                elif condition is not None:
+                    condition = transpile(condition, spec.dialect, "duckdb")
+                return None if condition is None else [*conditions, condition]
         return None
 
     def committed(self, version: int, *, writer: WriterName, reason: str = "") -> Commit:

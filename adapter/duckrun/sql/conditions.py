@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+from duckrun.sql.dialects import text_in, tree_in
+from duckrun.sql.placing import keep_place
 
 _OF_A_SELECT = frozenset(
     ("expressions", "from_", "where", "group", "having", "order", "limit", "offset", "distinct", "qualify", "with_")
@@ -36,6 +40,27 @@ def condition_on(table: exp.Table) -> exp.Expr | None:
 
     condition: exp.Expr = query.args["where"].this.transform(bare)
     return condition
+
+
+def condition_of_target(text: str, dialect: str) -> str | None:
+    """Return a condition of an UPDATE or DELETE over bare columns of the table.
+
+    Returns:
+        None if it needs other rows than the one that it is about, or if it cannot be read.
+    """
+    try:
+        tree = exp.paren(tree_in(text, dialect))
+    except SqlglotError:
+        return None
+    if tree.find(exp.Query):
+        return None
+    for column in list(tree.find_all(exp.Column)):
+        if column.table.lower() not in ("", "target"):
+            return None
+        if column.table:
+            keep_place(column)
+            column.set("table", None)
+    return text_in(tree.this, dialect)
 
 
 def _has_only(node: exp.Expr, parts: frozenset[str]) -> bool:

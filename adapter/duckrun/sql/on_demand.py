@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from duckrun.sql import scopes
     from duckrun.sql.alike import becomes, depends_on_time, duckdb_of, is_same_in_all, kind_of
+    from duckrun.sql.conditions import condition_of_target
     from duckrun.sql.dialects import text_in, tree_in, trees_in
     from duckrun.sql.names import columns_of, parse_query, paths_of, replace_tables, transpile
     from duckrun.sql.placing import keep_place
@@ -21,6 +22,7 @@ else:
 
     becomes = function_on_demand("duckrun.sql.alike", "becomes")
     columns_of = function_on_demand("duckrun.sql.names", "columns_of")
+    condition_of_target = function_on_demand("duckrun.sql.conditions", "condition_of_target")
     depends_on_time = function_on_demand("duckrun.sql.alike", "depends_on_time")
     duckdb_of = function_on_demand("duckrun.sql.alike", "duckdb_of")
     holds_statements = function_on_demand("duckrun.sql.scalar", "holds_statements")
@@ -43,6 +45,7 @@ else:
 __all__ = [
     "becomes",
     "columns_of",
+    "condition_of_target",
     "depends_on_time",
     "duckdb_of",
     "holds_statements",
