@@ -372,6 +372,7 @@ def test_a_panic_of_delta_rs_is_looked_up_in_the_log(
 def test_a_spark_commit_whose_log_cannot_be_read_is_unknown() -> None:
     pytest.importorskip("pyspark")
     from duckrun.engines.spark.commit import SparkCommit
+    from duckrun.formats.logs import OwnLog
 
     def own() -> None:
         raise StorageError("the store does not answer")
@@ -379,7 +380,7 @@ def test_a_spark_commit_whose_log_cannot_be_read_is_unknown() -> None:
     def run() -> None:
         raise ConnectionError("the Spark server is gone")
 
-    commit: Any = SimpleNamespace(spec=WriteSpec("append"), ref="main.t", _own=own)
+    commit: Any = SimpleNamespace(spec=WriteSpec("append"), ref="main.t", log=OwnLog("t"), _own=own)
     known = r"is not known: .*server is gone.*Look at the table's history"
     with pytest.raises(CommitUnknown, match=known) as raised, outcome_of("append", "main.t"):
         SparkCommit.proved(commit, run)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable, QueryBuilder
@@ -46,3 +47,34 @@ def test_a_branch_in_a_store_is_written_and_published(
             other.sql("delete from sales.orders where id = 0")
             main.discard("pr-43")
             assert other.sql("from sales.orders").count() == 10
+
+
+@pytest.mark.spark
+def test_both_engines_write_to_a_branch_in_a_store(
+    spark: Any, s3_bucket: Callable[[str], str], s3_options: dict[str, str]
+) -> None:
+    root = s3_bucket(f"branches-{uuid.uuid4().hex}") + "/a lake"
+    with (
+        duckrun.connect(root, storage_options=s3_options) as main,
+        duckrun.connect(root, storage_options=s3_options, branch="pr-42", engine="spark", spark=spark) as branch,
+    ):
+        main.sql("create table sales.orders as select i as id, 'E U' as region from range(10) r(i)")
+        main.sql("alter table sales.orders set tblproperties ('delta.enableDeletionVectors' = 'true')")
+        main.sql("create table sales.nested as select {'a': 1} as s")
+        branch.sql("delete from sales.orders where id = 3")
+        branch.on("duckdb").sql("delete from sales.orders where id = 4")
+        branch.sql("update sales.orders set region = 'US' where id = 5")
+        branch.sql("create table sales.made as select count(*) as n from sales.orders")
+        branch.sql("insert into sales.nested values ({'a': 2})")
+        assert branch.sql("from sales.nested").count() == 2
+        expected = [(i, "US" if i == 5 else "E U") for i in range(10) if i not in (3, 4)]
+        for name in ("spark", "duckdb"):
+            rows = branch.on(name).sql("from sales.orders order by id").collect()
+            assert [tuple(row.values()) for row in rows] == expected
+        main.publish("pr-42")
+        for session in (main, main.on("spark")):
+            rows = session.sql("from sales.orders order by id").collect()
+            assert [tuple(row.values()) for row in rows] == expected
+        assert main.sql("from sales.made").collect() == [{"n": 8}]
+    branch_logs = [key["path"] for key in main.lake.storage.keys(root) if "_duckrun/scratch" in key["path"]]
+    assert branch_logs == []

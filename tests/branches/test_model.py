@@ -10,6 +10,7 @@ import random
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable, QueryBuilder
@@ -19,7 +20,7 @@ from duckrun import CommitConflict, OptimizeSpec, Session, VacuumSpec
 from tests.drawing import everything, seed
 
 TABLES = ("a", "b")
-STEPS = 14
+STEPS, STEPS_ON_SPARK = 14, 8
 SEQUENCES = 5000 if os.environ.get("DUCKRUN_SOAK") else 40 if everything() else 3
 Row = tuple[int, int, int]
 
@@ -36,9 +37,9 @@ class Copy:
 class Lake:
     """A lake with two branches, and what its tables should hold."""
 
-    def __init__(self, root: Path, draw: random.Random) -> None:
-        self.root, self.draw = root, draw
-        self.session = duckrun.connect(root)
+    def __init__(self, root: Path, draw: random.Random, spark: Any = None) -> None:
+        self.root, self.draw, self.spark = root, draw, spark
+        self.session = duckrun.connect(root, spark=spark)
         self.main = {name: Counter({(i, i % 3, 0): 1 for i in range(12)}) for name in TABLES}
         self.changes = dict.fromkeys(TABLES, 0)
         self.branches: dict[str, Copy] = {}
@@ -55,9 +56,13 @@ class Lake:
         copy = self.branches.get(branch or "")
         return self.main[name] if copy is None or name not in copy.tables else copy.tables[name]
 
+    def by_some_engine(self, branch: str | None) -> Session:
+        session = self.session if branch is None else self.branches[branch].session
+        return session if self.spark is None else session.on(self.draw.choice(["duckdb", "spark"]))
+
     def write(self, branch: str | None) -> None:
         name, kind = self.draw.choice(TABLES), self.draw.choice(["insert", "update", "delete", "overwrite", "optimize"])
-        session = self.session if branch is None else self.branches[branch].session
+        session = self.by_some_engine(branch)
         before = self.rows(branch, name)
         low = self.draw.randrange(15)
         after = Counter(before)
@@ -141,13 +146,13 @@ class Lake:
             getattr(self, kind)(branch)
         else:
             if branch is not None and branch not in self.branches:
-                self.branches[branch] = Copy(duckrun.connect(self.root, branch=branch))
+                self.branches[branch] = Copy(duckrun.connect(self.root, branch=branch, spark=self.spark))
             self.write(branch)
         return f"{kind} {branch or 'main'}"
 
     def check(self, done: list[str]) -> None:
         for branch in (None, *self.branches):
-            session = self.session if branch is None else self.branches[branch].session
+            session = self.by_some_engine(branch)
             for name in TABLES:
                 rows = Counter(tuple(row.values()) for row in session.sql(f"select id, g, v from {name}").collect())
                 assert rows == self.rows(branch, name), (branch, name, done)
@@ -169,6 +174,18 @@ class Lake:
 def test_main_and_branches_equal_the_model_after_each_step(tmp_path: Path, number: int) -> None:
     lake, done = Lake(tmp_path / "lake", random.Random(f"{seed()} {number}")), [f"seed {seed()} number {number}"]
     for _ in range(STEPS):
+        done.append(lake.step())
+        lake.check(done)
+    lake.check_by_deltalake(done)
+    lake.close()
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("number", range(max(1, SEQUENCES // 20)))
+def test_both_engines_equal_the_model(tmp_path: Path, spark: Any, number: int) -> None:
+    draw, done = random.Random(f"{seed()} spark {number}"), [f"seed {seed()} number {number}"]
+    lake = Lake(tmp_path / "lake", draw, spark)
+    for _ in range(STEPS_ON_SPARK):
         done.append(lake.step())
         lake.check(done)
     lake.check_by_deltalake(done)

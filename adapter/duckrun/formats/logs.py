@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from duckrun.errors import InvalidConfig
 from duckrun.formats.commits import CommitRecord
@@ -51,6 +51,51 @@ class DeltaRsCommit:
     @property
     def version(self) -> int:
         return 0 if self.snapshot is None else self.snapshot.version + 1
+
+
+class WrittenLog(Protocol):
+    """Log that Spark commits to during one attempt: the table's own, or in a branch a copy of it.
+
+    The copy exists during a ``with`` block.
+    """
+
+    @property
+    def location(self) -> str:
+        """Folder that Spark opens."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None: ...
+
+    def follow(self, snapshot: Snapshot) -> None:
+        """Bring a copy forward to a commit that was made to the table and changed no file."""
+
+    def carry(self) -> None:
+        """Commit to the table what was committed to a copy.
+
+        Raises:
+            CommitTaken: Another commit took the version.
+            UnsupportedFeature: A branch takes no such commit.
+        """
+
+
+@frozen
+class OwnLog:
+    """The table's own log as a WrittenLog."""
+
+    location: str
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        """Do nothing: the log stays."""
+
+    def follow(self, snapshot: Snapshot) -> None:
+        """Do nothing: the log has the commit."""
+
+    def carry(self) -> None:
+        """Do nothing: the commits are the table's."""
 
 
 class DeltaRsWriter(Protocol):
@@ -175,6 +220,14 @@ class LogTables(Protocol):
         """Folder of new files below a table's folder; empty for the table's folder itself.
 
         A branch puts its files into a folder of its own.
+        """
+
+    def log_to_write(self, ref: TableRef, snapshot: Snapshot | None) -> WrittenLog:
+        """Return the log that Spark commits to, in a write that begins from a snapshot.
+
+        Args:
+            ref: The table.
+            snapshot: Version that the commit follows; None for a new table.
         """
 
     def refuse_other_files(self, ref: TableRef) -> None:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
 from sqlglot import exp
 
-from duckrun.branches.lake import refuse_spark
 from duckrun.engines.duckdb.engine import DuckDBEngine
 from duckrun.engines.engine import Engine
 from duckrun.engines.frame import LazyRows
@@ -150,14 +149,12 @@ class Opened:
 
         Raises:
             InvalidConfig: No engine has this name.
-            UnsupportedFeature: The engine is Spark, and the session is one of a branch.
         """
         self.ensure_open()
         if name not in self._engines:
             if name not in ENGINES:
                 raise unknown_word("engine", name, ENGINES)
             if name == "spark":
-                refuse_spark(self.lake)
                 from duckrun.engines.spark.engine import SparkEngine
                 from duckrun.engines.spark.process.session import spark_session
 

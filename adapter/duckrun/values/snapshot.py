@@ -180,6 +180,7 @@ class Snapshot:
         default=None, repr=False, compare=False
     )
     make_scan_sql: Callable[[Snapshot, ReadAs], str] | None = field(default=None, repr=False, compare=False)
+    find_log: Callable[[Snapshot], tuple[str, int]] | None = field(default=None, repr=False, compare=False)
     find_parts: Callable[[Snapshot], Any] | None = field(default=None, repr=False, compare=False)
     sql_types: Mapping[str, str] | None = field(default=None, repr=False, compare=False)
     """Column types in DuckDB's SQL, for formats with types that Arrow lacks.
@@ -271,6 +272,10 @@ class Snapshot:
         """Return the DuckDB FROM source of this version's rows, by the options of ReadAs."""
         assert self.make_scan_sql is not None, "a snapshot comes from a format, which knows how to read its files"
         return self.make_scan_sql(self, ReadAs(**options))
+
+    def log(self) -> tuple[str, int]:
+        """Return the folder and the version that Spark opens for this version."""
+        return (self.ref.location, self.version) if self.find_log is None else self.find_log(self)
 
     def parts(self) -> Any:
         """Return the rows' places, in and beside files, for an engine with its own reader.

@@ -17,6 +17,7 @@ from duckrun.engines.spark.sql import quote
 from duckrun.engines.spark.types import storable_table
 from duckrun.libraries import pa
 from duckrun.storage.storage import Storage
+from duckrun.values.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -49,8 +50,9 @@ class SparkAccess:
         """Return a location as Spark addresses it."""
         return self.storage.spark_location(location)
 
-    def read_at(self, location: str, version: int) -> DataFrame:
-        """Return the rows of a Delta table at a version."""
+    def read(self, snapshot: Snapshot) -> DataFrame:
+        """Return the rows of a snapshot of a Delta table."""
+        location, version = snapshot.log()
         return self.spark.read.format("delta").option("versionAsOf", version).load(self.location_of(location))
 
     def from_arrow(self, table: pa.Table) -> DataFrame:

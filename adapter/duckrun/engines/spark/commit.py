@@ -54,7 +54,9 @@ class SparkCommit:
         self.transaction = transaction
         self.snapshot = snapshot
         self.ref = transaction.ref
-        self.location = access.location_of(transaction.ref.location)
+        self.log = logs_of(transaction.lake.format).log_to_write(transaction.ref, snapshot)
+        """Log that Spark commits to."""
+        self.location = access.location_of(self.log.location)
         self.target = table_at(self.location)
         self.token = uuid.uuid4().hex
         present = {} if snapshot is None else snapshot.properties
@@ -113,7 +115,8 @@ class SparkCommit:
 
     def note(self) -> str:
         """Return the note of the commit, as JSON."""
-        note = self.transaction.note(writer="spark", reason=self.reason, token=self.token)
+        reads = self.transaction.reads(self.spec, self.snapshot)
+        note = self.transaction.note(writer="spark", reason=self.reason, token=self.token, **reads)
         return json.dumps({**note.pop(WORDS, {}), "duckrun": note})
 
     def committed(self) -> Commit:
@@ -142,6 +145,7 @@ class SparkCommit:
             CommitConflict: The table was dropped meanwhile.
         """
         form = self.transaction.lake.format
+        self.log.carry()
         wanted = version = 0 if self.snapshot is None else self.snapshot.version + 1
         while (record := form.record(self.ref, version)) is not None and record.note.get("token") != self.token:
             version += 1
@@ -159,27 +163,28 @@ class SparkCommit:
         A commit that Spark made counts even if Spark raised: the answer of the store or of a Spark
         server was lost.
         """
-        try:
-            done = run()
-        except Exception as error:
+        with self.log:
             try:
-                commit = self._own()
-            except StorageError as unread:
-                raise CommitUnknown(
-                    f"Whether {self.spec.mode} on table {self.ref} was committed by Spark is not known: {error}, and "
-                    f"then: {unread}",
-                    remedy="Look at the table's history before you run this again",
-                ) from error
-            if commit is None:
-                raise
-            log.info(
-                "table %s: version %s is committed, though Spark raised %s",
-                self.ref,
-                commit.version,
-                type(error).__name__,
-            )
-            return commit
-        return self.committed() if done is None else done
+                done = run()
+            except Exception as error:
+                try:
+                    commit = self._own()
+                except StorageError as unread:
+                    raise CommitUnknown(
+                        f"Whether {self.spec.mode} on table {self.ref} was committed by Spark is not known: {error}, "
+                        f"and then: {unread}",
+                        remedy="Look at the table's history before you run this again",
+                    ) from error
+                if commit is None:
+                    raise
+                log.info(
+                    "table %s: version %s is committed, though Spark raised %s",
+                    self.ref,
+                    commit.version,
+                    type(error).__name__,
+                )
+                return commit
+            return self.committed() if done is None else done
 
     def _passed(self, version: int) -> None:
         """Check a commit that Spark put on top of other writers' commits.

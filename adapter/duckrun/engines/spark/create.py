@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from duckrun.engines.spark.access import SparkAccess
 from duckrun.engines.spark.process.conditions import condition_of
-from duckrun.engines.spark.sql import cluster_clause, cluster_columns, properties_list, quote, table_at, text_literal
+from duckrun.engines.spark.sql import cluster_clause, cluster_columns, properties_list, quote, text_literal
 from duckrun.engines.spark.table_write import SparkWrite
 from duckrun.engines.spark.types import check_new_table
 from duckrun.errors import UnsupportedFeature
@@ -116,12 +115,9 @@ def rows_alone(attempt: SparkWrite, frame: DataFrame, partition_by: Sequence[str
     return {"replaceWhere": "true"}
 
 
-def clustered_by(access: SparkAccess, snapshot: Snapshot) -> tuple[str, ...]:
-    """Return the clustering columns of a table."""
-    if "clustering" not in snapshot.writer_features:
-        return ()
-    detail: Any = access.spark.sql(f"DESCRIBE DETAIL {table_at(access.location_of(snapshot.ref.location))}")
-    return tuple(name.replace("`", "") for name in detail.select("clusteringColumns").collect()[0][0] or ())
+def clustered_by(snapshot: Snapshot) -> tuple[str, ...]:
+    """Return the clustering columns of a table, and the fields within them as ``a.b``."""
+    return tuple(".".join(path) for path in snapshot.cluster_by)
 
 
 def _make(attempt: SparkWrite, rows: DataFrame, layout: Layout, description: str | None, *, replaces: bool) -> None:

@@ -21,7 +21,7 @@ from duckrun.engines.spark.access import SparkAccess
 from duckrun.engines.spark.ducklake import reading, writing
 from duckrun.engines.spark.ducklake.changes import ComputedFrame
 from duckrun.engines.spark.errors import errors_about
-from duckrun.engines.spark.foreign_servers import refuse_what_it_would_get_wrong
+from duckrun.engines.spark.foreign_servers import refuse_branch, refuse_what_it_would_get_wrong
 from duckrun.engines.spark.frame import SparkFrame, arrow_schema
 from duckrun.engines.spark.process.checks import check_workers_see
 from duckrun.engines.spark.process.session import apply_storage
@@ -79,6 +79,9 @@ class SparkEngine(SpecEngine):
         spark: A classic or Connect session, which stays open. None is the shared session of this
             process, started on first use.
 
+    Raises:
+        UnsupportedFeature: The lake is in a branch, and the server is not Apache Spark.
+
     Example::
 
         SparkEngine(lake, spark).scan(lake.snapshot(ref), ReadSpec()).native.show()
@@ -94,6 +97,8 @@ class SparkEngine(SpecEngine):
     def __init__(self, lake: Lake, spark: SparkSession | None = None) -> None:
         self.lake = lake
         self.access = SparkAccess(lake.storage, spark)
+        if lake.branch_name is not None:
+            refuse_branch(self.access.spark, lake.branch_name)
         self._reached: list[Storage] = [lake.storage]
         self.temp_names = AnyCase()
         self._inlined: list[str] = []
@@ -149,7 +154,7 @@ class SparkEngine(SpecEngine):
         if snapshot.ref.format == DUCKLAKE:
             named = spec.columns if spec.predicate is None else None
             return self._select(self._of_ducklake(snapshot, columns=named), spec, str(snapshot.ref))
-        frame = unbounded(self.access.read_at(snapshot.ref.location, snapshot.version), snapshot.rounded())
+        frame = unbounded(self.access.read(snapshot), snapshot.rounded())
         return self._select(frame, spec, str(snapshot.ref))
 
     def _of_ducklake(self, snapshot: Snapshot, **some: Any) -> DataFrame:
@@ -165,7 +170,8 @@ class SparkEngine(SpecEngine):
             return self._select(frame, scan.read, str(scan.ref))
         from pyspark.sql import functions as F
 
-        frame = self.access.read_at(scan.ref.location, scan.version)
+        in_branch = self.lake.branch_name is not None
+        frame = self.access.read(self.lake.snapshot(scan.ref, scan.version) if in_branch else scan.snapshot())
         names = [file.path for file in scan.files]
         # Spark returns a file's encoded URI. Compare the decoded part after the table's folder.
         uri = F.expr("url_decode(replace(_metadata.file_path, '+', '%2B'))")
@@ -217,10 +223,11 @@ class SparkEngine(SpecEngine):
         if snapshot.ref.format == DUCKLAKE:
             view = self._view_of(self._of_ducklake(snapshot))
             return with_columns(exp.to_table(view), {f.name: pa.types.is_date(f.type) for f in snapshot.schema})
+        location, version = snapshot.log()
         table = exp.Table(
-            this=exp.to_identifier(self.access.location_of(snapshot.ref.location), quoted=True),
+            this=exp.to_identifier(self.access.location_of(location), quoted=True),
             db=exp.to_identifier("delta"),
-            version=exp.Version(this="VERSION", kind="AS OF", expression=exp.Literal.number(snapshot.version)),
+            version=exp.Version(this="VERSION", kind="AS OF", expression=exp.Literal.number(version)),
         )
         dates = {field.name: pa.types.is_date(field.type) for field in snapshot.schema}
         if not (rounded := snapshot.rounded()):
@@ -268,7 +275,7 @@ class SparkEngine(SpecEngine):
         if snapshot.ref.format == DUCKLAKE:
             schema = self._of_ducklake(snapshot).schema
         else:
-            schema = self.access.read_at(snapshot.ref.location, snapshot.version).schema
+            schema = self.access.read(snapshot).schema
         return {field.name: type_text(field.dataType) for field in schema.fields}
 
     def register(self, name: str, value: Any, reads: Reads = NOTHING) -> None:

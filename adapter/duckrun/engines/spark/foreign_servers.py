@@ -28,6 +28,16 @@ def other_implementation(session: SparkSession) -> str | None:
     return _known[session]
 
 
+def refuse_branch(session: SparkSession, branch: str) -> None:
+    """Raise UnsupportedFeature for a branch on such a server."""
+    # The logs of a branch name files by URLs, which is measured with delta-spark alone.
+    if (other := other_implementation(session)) is not None:
+        raise UnsupportedFeature(
+            f"Branch {branch}: the Spark Connect server is not Apache Spark (its version is {other})",
+            remedy="Run this with engine: duckdb, or on Apache Spark (docs/sail.md)",
+        )
+
+
 def refuse_what_it_would_get_wrong(session: SparkSession, spec: RowSpec, table: str, exists: bool) -> None:
     """Raise UnsupportedFeature for a write that such a server carries out wrongly without an error.
 

@@ -54,7 +54,7 @@ def name_tables(session: SparkSession, lake: Lake, names: Iterable[str] = (), *,
         InvalidConfig: The lake is read-only, or the session has another catalog. The session has a
             database with a schema's name elsewhere, or a table of another lake that Spark made by
             name. ``names`` has a schema that gets no names.
-        UnsupportedFeature: The lake is a DuckLake.
+        UnsupportedFeature: The lake is a DuckLake, or a branch of a lake.
 
     Example::
 
@@ -107,6 +107,12 @@ def name_tables(session: SparkSession, lake: Lake, names: Iterable[str] = (), *,
 
 
 def _refuse(session: SparkSession, lake: Lake) -> None:
+    if lake.branch_name is not None:
+        raise UnsupportedFeature(
+            f"Branch {lake.branch_name} of lake {lake.root}: a name in Spark's catalog stands for a folder, which has "
+            "main's log, so PySpark would write to main by it",
+            remedy="Read and write the branch by a session: session.table(…), session.sql(…), frame.write",
+        )
     if lake.has_catalog:
         raise UnsupportedFeature(
             f"Lake {lake.root} is a DuckLake, whose tables have no names in Spark's catalog. Read and write them by a "

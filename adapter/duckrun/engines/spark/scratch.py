@@ -69,7 +69,7 @@ def altered_rows(access: SparkAccess, snapshot: Snapshot, alteration: Alteration
     from pyspark.sql.types import StructType
 
     schema = StructType.fromJson(json.loads(alteration.after.schema_json))
-    frame = access.read_at(snapshot.ref.location, snapshot.version)
+    frame = access.read(snapshot)
     columns = []
     for new, old in alteration.columns.items():
         kind = schema[new].dataType

@@ -83,7 +83,7 @@ def stream_table(
     Raises:
         InvalidConfig: The session has another engine, or an option is unknown. Or the source has a
             commit that changed rows, and no option tells how to read it.
-        UnsupportedFeature: One of the tables is a DuckLake table.
+        UnsupportedFeature: One of the tables is a DuckLake table, or is read in a branch.
         TableNotFound: The source does not exist. The errors of ``spec`` are raised as well.
 
     Example::
@@ -109,6 +109,13 @@ def stream_table(
                 f"A stream from {origin} into {into}: table {ref} is a DuckLake table, whose log Spark does not "
                 "follow. Carry over what is new by a change query (Table.changes(), apply_changes()), or an "
                 "incremental asset."
+            )
+    for ref in (origin, into):
+        if (branch := session.lakes.of(ref).branch_name) is not None:
+            raise UnsupportedFeature(
+                f"A stream from {origin} into {into}: branch {branch} has no stream, since Spark follows the log in "
+                f"the folder of {ref}, which is main's",
+                remedy="Carry over what is new by a change query: Table.changes(), apply_changes()",
             )
     origin = session.snapshot(source).ref
     lake = session.lakes.of(into)

@@ -96,7 +96,7 @@ class SparkWrite(SparkCommit):
     def _stored_schema(self) -> Any:
         """Spark schema of the version that the attempt is based on. Loading it takes 35 ms."""
         assert self.snapshot is not None
-        return self.access.read_at(self.ref.location, self.snapshot.version).schema
+        return self.access.read(self.snapshot).schema
 
     def with_defaults(self, frame: DataFrame) -> DataFrame:
         """Return the rows with the default columns that they lack."""
@@ -289,6 +289,7 @@ class SparkWrite(SparkCommit):
         new = NewCommit(change, self.form.altered(snapshot, change).after, reason=reason)
         commit = before.commit(snapshot, new) if by_spark is None else by_spark()
         self.snapshot = self.transaction.lake.snapshot(self.ref, commit.version)
+        self.log.follow(self.snapshot)
         self.reason = f"{self.reason}; version {commit.version} turned deletion vectors on for it"
 
     def shaped(self, values: Mapping[str, str], kinds: Sequence[StructField]) -> dict[str, str]:

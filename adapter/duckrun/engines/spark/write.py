@@ -138,9 +138,9 @@ class Attempt(SparkWrite):
         """
         assert self.snapshot is not None
         rows, _ = self.fitted(self.rows(), "fail")
-        added = self.access.read_at(self.ref.location, earlier.version)
+        added = self.access.read(self.transaction.lake.snapshot(self.ref, earlier.version))
         if earlier.version:
-            added = added.exceptAll(self.access.read_at(self.ref.location, earlier.version - 1))
+            added = added.exceptAll(self.access.read(self.transaction.lake.snapshot(self.ref, earlier.version - 1)))
         rows = rows.select(*[quote(name) for name in added.columns])
         if not (rows.exceptAll(added).isEmpty() and added.exceptAll(rows).isEmpty()):
             self.transaction.refuse_other_rows(earlier, self.snapshot)
@@ -157,7 +157,7 @@ class Attempt(SparkWrite):
             return self._overwrite(self.rows(), spec)
         decisions.refuse_other_partitions(self.snapshot, spec.partition_by)
         if spec.cluster_by is not None:
-            present = create.clustered_by(self.access, self.snapshot)
+            present = create.clustered_by(self.snapshot)
             decisions.refuse_other_clustering(self.ref, present, spec.cluster_by)
         frame, new = self.fitted(self.rows(), spec.schema_mode)
         options = {"mergeSchema": "true"} if new or self.grown else {}
@@ -220,7 +220,7 @@ class Attempt(SparkWrite):
 
     def _overwrite(self, frame: DataFrame, spec: WriteSpec) -> Commit | None:
         assert self.snapshot is not None
-        clustered = create.clustered_by(self.access, self.snapshot)
+        clustered = create.clustered_by(self.snapshot)
         keeps = spec.cluster_by is None and not spec.redefine and not spec.partition_by
         cluster_by = clustered if keeps else spec.cluster_by or ()
         # Spark's own overwrite of a table ignores properties.

@@ -5,9 +5,10 @@ Reads, checks and commits are those of DeltaFormat. This class decides where a l
 
 from __future__ import annotations
 
+import json
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
@@ -21,18 +22,21 @@ from duckrun.formats.commits import READS, CommitRecord, CommitTaken, NewCommit
 from duckrun.formats.definitions import TableDefinition
 from duckrun.formats.delta.branches import publishing
 from duckrun.formats.delta.branches.columns import changes_of_columns
-from duckrun.formats.delta.branches.log_copies import ScanLogs, copied_log
+from duckrun.formats.delta.branches.log_copies import ScanLogs, as_entry, copied_log
 from duckrun.formats.delta.branches.net import actions_of, net_change
+from duckrun.formats.delta.branches.spark_logs import CopiedLog, ReadLogs
 from duckrun.formats.delta.commits import restore
 from duckrun.formats.delta.definition.definition import DeltaDefinition
 from duckrun.formats.delta.definition.properties import ROW_TRACKING, is_on
 from duckrun.formats.delta.delta import DeltaFormat
 from duckrun.formats.delta.files.scan_sql import scan_sql
 from duckrun.formats.delta.files.vectors import deleted_of
+from duckrun.formats.delta.log.entries import COPY, entry
 from duckrun.formats.delta.log.lines import LineStorage, entry_of, numbers_in, pointer_path, seal, seal_of
 from duckrun.formats.delta.versions.long_logs import ListFiles, LongLogs
 from duckrun.formats.delta.versions.newest import Opened
 from duckrun.formats.format import Format
+from duckrun.formats.logs import OwnLog, WrittenLog
 from duckrun.storage.locks import table_lock
 from duckrun.storage.storage import Storage
 from duckrun.values.branches import Branch, Line
@@ -45,6 +49,11 @@ _OF_A_LINE = 40
 """Bits of the row ids of one line. Source: Delta protocol, Row Tracking (ids are 64-bit)."""
 _REBASE = "rebase-"
 """Prefix of the ids of seals by a rebase."""
+
+
+def _is_scratch(ref: TableRef) -> bool:
+    """True for a scratch copy, which lies in the branch's folder and has a log of its own."""
+    return ref.location.rpartition("/")[2].startswith(COPY)
 
 
 class _NoLongLogs(LongLogs):
@@ -78,7 +87,7 @@ class BranchFormat(DeltaFormat):
         super().__init__(self.line_storage)
         self._long_logs = _NoLongLogs(self.line_storage)
         self._register, self._reserve = register, reserve
-        self._scan_logs = ScanLogs(self)
+        self._scan_logs, self._spark_logs = ScanLogs(self), ReadLogs(self, storage)
 
     @property
     def branch(self) -> Branch:
@@ -86,8 +95,9 @@ class BranchFormat(DeltaFormat):
         return self.line_storage.branch()
 
     def close(self) -> None:
-        """Remove the local copies of logs."""
+        """Remove the copies of logs."""
         self._scan_logs.close()
+        self._spark_logs.close()
 
     # -- lines
 
@@ -110,6 +120,8 @@ class BranchFormat(DeltaFormat):
             CommitConflict: The branch was published or discarded.
         """
         line = self.line_storage.lines.get(ref.location)
+        if _is_scratch(ref):
+            return
         if line is None:
             base, table_id = (-1, "") if snapshot is None else (snapshot.version, snapshot.table_id)
             self._put_new(ref, replace(self._new_line(base, table_id), number=self._number(snapshot)))
@@ -162,7 +174,7 @@ class BranchFormat(DeltaFormat):
 
     def _is_at_time(self, ref: TableRef) -> bool:
         """True if the branch reads a table at the branch's time."""
-        return self.branch.at is not None and ref.location not in self.line_storage.lines
+        return self.branch.at is not None and ref.location not in self.line_storage.lines and not _is_scratch(ref)
 
     def snapshot(
         self, ref: TableRef, version: int | None = None, timestamp: str | None = None, *, keep: bool = False
@@ -228,16 +240,52 @@ class BranchFormat(DeltaFormat):
     def commit(self, ref: TableRef, snapshot: Snapshot | None, new: NewCommit, *, over: Snapshot | None = None) -> int:
         definition = new.definition
         assert definition is None or isinstance(definition, DeltaDefinition)
-        if definition is not None and any(_IDENTITY in field["metadata"] for field in definition.fields):
-            raise self._refused(f"Table {ref} has an identity column, whose numbers main gives at the same time")
-        turns_on = definition is not None and is_on(definition.properties, ROW_TRACKING)
-        if turns_on and snapshot is not None and not is_on(snapshot.properties, ROW_TRACKING):
-            raise self._refused(f"Table {ref} gets ids of rows, which a publish cannot give to main's rows")
+        if definition is not None:
+            self._refuse_definition(ref, snapshot, definition.fields, definition.properties)
         self._fork(ref, snapshot if over is None else over)
         version = super().commit(ref, snapshot, new, over=over)
+        self._forget_handle(snapshot)
+        return version
+
+    def _refuse_definition(
+        self,
+        ref: TableRef,
+        snapshot: Snapshot | None,
+        fields: Sequence[Mapping[str, Any]],
+        properties: Mapping[str, str],
+    ) -> None:
+        """Raise UnsupportedFeature if a branch cannot give a table this definition."""
+        if any(_IDENTITY in field["metadata"] for field in fields):
+            raise self._refused(f"Table {ref} has an identity column, whose numbers main gives at the same time")
+        had_ids = snapshot is None or is_on(snapshot.properties, ROW_TRACKING)
+        if is_on(properties, ROW_TRACKING) and not had_ids:
+            raise self._refused(f"Table {ref} gets ids of rows, which a publish cannot give to main's rows")
+
+    @staticmethod
+    def _forget_handle(snapshot: Snapshot | None) -> None:
+        """Forget the handle of a snapshot that was committed on."""
         if snapshot is not None and isinstance(snapshot.opened, Opened) and snapshot.opened.reserved:
             snapshot.opened.reserved.clear()  # of main's log, along which it would go on
-        return version
+
+    def log_to_write(self, ref: TableRef, snapshot: Snapshot | None) -> WrittenLog:
+        if _is_scratch(ref):
+            return OwnLog(ref.location)
+        if snapshot is not None and "rowTracking" in snapshot.writer_features:
+            self._fork(ref, snapshot)  # its number gives the ids of the new rows
+        return CopiedLog(self, ref, snapshot, partial(self._commit_actions, ref, snapshot))
+
+    def _commit_actions(
+        self, ref: TableRef, snapshot: Snapshot | None, version: int, actions: Sequence[Mapping[str, Any]]
+    ) -> None:
+        """Commit actions that Spark made for a version."""
+        for definition in (action["metaData"] for action in actions if "metaData" in action):
+            fields = json.loads(definition["schemaString"])["fields"]
+            self._refuse_definition(ref, snapshot, fields, definition.get("configuration") or {})
+        self._fork(ref, snapshot)
+        what = f"version {version} of table {ref}"
+        if self.storage.put_new(ref.location, entry(version), as_entry(actions), what) is None:
+            raise CommitTaken(what)
+        self._forget_handle(snapshot)
 
     def restore(self, now: Snapshot, version: int, note: dict[str, Any], app: AppTransaction | None) -> int:
         self._fork(now.ref, now)
@@ -264,7 +312,14 @@ class BranchFormat(DeltaFormat):
 
     def _described(self, ref: TableRef, table: DeltaTable) -> Snapshot:
         snapshot = super()._described(ref, table)
-        return replace(snapshot, make_scan_sql=self.scan_sql)
+        return replace(snapshot, make_scan_sql=self.scan_sql, find_log=self._log_of)
+
+    def _log_of(self, snapshot: Snapshot) -> tuple[str, int]:
+        """Return the folder and the version that Spark opens for a snapshot."""
+        line = self.line_storage.lines.get(snapshot.ref.location)
+        if line is None or snapshot.version <= line.base:
+            return snapshot.ref.location, snapshot.version
+        return self._spark_logs.folder(snapshot), 0
 
     def scan_sql(self, snapshot: Snapshot, read: ReadAs) -> str:
         line = self.line_storage.lines.get(snapshot.ref.location)

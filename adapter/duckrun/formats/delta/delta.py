@@ -46,6 +46,7 @@ from duckrun.formats.delta.versions.domains import CLUSTERING_PROVIDER
 from duckrun.formats.delta.versions.newest import Opened
 from duckrun.formats.delta.versions.tables import TableAccess
 from duckrun.formats.format import SpecT
+from duckrun.formats.logs import OwnLog, WrittenLog
 from duckrun.libraries import pa
 from duckrun.sql.char_types import is_limited
 from duckrun.sql.on_demand import duckdb_of
@@ -146,6 +147,9 @@ class DeltaFormat(TableAccess):
 
     def files_folder(self, ref: TableRef) -> str:
         return ""
+
+    def log_to_write(self, ref: TableRef, snapshot: Snapshot | None) -> WrittenLog:
+        return OwnLog(ref.location)
 
     # -- history
 

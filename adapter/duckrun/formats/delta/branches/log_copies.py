@@ -1,12 +1,14 @@
 """Local copies of the log of a table in a branch, for libraries that read a log by its folder.
 
 deltalake reads a copy of the entries. DuckDB's delta_scan() reads a log of one entry, whose paths
-lead to the table's folder through a link.
+lead to the table's folder through a link. Spark's logs are in ``spark_logs.py``.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -77,12 +79,25 @@ class ScanLogs:
         folder = TemporaryDirectory(prefix="duckrun-scan-")
         Path(folder.name, LOG).mkdir()
         Path(folder.name, LINK).symlink_to(snapshot.ref.location, target_is_directory=True)
-        definition, protocol = self._tables.definition(snapshot), self._tables.protocol(snapshot)
-        actions: list[dict[str, Any]] = [{"protocol": protocol.action()}, {"metaData": definition.action()}]
+        actions: list[dict[str, Any]] = definition_of(self._tables, snapshot)
         adds = adds_of(self._tables, snapshot, {spelled(file) for file in snapshot.files()})
         actions += [{"add": _through_link(add)} for add in adds.values()]
-        Path(folder.name, entry(0)).write_text("\n".join(json.dumps(each) for each in actions), encoding="utf-8")
+        Path(folder.name, entry(0)).write_bytes(as_entry(actions))
         return folder
+
+
+def definition_of(tables: TableAccess, snapshot: Snapshot, *features: str) -> list[dict[str, Any]]:
+    """Return the actions that define a table at a version, with more writer features."""
+    protocol = tables.protocol(snapshot)
+    if features:
+        protocol = protocol.at_least(protocol.reader, 7)
+        protocol = replace(protocol, writer_features=protocol.writer_features | {*features})
+    return [{"protocol": protocol.action()}, {"metaData": tables.definition(snapshot).action()}]
+
+
+def as_entry(actions: Iterable[Mapping[str, Any]]) -> bytes:
+    """Return actions as the text of a log entry."""
+    return "\n".join(json.dumps(action, ensure_ascii=False) for action in actions).encode()
 
 
 def _through_link(add: dict[str, Any]) -> dict[str, Any]:

@@ -62,7 +62,8 @@ def vacuum(tables: TableAccess, snapshot: Snapshot, spec: VacuumSpec) -> tuple[s
     lines = lines_at(tables.storage, snapshot.ref.location, [key["path"] for key in keys])
     for folder, line in lines.items():
         needed.update(_of_line(tables, snapshot, folder, line))
-    logs = (key["path"].partition(f"/{LOG}/") for key in keys if not key["path"].startswith((f"{LOG}/", COPY)))
+    copies = (f"{LOG}/", COPY, f"{BRANCHES}/")
+    logs = (key["path"].partition(f"/{LOG}/") for key in keys if not key["path"].startswith(copies))
     inner = tuple({f"{folder}/" for folder, separator, _ in logs if separator})
     gone = sorted(
         path
