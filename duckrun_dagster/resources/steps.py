@@ -54,8 +54,8 @@ class StepPins(Pins):
     advice = "run the step again, which reads anew: with a RetryPolicy, or retries of the run, Dagster does"
 
     def __init__(self, step_context: Any, lakes: Lakes) -> None:
-        super().__init__(lakes.snapshot)
-        self._step, self._lakes = step_context, lakes
+        super().__init__(lakes)
+        self._step = step_context
 
     def _read_of(self, newest: Snapshot) -> Snapshot | None:
         is_own = own_works(self._step)

@@ -78,7 +78,7 @@ def test_a_run_reads_all_tables_at_one_snapshot_of_the_lake(lake: Session, tmp_p
 
     lake.sql("create table a as select 1 as n")
     lake.sql("create table b as select 1 as n")
-    pins = Pins(lake.lakes.snapshot)
+    pins = Pins(lake.lakes)
     with duckrun.connect(tmp_path / "lake", format="ducklake", pins=pins) as run:
         assert rows(run, "from a") == [(1,)]
         lake.sql("update b set n = 2")

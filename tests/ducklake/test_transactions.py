@@ -241,7 +241,7 @@ def test_a_delta_lake_is_read_within_and_not_written(lake: Session, tmp_path: Pa
 def test_what_a_run_has_pinned_is_as_before_where_it_is_rolled_back(tmp_path: Path) -> None:
     with duckrun.connect(tmp_path / "lake", format="ducklake") as other:
         other.sql("create table t as select 1 as id")
-        pins = Pins(other.lakes.snapshot)
+        pins = Pins(other.lakes)
         with duckrun.connect(tmp_path / "lake", format="ducklake", pins=pins) as run:
             assert rows(run, "from t") == [(1,)]
             with pytest.raises(ZeroDivisionError), run.transaction():

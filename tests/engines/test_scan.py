@@ -155,7 +155,7 @@ def test_filters_on_any_column_find_their_rows(made: tuple[Session, dict[str, pa
 def test_a_view_over_such_a_table_has_the_same_rows(made: tuple[Session, dict[str, pa.Table]], name: str) -> None:
     session, read = made
     connection = session.engine.connection  # type: ignore[attr-defined]
-    views = ViewCatalog(connection, session.lake, Pins(session.lakes.snapshot))
+    views = ViewCatalog(connection, session.lake, Pins(session.lakes))
     views.ensure(session.ref(f"main.{name}"))
     found = connection.cursor().execute(f'select * from memory.main."{name}"').to_arrow_table()
     assert rows_of(found) == rows_of(read[name])

@@ -128,7 +128,7 @@ def test_rows_of_a_long_log_are_not_written_back_over_the_change_of_another(lake
 
 def test_a_view_of_a_run_keeps_its_version_of_a_long_log(lake: Session, folder: Path) -> None:
     connection = lake.engine.connection
-    views = ViewCatalog(connection, lake.lake, Pins(lake.lake.snapshot))
+    views = ViewCatalog(connection, lake.lake, Pins(lake.lakes))
     views.ensure_for("select * from main.t")
     write_deltalake(folder, ids(500), mode="append")
     for _ in range(2):

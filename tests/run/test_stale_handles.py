@@ -81,7 +81,7 @@ def test_a_frame_of_a_table_that_is_created_again_is_an_error_wherever_it_goes(
 def test_a_run_does_not_read_a_table_that_another_one_created_again(root: Path) -> None:
     with duckrun.connect(root) as other:
         other.execute("main.t", WriteSpec("error"), ONE)
-        with duckrun.connect(root, pins=Pins(other.lakes.snapshot)) as run:
+        with duckrun.connect(root, pins=Pins(other.lakes)) as run:
             assert run.sql("select * from t").collect() == ONE.to_pylist()
             _create_again(other)
             with pytest.raises(VersionNotReadable, match="created again since its version 0.*read again and repeat"):

@@ -123,6 +123,9 @@ class BranchLake(Lake):
         line = self.format.line(ref)
         return "" if line is None or version <= line.base else f".{self.branch.folder}"
 
+    def is_of_main(self, ref: TableRef) -> bool:
+        return self.format.line(ref) is None
+
     def _open_format(self, form: LakeFormat, *, read_only: bool) -> BranchTables:
         self._main = self.storage
         opened = branch_format(

@@ -93,6 +93,10 @@ class Lake:
     branch_name: str | None = None
     """Name of the branch that is read and written; None for the lake itself."""
 
+    def is_of_main(self, ref: TableRef) -> bool:
+        """True if a table is read from the lake itself, and not from a branch."""
+        return True
+
     def _open_format(self, form: LakeFormat, *, read_only: bool) -> Format:
         """Return the format object of the lake's tables."""
         return format_of(self.storage, form, read_only=read_only)

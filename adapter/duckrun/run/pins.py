@@ -3,6 +3,8 @@
 A run pins each table at first use; only its own commits move the pin. The reads behind a write
 decide whether it may go on top of another writer's commit. So every reader records them: a Frame
 carries its own, and a piece of work (a Dagster step, a dbt node) has one log of them.
+
+Of a publish, a run sees all tables or none (see publishes.py).
 """
 
 from __future__ import annotations
@@ -13,6 +15,9 @@ from dataclasses import field
 from types import MappingProxyType
 
 from duckrun.errors import TableNotFound
+from duckrun.lake.lake import Lake
+from duckrun.lake.lakes import Lakes
+from duckrun.run.publishes import LaterPublishes
 from duckrun.run.work_log import Read, WorkLog
 from duckrun.values.frozen import frozen
 from duckrun.values.rows import NO_TABLE
@@ -65,12 +70,24 @@ class Pins:
 
     None hides an existing table from the run. ``advice`` is the remedy for a write whose input
     others have changed.
+
+    Args:
+        lakes: Lakes that the run reads.
+        log: Log of its reads and commits.
+        advice: Remedy in place of the class's.
+        of_statement: The run is one statement. In an object store it does not look for publishes,
+            which would cost each statement three requests.
     """
 
     advice = "read again and repeat"
 
-    def __init__(self, load: Callable[..., Snapshot], *, log: WorkLog | None = None, advice: str | None = None) -> None:
-        self._load = load
+    def __init__(
+        self, lakes: Lakes, *, log: WorkLog | None = None, advice: str | None = None, of_statement: bool = False
+    ) -> None:
+        self._lakes = lakes
+        self._of_statement = of_statement
+        self._publishes: dict[str, LaterPublishes] = {}
+        self._renewed: set[str] = set()
         self._lock = threading.Lock()
         self._pinned: dict[str, Snapshot | None] = {}
         self._shared: dict[str, int] = {}
@@ -111,8 +128,11 @@ class Pins:
             if pinned is not None and pinned.pin is not None:
                 pinned.pin.check(self.advice)
             return pinned
-        load = load or self._load
+        load = load or self._lakes.snapshot
+        publishes = None if ref.location in self._renewed else self._publishes_of(self._lakes.of(ref))
         loaded = load(ref)
+        if publishes is not None:
+            loaded = self._before(publishes, loaded, load)
         if loaded.shared is not None:
             lake, newest = loaded.shared
             with self._lock:
@@ -122,6 +142,29 @@ class Pins:
         read = self._read_of(loaded)
         with self._lock:
             return self._pinned.setdefault(ref.location, read)
+
+    def _publishes_of(self, lake: Lake) -> LaterPublishes | None:
+        """Return the publishes of a lake since this run first read it; None without a look."""
+        if lake.format.logs is None or (self._of_statement and not lake.storage.is_local):
+            return None
+        if lake.root not in self._publishes:
+            first = LaterPublishes(lake.storage)
+            with self._lock:
+                self._publishes.setdefault(lake.root, first)
+        return self._publishes[lake.root]
+
+    def _before(self, publishes: LaterPublishes, newest: Snapshot, load: Callable[..., Snapshot]) -> Snapshot:
+        """Return the table before the publishes that this run does not see."""
+        ref = newest.ref
+        versions = publishes.versions_before(ref)
+        if not versions or not self._lakes.of(ref).is_of_main(ref):
+            return newest
+        whole = [version for version in versions if version is not None]
+        if len(whole) < len(versions):
+            raise TableNotFound(
+                f"There is no table {ref} for this run: a publish has made it since the run began to read this lake."
+            )
+        return load(ref, min(whole)) if min(whole) < newest.version else newest
 
     def _read_of(self, newest: Snapshot) -> Snapshot | None:
         """Return the snapshot to pin for a table at first use; None hides the table."""
@@ -174,6 +217,7 @@ class Pins:
             before = self._pinned.pop(ref.location, None)
             if before is not None and before.shared is not None:
                 self._shared.pop(before.shared[0], None)
+            self._renewed.add(ref.location)
         self.log.forget(ref.location)
 
     def versions(self) -> dict[str, int]:

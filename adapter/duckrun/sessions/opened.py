@@ -122,7 +122,7 @@ class Opened:
     @property
     def pins(self) -> Pins:
         """Pins of the next statement: those of the run, or fresh ones."""
-        return self._pins if self._pins is not None else Pins(self.lakes.snapshot, log=self._log)
+        return self._pins if self._pins is not None else Pins(self.lakes, log=self._log, of_statement=True)
 
     @property
     def fixed_pins(self) -> Pins | None:

@@ -18,6 +18,10 @@ REGISTRY = "_duckrun/branches"
 """Folder below the root of a lake that lists its branches."""
 PUBLISHES = "_duckrun/publish"
 """Folder below the root of a lake for the records of publishes."""
+PENDING = f"{PUBLISHES}/pending"
+"""Folder for publishes that are under way, or whose process has ended."""
+PLAN = ".plan.json"
+"""End of the name of the decision of a publish under way."""
 
 VARIABLE = "DUCKRUN_BRANCH"
 """Environment variable that names a branch for dbt and Dagster."""
@@ -164,6 +168,20 @@ class BranchInfo:
         return facts_html(f"branch {self.name}", asdict(self))
 
 
+class BranchList(list[BranchInfo]):
+    """The branches of a lake, by name. A notebook shows them as a table.
+
+    Example::
+
+        with duckrun.connect("lake/", branch="pr-42") as branch:
+            branch.sql("update sales.orders set price = 3 where id = 1")
+        assert [each.rows_changed for each in s.branches()] == [1]
+    """
+
+    def _repr_html_(self) -> str:
+        return table_html("branches", [asdict(each) for each in self])
+
+
 @dataclass(frozen=True)
 class TableDiff:
     """Difference of one table between a branch and its base.
@@ -207,7 +225,7 @@ class BranchDiff:
 
     branch: str
     tables: tuple[TableDiff, ...]
-    rows_of: Callable[[str], Any] | None = field(default=None, repr=False, compare=False)
+    rows_of: Callable[[TableDiff], Any] | None = field(default=None, repr=False, compare=False)
 
     def table(self, name: str) -> Any:
         """Return the changed rows of a table, as a change set with ``_change_type``.
@@ -220,7 +238,7 @@ class BranchDiff:
             raise InvalidConfig(
                 f"Branch {self.branch} does not change {name}; it changes {', '.join(known) or 'nothing'}."
             )
-        return self.rows_of(name)
+        return self.rows_of(known[name])
 
     def __iter__(self) -> Any:
         return iter(self.tables)

@@ -434,7 +434,7 @@ class InvocationPins(Pins):
     advice = "run this node again, which reads anew"
 
     def __init__(self, env: LakeEnvironment) -> None:
-        super().__init__(env.lakes.snapshot)
+        super().__init__(env.lakes)
         self._env = env
         self._looked: dict[str, bool] = {}
         """Node -> True if an older attempt created its table; only for nodes that have read it."""
