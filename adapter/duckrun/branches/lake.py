@@ -131,7 +131,7 @@ class BranchLake(Lake):
         opened = branch_format(
             self._main,
             lambda: self.branch,
-            lambda ref: registry.register(self._main, self.branch, ref),
+            lambda ref, table_id: registry.register(self._main, self.branch, ref, table_id),
             lambda: registry.reserve(self._main),
         )
         self.storage = opened.storage  # notes of consumers beside tables are the branch's, too

@@ -1,8 +1,8 @@
-"""Publish and discard of a branch, and the completion of a publish whose process has ended.
+"""Publish, rebase and discard of a branch, and their completion after the end of a process.
 
-A publish first closes the branch and seals its lines, so that no commit can be lost. It decides
-once, by an object that is written only if it does not exist: commit, with the plan, or abort. From
-then on each step can be repeated by any process.
+Each first records its intent. A publish then closes the branch and seals its lines, so that no
+commit can be lost. It decides once, by an object that is written only if it does not exist: commit,
+with the plan, or abort. From then on each step can be repeated by any process.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 import logging
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -24,13 +24,12 @@ from duckrun.formats.factory import branch_format
 from duckrun.lake.lake import Lake
 from duckrun.storage.locks import file_lock
 from duckrun.storage.storage import Storage
-from duckrun.values.branches import PUBLISHES, Branch, Line, Published
+from duckrun.values.branches import PENDING, PLAN, PUBLISHES, Branch, Line, Published
 from duckrun.values.names import RESERVED
 from duckrun.values.snapshot import TableRef
 
 log = logging.getLogger(__name__)
 
-_PENDING = f"{PUBLISHES}/pending"
 _OLD = 3_600_000
 """Milliseconds after which a publish in a store without a decision counts as dead."""
 DROPPED = b'{"kind": "dropped"}'
@@ -42,7 +41,7 @@ def tables_of(storage: Storage, branch: Branch) -> BranchTables:
     return branch_format(
         storage,
         lambda: branch,
-        lambda ref: registry.register(storage, branch, ref),
+        lambda ref, table_id: registry.register(storage, branch, ref, table_id),
         lambda: registry.reserve(storage),
     )
 
@@ -74,12 +73,22 @@ def _alone(lake: Lake) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class _Attempt:
-    """One publish, by its id."""
+    """One publish, rebase or discard, by its id."""
 
     lake: Lake
     id: str
     branch: Branch
     created: int
+    work: str = "publish"
+    """``publish``, ``rebase`` or ``discard``."""
+
+    @classmethod
+    def begin(cls, lake: Lake, branch: Branch, work: str) -> _Attempt:
+        """Record the intent, so that any process can complete the attempt."""
+        attempt = cls(lake, uuid.uuid4().hex[:12], branch, registry.now(), work)
+        intent = {"branch": asdict(branch), "created": attempt.created, "work": work}
+        lake.storage.put_new(lake.root, attempt.intent, json.dumps(intent).encode())
+        return attempt
 
     @property
     def storage(self) -> Storage:
@@ -87,11 +96,11 @@ class _Attempt:
 
     @property
     def intent(self) -> str:
-        return f"{_PENDING}/{self.id}.json"
+        return f"{PENDING}/{self.id}.json"
 
     @property
     def decision(self) -> str:
-        return f"{_PENDING}/{self.id}.plan.json"
+        return f"{PENDING}/{self.id}{PLAN}"
 
     @property
     def record(self) -> str:
@@ -107,6 +116,11 @@ class _Attempt:
 
     def decided(self) -> dict[str, Any] | None:
         raw = self.storage.read(self.decision)
+        return None if raw is None else json.loads(raw)
+
+    def outcome(self) -> dict[str, Any] | None:
+        """Return the recorded outcome; None before its end."""
+        raw = self.storage.read(self.record)
         return None if raw is None else json.loads(raw)
 
     def finish(self, outcome: Mapping[str, Any]) -> None:
@@ -138,9 +152,7 @@ def publish(lake: Lake, name: str, sees: Sees) -> Published:
                 return before
             registry.existing(lake.storage, name)
             raise AssertionError("raised")
-        attempt = _Attempt(lake, uuid.uuid4().hex[:12], branch, registry.now())
-        intent = {"branch": asdict(branch), "created": attempt.created}
-        lake.storage.put_new(lake.root, attempt.intent, json.dumps(intent).encode())
+        attempt = _Attempt.begin(lake, branch, "publish")
         closed = json.dumps({"publish": attempt.id}).encode()
         if lake.storage.put_new(lake.root, registry.closed_path(branch), closed) is None:
             attempt.forget()
@@ -151,49 +163,65 @@ def publish(lake: Lake, name: str, sees: Sees) -> Published:
         try:
             lines = _sealed(attempt, tables)
             with _locked(lake, [ref for ref, line in lines if tables.change(ref, line) not in (None, "dropped")]):
-                plan, conflicts = _validated(lake, tables, lines, sees)
+                plan, conflicts = _validated(lake, tables, branch, lines, sees)
                 decision = {"decision": "abort"} if conflicts else {"decision": "commit", **plan}
                 decided = attempt.decide(decision)
                 if decided["decision"] == "commit":
                     return _rolled_forward(attempt, tables, decided, sees, started)
             _undone(attempt, tables, conflicts or {"": ["another process aborted this publish"]})
-        except CommitConflict:
-            raise
         except BaseException:
             if attempt.decided() is None:
                 _undone(attempt, tables, {})
             raise
         finally:
             tables.close()
-        listed = "; ".join(f"{table}: {', '.join(reasons)}" for table, reasons in conflicts.items())
         raise CommitConflict(
-            f"Branch {name} cannot be published: {listed}. Main is unchanged",
+            f"Branch {name} cannot be published: {_listed(conflicts)}. Main is unchanged",
             remedy="rebase the branch, or discard it and run its work again",
         )
 
 
 def recover(lake: Lake, sees: Sees) -> list[str]:
-    """Finish the publishes whose process has ended, and return the names of their branches.
+    """Finish the attempts whose process has ended, and return the names of their branches.
 
     The caller holds the lock of publishes, so that none of a local lake is under way.
     """
     finished = []
     for attempt in _pending(lake):
         young = not lake.storage.is_local and registry.now() - attempt.created < _OLD
-        if attempt.decided() is None and young:
+        if attempt.work != "discard" and attempt.decided() is None and young:
             continue  # its process may live
-        log.warning("lake %s: finishing publish %s of branch %s", lake.root, attempt.id, attempt.branch.name)
-        decided = attempt.decide({"decision": "abort"})
+        log.warning("lake %s: finishing %s %s of branch %s", lake.root, attempt.work, attempt.id, attempt.branch.name)
         tables = tables_of(lake.storage, attempt.branch)
         try:
-            if decided["decision"] == "commit":
-                _rolled_forward(attempt, tables, decided, sees, time.perf_counter())
-            else:
-                _undone(attempt, tables, {"": ["its process has ended"]})
+            _resumed(attempt, tables, sees)
+        except CommitConflict as error:  # the branch is open again, and its next publish tells why
+            log.warning("lake %s: %s", lake.root, error)
         finally:
             tables.close()
         finished.append(attempt.branch.name)
     return finished
+
+
+def _resumed(attempt: _Attempt, tables: BranchTables, sees: Sees) -> None:
+    """Finish an attempt whose process has ended."""
+    if attempt.work == "discard":
+        _removed(attempt, tables)
+        return
+    if attempt.work == "rebase":
+        _reopen(attempt, tables)
+        return
+    outcome = attempt.outcome()
+    if outcome is None:
+        decided = attempt.decide({"decision": "abort"})
+        if decided["decision"] == "commit":
+            _rolled_forward(attempt, tables, decided, sees, time.perf_counter())
+        else:
+            _undone(attempt, tables, {"": ["its process has ended"]})
+    elif outcome["state"] == "published":
+        _closed(attempt, tables)
+    else:
+        _reopen(attempt, tables, outcome.get("versions", ()))
 
 
 def recover_alone(lake: Lake, sees: Sees) -> None:
@@ -206,15 +234,16 @@ def recover_alone(lake: Lake, sees: Sees) -> None:
 
 def is_pending(lake: Lake) -> bool:
     """True if a publish is under way, or was ended before it was done."""
-    return bool(lake.storage.list_names(_PENDING)[1])
+    return bool(lake.storage.list_names(PENDING)[1])
 
 
 def _pending(lake: Lake) -> Iterator[_Attempt]:
-    for file in lake.storage.list_names(_PENDING)[1]:
-        raw = None if file.endswith(".plan.json") else lake.storage.read(f"{_PENDING}/{file}")
+    for file in lake.storage.list_names(PENDING)[1]:
+        raw = None if file.endswith(PLAN) else lake.storage.read(f"{PENDING}/{file}")
         if raw is not None:
             intent = json.loads(raw)
-            yield _Attempt(lake, file.removesuffix(".json"), Branch(**intent["branch"]), intent["created"])
+            branch, work = Branch(**intent["branch"]), intent.get("work", "publish")
+            yield _Attempt(lake, file.removesuffix(".json"), branch, intent["created"], work)
 
 
 def _published(storage: Storage, name: str) -> Published | None:
@@ -248,11 +277,28 @@ def _locked(lake: Lake, refs: Sequence[TableRef]) -> Iterator[None]:
         yield
 
 
+def _lost(lake: Lake, tables: BranchTables, branch: Branch) -> dict[str, list[str]]:
+    """Return the tables whose change went with main's folder, and the reason of each."""
+    lost = {}
+    for ref, table_id in registry.forks(lake.storage, branch).items():
+        if not table_id or tables.line(ref) is not None:
+            continue
+        now = lake.format.begin(ref)
+        if now is None or now.table_id != table_id:
+            how = "dropped" if now is None else "created again"
+            lost[str(ref)] = [f"main's table was {how} since, and the change of the branch went with its folder"]
+    return lost
+
+
+def _listed(conflicts: Mapping[str, Sequence[str]]) -> str:
+    return "; ".join(f"{table}: {', '.join(reasons)}" for table, reasons in conflicts.items())
+
+
 def _validated(
-    lake: Lake, tables: BranchTables, lines: Sequence[tuple[TableRef, Line]], sees: Sees
+    lake: Lake, tables: BranchTables, branch: Branch, lines: Sequence[tuple[TableRef, Line]], sees: Sees
 ) -> tuple[dict[str, Any], dict[str, list[str]]]:
     """Return the plan, and the conflicts of each table."""
-    planned, conflicts = [], {}
+    planned, conflicts = [], _lost(lake, tables, branch)
     for ref, line in lines:
         change = tables.change(ref, line)
         if change is None:
@@ -277,46 +323,50 @@ def _rolled_forward(
     versions: dict[str, int | None] = {}
     failed: dict[str, str] = {}
     before = {str(table.ref): table.before for table in planned}
-    if attempt.storage.read(attempt.record) is None:
-        for table in planned:
-            if table.change == "dropped" and not failed:
-                _put_definitions(lake, branch)
-            line = tables.line(table.ref)
-            if line is None:
-                continue  # done and forgotten by another process
-            try:
-                versions[str(table.ref)] = tables.publish(lake.format, table, line, attempt.id, sees)
-            except (CommitConflict, InvalidConfig, LostRows, UnsupportedFeature) as error:
-                failed[str(table.ref)] = error.reason  # repeated, it would fail again
-        if failed:
-            raise _stopped(attempt, tables, planned, versions, failed)
-        _put_definitions(lake, branch)
-        attempt.finish({"state": "published", "versions": versions, "before": before})
-    else:
-        versions = json.loads(attempt.storage.read(attempt.record) or b"{}").get("versions", {})
     for table in planned:
-        tables.forget(table.ref)
-    for ref in registry.forks(attempt.storage, branch):
-        tables.forget(ref)
-    registry.remove_name(attempt.storage, branch)
-    _remove_home(attempt.storage, branch)
-    attempt.forget()
+        name, line = str(table.ref), tables.line(table.ref)
+        if table.change == "dropped" and not failed:
+            _put_definitions(lake, branch)
+        if line is None and table.change == "dropped":
+            versions[name] = None  # its line went with its folder
+            continue
+        if line is None:
+            if (outcome := attempt.outcome()) is not None:  # another process was faster
+                versions = outcome.get("versions", {})
+                break
+            failed[name] = "main's table was dropped since, and the change of the branch went with its folder"
+            continue
+        try:
+            versions[name] = tables.publish(lake.format, table, line, attempt.id, sees)
+        except (CommitConflict, InvalidConfig, LostRows, UnsupportedFeature) as error:
+            failed[name] = error.reason  # repeated, it would fail again
+    if failed:
+        raise _stopped(attempt, tables, versions, before, failed)
+    _put_definitions(lake, branch)
+    attempt.finish({"state": "published", "versions": versions, "before": before})
+    _closed(attempt, tables)
     return Published(branch.name, attempt.id, versions, before, seconds=round(time.perf_counter() - started, 3))
+
+
+def _closed(attempt: _Attempt, tables: BranchTables) -> None:
+    """Remove a published branch; its files are main's now."""
+    for ref in registry.forks(attempt.storage, attempt.branch):
+        tables.forget(ref)
+    registry.remove_name(attempt.storage, attempt.branch)
+    _remove_home(attempt.storage, attempt.branch)
+    attempt.forget()
 
 
 def _stopped(
     attempt: _Attempt,
     tables: BranchTables,
-    planned: Sequence[PlannedTable],
     versions: Mapping[str, int | None],
+    before: Mapping[str, int | None],
     failed: Mapping[str, str],
 ) -> CommitConflict:
     """End a publish that cannot be completed; the tables that are left stay in the branch."""
-    for table in planned:
-        if str(table.ref) in versions:
-            tables.forget(table.ref)
-    attempt.finish({"state": "stopped", "versions": dict(versions), "failed": dict(failed)})
-    _reopen(attempt, tables)
+    attempt.finish({"state": "stopped", "versions": versions, "before": before, "failed": failed})
+    _reopen(attempt, tables, versions)
     return CommitConflict(
         f"Branch {attempt.branch.name} was published in part: {', '.join(versions) or 'no table'} "
         f"{'are' if len(versions) > 1 else 'is'} in main. Another writer has changed main meanwhile: "
@@ -331,14 +381,19 @@ def _undone(attempt: _Attempt, tables: BranchTables, conflicts: Mapping[str, Seq
     _reopen(attempt, tables)
 
 
-def _reopen(attempt: _Attempt, tables: BranchTables) -> None:
-    for ref in registry.forks(attempt.storage, attempt.branch):
+def _reopen(attempt: _Attempt, tables: BranchTables, published: Collection[str] = ()) -> None:
+    """Let a branch take writes again, and forget its tables that were published."""
+    storage, branch = attempt.storage, attempt.branch
+    for ref in registry.forks(storage, branch):
         line = tables.line(ref)
-        if line is not None:
+        if str(ref) in published:
+            tables.forget(ref)
+            registry.unregister(storage, branch, ref)
+        elif line is not None:
             tables.unseal(ref, line, attempt.id)
-    path = registry.closed_path(attempt.branch)
-    if json.loads(attempt.storage.read(path) or b"{}").get("publish") == attempt.id:
-        attempt.storage.remove(path)
+    path = registry.closed_path(branch)
+    if json.loads(storage.read(path) or b"{}").get("publish") == attempt.id:
+        storage.remove(path)
     attempt.forget()
 
 
@@ -376,21 +431,23 @@ def rebase(lake: Lake, name: str, sees: Sees) -> dict[str, int]:
         recover(lake, sees)
         branch = registry.existing(lake.storage, name)
         registry.refuse_closed(lake.storage, branch)
-        tables = tables_of(lake.storage, branch)
-        lines = [(ref, line) for ref in registry.forks(lake.storage, branch) if (line := tables.line(ref)) is not None]
-        _, conflicts = _validated(lake, tables, lines, sees)
-        if conflicts:
-            listed = "; ".join(f"{table}: {', '.join(reasons)}" for table, reasons in conflicts.items())
-            raise CommitConflict(
-                f"Branch {name} cannot be rebased: {listed}. The branch is unchanged",
-                remedy="discard it and run its work again",
-            )
-        versions = {str(ref): tables.rebase(lake.format, ref, line, sees) for ref, line in lines}
-        tables.close()
+        attempt, tables = _Attempt.begin(lake, branch, "rebase"), tables_of(lake.storage, branch)
+        try:
+            lines = _sealed(attempt, tables)
+            _, conflicts = _validated(lake, tables, branch, lines, sees)
+            if conflicts:
+                raise CommitConflict(
+                    f"Branch {name} cannot be rebased: {_listed(conflicts)}. The branch is unchanged",
+                    remedy="discard it and run its work again",
+                )
+            versions = {str(ref): tables.rebase(lake.format, ref, line, attempt.id, sees) for ref, line in lines}
+        finally:
+            _reopen(attempt, tables)
+            tables.close()
         return {table: version for table, version in versions.items() if version is not None}
 
 
-def discard(lake: Lake, name: str) -> tuple[str, ...]:
+def discard(lake: Lake, name: str, sees: Sees) -> tuple[str, ...]:
     """Remove a branch, and return the tables that it had changed.
 
     Raises:
@@ -398,15 +455,26 @@ def discard(lake: Lake, name: str) -> tuple[str, ...]:
         CommitConflict: The branch is being published.
     """
     _refuse_read_only(lake, f"discard of branch {name!r}")
-    storage = lake.storage
-    branch = registry.existing(storage, name)
-    closed = json.dumps({"discarded": registry.now()}).encode()
-    path = registry.closed_path(branch)
-    if storage.put_new(lake.root, path, closed) is None and "publish" in json.loads(storage.read(path) or b"{}"):
-        raise CommitConflict(
-            f"Branch {name} is being published", remedy="publish it to finish that, or wait until it is done"
-        )
-    tables, changed = tables_of(storage, branch), []
+    with _alone(lake):
+        recover(lake, sees)
+        storage = lake.storage
+        branch = registry.existing(storage, name)
+        closed = json.dumps({"discarded": registry.now()}).encode()
+        path = registry.closed_path(branch)
+        if storage.put_new(lake.root, path, closed) is None and "publish" in json.loads(storage.read(path) or b"{}"):
+            raise CommitConflict(
+                f"Branch {name} is being published", remedy="publish it to finish that, or wait until it is done"
+            )
+        attempt, tables = _Attempt.begin(lake, branch, "discard"), tables_of(storage, branch)
+        try:
+            return _removed(attempt, tables)
+        finally:
+            tables.close()
+
+
+def _removed(attempt: _Attempt, tables: BranchTables) -> tuple[str, ...]:
+    """Remove a discarded branch, and return the tables that it had changed."""
+    storage, branch, changed = attempt.storage, attempt.branch, []
     for ref in registry.forks(storage, branch):
         line = tables.line(ref)
         if line is not None and tables.change(ref, line) is not None:
@@ -416,7 +484,7 @@ def discard(lake: Lake, name: str) -> tuple[str, ...]:
             if storage.is_local:
                 for folder in (Path(ref.location, "_branches"), Path(ref.location)):
                     folder.rmdir()
-    tables.close()
     _remove_home(storage, branch)
     registry.remove_name(storage, branch)
+    attempt.forget()
     return tuple(changed)

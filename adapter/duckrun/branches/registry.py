@@ -91,18 +91,32 @@ def reserve(storage: Storage) -> int:
 # -- tables that a branch has forked
 
 
-def register(storage: Storage, branch: Branch, ref: TableRef) -> None:
+def _fork_path(branch: Branch, ref: TableRef) -> str:
+    return f"{branch.home}/forks/{hashlib.sha256(ref.location.encode()).hexdigest()[:24]}.json"
+
+
+def register(storage: Storage, branch: Branch, ref: TableRef, table_id: str) -> None:
     """Record a fork.
+
+    Args:
+        storage: Storage of the lake.
+        branch: The branch.
+        ref: The table.
+        table_id: Id of main's table; empty if there is none.
 
     Raises:
         CommitConflict: The branch was published or discarded, or is being published.
     """
-    key = hashlib.sha256(ref.location.encode()).hexdigest()[:24]
-    fork = {"schema": ref.schema, "name": ref.name, "location": ref.location}
-    storage.put(f"{branch.home}/forks/{key}.json", json.dumps(fork).encode())
+    fork = {"schema": ref.schema, "name": ref.name, "location": ref.location, "table_id": table_id}
+    storage.put(_fork_path(branch, ref), json.dumps(fork).encode())
     # A publish closes the branch before it lists the forks. So it sees this one, or this sees it
     # closed.
     refuse_closed(storage, branch)
+
+
+def unregister(storage: Storage, branch: Branch, ref: TableRef) -> None:
+    """Remove the record of a fork."""
+    storage.remove(_fork_path(branch, ref))
 
 
 def refuse_closed(storage: Storage, branch: Branch) -> None:
@@ -114,12 +128,16 @@ def refuse_closed(storage: Storage, branch: Branch) -> None:
         )
 
 
-def forks(storage: Storage, branch: Branch) -> list[TableRef]:
-    """Return the tables that a branch may have forked, in the order of their locations."""
+def forks(storage: Storage, branch: Branch) -> dict[TableRef, str]:
+    """Return the tables that a branch may have forked, in the order of their locations.
+
+    The values are the ids of main's tables, empty for a table that the branch created.
+    """
     folder = f"{branch.home}/forks"
     read = at_once(storage.read, [f"{folder}/{name}" for name in storage.list_names(folder)[1]])
-    refs = [TableRef(**json.loads(raw)) for raw in read if raw is not None]
-    return sorted(refs, key=lambda ref: ref.location)
+    records = [json.loads(raw) for raw in read if raw is not None]
+    ids = {TableRef(each["schema"], each["name"], each["location"]): each.get("table_id", "") for each in records}
+    return dict(sorted(ids.items(), key=lambda fork: fork[0].location))
 
 
 def closed_path(branch: Branch) -> str:

@@ -70,10 +70,10 @@ class BranchTables(Format, Protocol):
             CommitConflict: Main's table has changed meanwhile, and cannot take it.
         """
 
-    def rebase(self, main: Format, ref: TableRef, line: Line, sees: Sees) -> int | None:
+    def rebase(self, main: Format, ref: TableRef, line: Line, id: str, sees: Sees) -> int | None:
         """Let a line continue from main's newest version, with its net change as one commit.
 
-        The caller holds the lock of publishes.
+        The caller holds the lock of publishes, and has sealed the line.
 
         Returns:
             The version in the branch; None if there is nothing to do.

@@ -29,14 +29,17 @@ def format_of(storage: Storage, form: LakeFormat = DELTA_LAKE, *, read_only: boo
 
 
 def branch_format(
-    storage: Storage, branch: Callable[[], Branch], register: Callable[[TableRef], None], reserve: Callable[[], int]
+    storage: Storage,
+    branch: Callable[[], Branch],
+    register: Callable[[TableRef, str], None],
+    reserve: Callable[[], int],
 ) -> BranchTables:
     """Return the format object of a lake of Delta tables in a branch.
 
     Args:
         storage: Storage of the lake.
         branch: Returns the branch, at its first use.
-        register: Records that the branch has forked a table, before the fork.
+        register: Records that the branch forks a table, with the id of main's, before the fork.
         reserve: Returns a number that is higher than all it has returned before, in any process.
     """
     from duckrun.formats.delta.branched import BranchFormat

@@ -63,7 +63,7 @@ class Branches:
 
     def discard(self, name: str) -> tuple[str, ...]:
         """Remove a branch; return the tables that it had changed."""
-        return publishes.discard(self._main, check_branch_name(name))
+        return publishes.discard(self._main, check_branch_name(name), self._sees)
 
     @property
     def _sees(self) -> Sees:

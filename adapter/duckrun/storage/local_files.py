@@ -15,7 +15,7 @@ _UNFINISHED = re.compile(r"#\d+$")  # as obstore names a local file until it is 
 
 
 def entries(folder: Path) -> tuple[list[str], list[str]]:
-    """Return the names of the folders and of the files in a local folder, without opening them."""
+    """Return the names of the folders and of the whole files in a local folder, unopened."""
     try:
         with os.scandir(folder) as scan:
             listed = [(entry.name, _is_folder(entry)) for entry in scan]
@@ -23,7 +23,8 @@ def entries(folder: Path) -> tuple[list[str], list[str]]:
         return [], []
     except OSError as error:
         raise StorageError(f"Cannot list {folder}: {error.strerror}.") from error
-    return sorted(name for name, is_dir in listed if is_dir), sorted(name for name, is_dir in listed if not is_dir)
+    files = (name for name, is_dir in listed if not is_dir and not _UNFINISHED.search(name))
+    return sorted(name for name, is_dir in listed if is_dir), sorted(files)
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
@@ -42,9 +43,8 @@ def files_below(location: Path, prefix: str) -> Iterator[dict[str, Any]]:
     for name in files:
         path = f"{prefix}/{name}" if prefix else name
         with suppress(FileNotFoundError):  # a reader of a folder that others write
-            if not _UNFINISHED.search(name):
-                status = (location / path).stat()
-                yield {"path": path, "size": status.st_size, "modified": status.st_mtime}
+            status = (location / path).stat()
+            yield {"path": path, "size": status.st_size, "modified": status.st_mtime}
     for name in folders:
         yield from files_below(location, f"{prefix}/{name}" if prefix else name)
 

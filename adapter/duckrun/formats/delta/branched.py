@@ -32,7 +32,7 @@ from duckrun.formats.delta.delta import DeltaFormat
 from duckrun.formats.delta.files.scan_sql import scan_sql
 from duckrun.formats.delta.files.vectors import deleted_of
 from duckrun.formats.delta.log.entries import COPY, entry
-from duckrun.formats.delta.log.lines import LineStorage, entry_of, numbers_in, pointer_path, seal, seal_of
+from duckrun.formats.delta.log.lines import LineStorage, entry_of, lines_at, numbers_in, pointer_path, seal, seal_of
 from duckrun.formats.delta.versions.long_logs import ListFiles, LongLogs
 from duckrun.formats.delta.versions.newest import Opened
 from duckrun.formats.format import Format
@@ -47,8 +47,14 @@ from duckrun.values.tables import ConvertSpec, VacuumSpec
 _IDENTITY = "delta.identity.step"
 _OF_A_LINE = 40
 """Bits of the row ids of one line. Source: Delta protocol, Row Tracking (ids are 64-bit)."""
-_REBASE = "rebase-"
-"""Prefix of the ids of seals by a rebase."""
+
+
+def _new_log() -> str:
+    """Return the name of a new log of a line.
+
+    A number could be that of a log whose process ended before its line named it.
+    """
+    return f"_log-{uuid.uuid4().hex[:12]}"
 
 
 def _is_scratch(ref: TableRef) -> bool:
@@ -72,7 +78,7 @@ class BranchFormat(DeltaFormat):
     Args:
         storage: The lake's storage.
         branch: Returns the branch; it is created at its first use.
-        register: Records a fork in the branch's registry.
+        register: Records a fork in the branch's registry, with the id of main's table.
         reserve: Returns a number that is higher than all it has returned before, in any process.
     """
 
@@ -80,7 +86,7 @@ class BranchFormat(DeltaFormat):
         self,
         storage: Storage,
         branch: Callable[[], Branch],
-        register: Callable[[TableRef], None],
+        register: Callable[[TableRef, str], None],
         reserve: Callable[[], int],
     ) -> None:
         self.line_storage = LineStorage(storage, branch)
@@ -126,8 +132,7 @@ class BranchFormat(DeltaFormat):
             base, table_id = (-1, "") if snapshot is None else (snapshot.version, snapshot.table_id)
             self._put_new(ref, replace(self._new_line(base, table_id), number=self._number(snapshot)))
         elif line.state == "dropped":
-            number = int(line.log.partition("-")[2] or 1) + 1
-            self._put(ref, replace(line, state="live", base=-1, log=f"_log-{number}"))
+            self._put(ref, replace(line, state="live", base=-1, log=_new_log()))
 
     def _number(self, base: Snapshot | None) -> int:
         """Return a new number for a line that gives row ids; 0 for another one.
@@ -145,7 +150,7 @@ class BranchFormat(DeltaFormat):
         return Line(self.branch.data, base, table_id, state, main=base, created=created, by=self.branch.by)
 
     def _put_new(self, ref: TableRef, line: Line) -> None:
-        self._register(ref)
+        self._register(ref, line.table_id)
         path = pointer_path(self.branch)
         if self.line_storage.plain.put_new(ref.location, path, line.to_json()) is None:
             self.line(ref)
@@ -336,7 +341,9 @@ class BranchFormat(DeltaFormat):
         if line.base >= 0:
             newest = self.latest_version(ref)
             return "changed" if newest is not None and newest > line.base else None
-        return None if self.latest_version(ref) is None else "created" if line.main < 0 else "replaced"
+        if self.latest_version(ref) is None:  # the process that creates it has ended, or goes on
+            return "dropped" if line.main >= 0 else None
+        return "created" if line.main < 0 else "replaced"
 
     def commits(self, ref: TableRef, line: Line) -> list[CommitRecord]:
         newest = None if line.state == "dropped" else self.latest_version(ref)
@@ -357,16 +364,25 @@ class BranchFormat(DeltaFormat):
             return ["main has a table of this name, and the branch created one, too"]
         if now is None and change != "created":
             return [] if change == "dropped" else ["main's table was dropped since"]
-        if change != "dropped":
-            net = net_change(self, ref, line)
+        if now is not None and now.table_id != line.table_id:
+            return ["main's table was created again since"]
+        if change == "dropped":
+            others = sorted(
+                each.rpartition("-")[0] for each in lines_at(main.storage, ref.location).keys() - {self.branch.folder}
+            )
+            if others:
+                return [f"main's table has the branches {', '.join(others)}, too, whose rows would go with it"]
+        else:
+            try:
+                net = net_change(self, ref, line)
+            except VersionNotReadable:
+                return [f"main's log no longer has version {line.base}, from which the branch continues"]
             if (why := publishing.lost_rows(net)) is not None:
                 return [why]
             if change == "changed" and now is not None:
                 return list(publishing.conflicts_of(main, net, now, sees).conflicts)
         if now is None:
             return []
-        if now.table_id != line.table_id:
-            return ["main's table was created again since"]
         since = main.records_after(ref, line.main)
         if any(each.changes_rows or each.changes_metadata for each in since) or len(since) < now.version - line.main:
             return [f"main's table was changed since version {line.main}, at which the branch {change} it"]
@@ -383,16 +399,12 @@ class BranchFormat(DeltaFormat):
         main.newest.forget(table.ref.location)
         return version
 
-    def rebase(self, main: Format, ref: TableRef, line: Line, sees: Sees) -> int | None:
+    def rebase(self, main: Format, ref: TableRef, line: Line, id: str, sees: Sees) -> int | None:
         assert isinstance(main, DeltaFormat)
         now = main.begin(ref)
         if now is None or self.change(ref, line) != "changed" or now.version == line.base:
             return None
-        id = f"{_REBASE}{uuid.uuid4().hex[:12]}"
-        self.seal(ref, line, id)
-        number = int(line.log.partition("-")[2] or 1) + 1
-        moved = replace(line, base=now.version, main=now.version, log=f"_log-{number}")
-        moved = replace(moved, number=self._number(now))
+        moved = replace(line, base=now.version, main=now.version, log=_new_log(), number=self._number(now))
         fresh = BranchFormat(self.line_storage.plain, self.line_storage.branch, self._register, self._reserve)
         fresh.line_storage.fixed[ref.location] = moved
         net = net_change(self, ref, line)
@@ -401,11 +413,7 @@ class BranchFormat(DeltaFormat):
         if net.reads is not None:
             note[READS] = list(net.reads)
         table = PlannedTable(ref.schema, ref.name, ref.location, "changed", now.version)
-        try:
-            version = publishing.publish(self, fresh, table, line, note, sees)
-        except CommitConflict:
-            self.unseal(ref, line, id)
-            raise
+        version = publishing.publish(self, fresh, table, line, note, sees)
         self._put(ref, moved)
         return version
 
@@ -418,10 +426,7 @@ class BranchFormat(DeltaFormat):
             if raw is not None and (sealed := seal_of(raw)) is not None:
                 if sealed == id:
                     return
-                if sealed.startswith(_REBASE):  # of a rebase whose process has ended
-                    self.unseal(ref, line, sealed)
-                    continue
-                raise CommitConflict(f"Table {ref}: publish {sealed} of the same branch is under way or done")
+                raise CommitConflict(f"Table {ref}: {sealed}, a publish or rebase of the same branch, is under way")
             if plain.put_new(ref.location, entry_of(line, newest + 1), seal(id)) is not None:
                 return
 

@@ -1,0 +1,218 @@
+"""What ends a branch's way to main: main's table is gone, its old versions are, or others publish and write."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+import duckrun
+from duckrun import CommitConflict, DuckrunError, OptimizeSpec, Session, StorageError, VersionNotReadable, WriteSpec
+
+ORDERS = "select i::int as id, if(i % 2 = 0, 'EU', 'US') as region, i::int as price from range(10) r(i)"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "lake"
+
+
+@pytest.fixture
+def main(root: Path) -> Iterator[Session]:
+    with duckrun.connect(root) as session:
+        session.sql(f"create table sales.orders as {ORDERS}")
+        session.sql("create table sales.items as select 1 as item")
+        yield session
+
+
+@pytest.fixture
+def branch(main: Session, root: Path) -> Iterator[Session]:
+    with duckrun.connect(root, branch="pr-42") as session:
+        session.sql("delete from sales.orders where id = 3")
+        session.sql("insert into sales.items values (2)")
+        yield session
+
+
+def values(session: Session, query: str) -> list[tuple[object, ...]]:
+    return sorted(tuple(row.values()) for row in session.sql(query).collect())
+
+
+def drop(main: Session, name: str = "sales.orders") -> None:
+    main.lake.drop(main.table(name).ref, force=True)
+
+
+def drop_and_create(main: Session) -> None:
+    drop(main)
+    main.sql("create table sales.orders as select 7 as id")
+
+
+def replace(main: Session) -> None:
+    main.sql("create or replace table sales.orders as select 7 as id")
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"), [(drop, "dropped since"), (drop_and_create, "created again"), (replace, "columns|again")]
+)
+def test_a_publish_names_a_table_that_main_has_no_more_and_keeps_the_branch(
+    main: Session, branch: Session, change: Callable[[Session], None], reason: str
+) -> None:
+    change(main)
+    for call in (main.publish, main.rebase):
+        with pytest.raises(CommitConflict, match=f"sales.orders: .*({reason})") as caught:
+            call("pr-42")
+        assert caught.value.committed is False
+    assert values(main, "from sales.items") == [(1,)]
+    assert values(branch, "from sales.items") == [(1,), (2,)]
+    assert [each.state for each in main.branches()] == ["open"]
+    assert main.discard("pr-42")
+
+
+def test_a_branch_whose_table_was_dropped_can_be_run_again_and_published(main: Session, branch: Session) -> None:
+    drop(main)
+    with pytest.raises(CommitConflict):
+        main.publish("pr-42")
+    branch.sql("create table sales.orders as select 8 as id")
+    assert main.publish("pr-42").versions == {"sales.items": 1, "sales.orders": 0}
+    assert values(main, "from sales.orders") == [(8,)]
+
+
+def test_a_drop_is_not_published_over_the_rows_of_another_branch(main: Session, branch: Session, root: Path) -> None:
+    with duckrun.connect(root, branch="cleaning") as other:
+        other.sql("drop table sales.orders")
+        with pytest.raises(CommitConflict, match="sales.orders: .*pr-42"):
+            main.publish("cleaning")
+        main.publish("pr-42")
+        with pytest.raises(CommitConflict, match="was changed since"):
+            main.publish("cleaning")
+    assert main.sql("from sales.orders").count() == 9
+
+
+def test_a_table_dropped_in_a_branch_whose_next_table_was_never_written_is_dropped(
+    main: Session, branch: Session
+) -> None:
+    branch.sql("drop table sales.items")
+    with pytest.raises(DuckrunError):
+        branch.sql("create table sales.items as select error('no row')::int as x")
+    assert "sales.items" not in branch.tables()
+    main.publish("pr-42")
+    assert main.tables() == ["sales.orders"]
+
+
+def test_publishes_of_one_branch_at_once_make_one(main: Session, branch: Session, root: Path) -> None:
+    results: list[object] = []
+
+    def publish() -> None:
+        with duckrun.connect(root) as session:
+            try:
+                results.append(session.publish("pr-42").replayed)
+            except DuckrunError as error:
+                results.append(error)
+
+    threads = [threading.Thread(target=publish) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(map(str, results)) == ["False", "True", "True"]
+    assert main.table("sales.orders").snapshot().version == 1
+
+
+def test_several_writers_of_one_branch_lose_no_row(main: Session, branch: Session, root: Path) -> None:
+    errors: list[BaseException] = []
+
+    def write(number: int) -> None:
+        try:
+            with duckrun.connect(root, branch="pr-42") as session:
+                for name in ("items", "orders", "fresh"):
+                    if name == "fresh":
+                        table = pa.table({"x": pa.array([number], pa.int32())})
+                        session.execute("sales.fresh", WriteSpec("append"), table)
+                    elif name == "items":
+                        session.sql(f"insert into sales.items values ({number})")
+                    else:
+                        session.sql(f"insert into sales.orders values ({number}, 'EU', 0)")
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(100, 104)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    main.publish("pr-42")
+    assert values(main, "from sales.items") == [(1,), (2,), *((number,) for number in range(100, 104))]
+    assert values(main, "from sales.fresh") == [(number,) for number in range(100, 104)]
+    assert main.sql("from sales.orders").count() == 13
+
+
+def rows(*ids: int, region: str) -> pa.Table:
+    columns = {"id": pa.array(ids, pa.int32()), "region": [region] * len(ids), "price": pa.array(ids, pa.int32())}
+    return pa.table(columns)
+
+
+@pytest.mark.parametrize(
+    ("write", "reason"),
+    [
+        (lambda folder: write_deltalake(folder, rows(50, region="US"), mode="append"), None),
+        (lambda folder: write_deltalake(folder, rows(50, region="EU"), mode="append"), "computed from"),
+        (lambda folder: write_deltalake(folder, rows(50, region="US"), mode="overwrite"), "removed the file"),
+        (lambda folder: DeltaTable(folder).delete("id = 1"), "removed the file"),
+        (lambda folder: DeltaTable(folder).optimize.compact(), None),
+    ],
+    ids=["other rows", "rows of the condition", "overwrite", "delete", "compaction of one file"],
+)
+def test_commits_of_plain_deltalake_are_judged_like_others(
+    main: Session, root: Path, write: Callable[[str], object], reason: str | None
+) -> None:
+    folder = (root / "sales" / "orders").as_posix()
+    with duckrun.connect(root, branch="pr-42") as branch:
+        branch.sql("update sales.orders set price = 0 where region = 'EU'")
+    write(folder)
+    if reason is not None:
+        with pytest.raises(CommitConflict, match=reason):
+            main.publish("pr-42")
+        return
+    main.publish("pr-42")
+    written = DeltaTable(folder).to_pyarrow_table().to_pylist()
+    assert all(row["price"] == 0 for row in written if row["region"] == "EU")
+    assert sum(row["region"] == "EU" for row in written) == 5
+
+
+def test_a_branch_whose_base_another_writer_has_vacuumed_names_what_is_gone(
+    main: Session, branch: Session, root: Path
+) -> None:
+    folder = (root / "sales" / "orders").as_posix()
+    with duckrun.connect(root, branch="other") as other:
+        other.sql("insert into sales.orders values (51, 'US', 1)")
+        write_deltalake(folder, rows(50, region="US"), mode="overwrite")
+        assert DeltaTable(folder).vacuum(0, dry_run=False, enforce_retention_duration=False)
+        for session in (branch, other):
+            with pytest.raises(StorageError, match="sales.orders: .* is gone"):
+                session.sql("from sales.orders").collect()
+    with pytest.raises(CommitConflict, match="sales.orders: main removed the file"):
+        main.publish("pr-42")
+    main.publish("other")  # it needs no old file
+    assert values(main, "select id from sales.orders") == [(50,), (51,)]
+    assert values(branch, "from sales.items") == [(1,), (2,)]
+
+
+def test_a_branch_whose_base_left_the_log_says_so(main: Session, branch: Session, root: Path) -> None:
+    for number in range(3):
+        main.sql(f"insert into sales.orders values ({number + 20}, 'US', 1)")
+    main.execute("sales.orders", OptimizeSpec())
+    DeltaTable((root / "sales" / "orders").as_posix()).create_checkpoint()
+    for version in range(4):  # as another writer's log cleanup does
+        (root / "sales" / "orders" / "_delta_log" / f"{version:020d}.json").unlink()
+    with duckrun.connect(root) as fresh:
+        with pytest.raises(CommitConflict, match="sales.orders: main's log no longer has version 0"):
+            fresh.publish("pr-42")
+        with duckrun.connect(root, branch="pr-42") as again:
+            assert values(again, "from sales.items") == [(1,), (2,)]
+            with pytest.raises(VersionNotReadable, match="pr-42"):
+                again.sql("from sales.orders").collect()
+        assert fresh.discard("pr-42")
