@@ -24,7 +24,7 @@ WORKERS ?= 2
 # The engine, the lake's format and the writer of the example.
 EXAMPLE = $(if $(ENGINE),--engine $(ENGINE)) $(if $(FORMAT),--format $(FORMAT)) $(if $(WRITER),--writer $(WRITER)) $(if $(NAMES),--names $(NAMES))
 # What pytest leaves to test-ci.
-LONG := kills or conformance or differential or turns or changes or cluster or ui or slow or matrix or answers or lives
+LONG := kills or branches or conformance or differential or turns or changes or cluster or ui or slow or matrix or answers or lives
 
 .PHONY: help setup demo demo-next ui images test test-ci test-all smoke coverage conformance soak release lint format types docs bench lock clean
 
