@@ -24,6 +24,7 @@ from .values.applying import ApplySpec as ApplySpec
 from .values.branches import (
     BranchDiff as BranchDiff,
     BranchInfo as BranchInfo,
+    BranchList as BranchList,
     Published as Published,
     TableDiff as TableDiff,
 )

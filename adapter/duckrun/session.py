@@ -16,7 +16,7 @@ from duckrun.run.pins import Pins
 from duckrun.sessions.branches import Branches
 from duckrun.sessions.tables import TableSession
 from duckrun.table import Table
-from duckrun.values.branches import BranchDiff, BranchInfo, Published
+from duckrun.values.branches import Branch, BranchDiff, BranchList, Published, TableDiff
 from duckrun.values.checked import checked
 from duckrun.values.choices import EngineName, WriterChoice
 from duckrun.values.lake_format import LakeFormat
@@ -134,17 +134,18 @@ class Session(TableSession):
     def _branches(self) -> Branches:
         return Branches(self, self._changed_rows)
 
-    def _changed_rows(self, branch: str, table: str) -> ChangeSet:
-        lake = self.lake
-        if lake.branch_name != branch:
-            lake = BranchLake(lake.root, branch, schema=lake.default_schema, storage_options=lake.storage_options)
-        other = Session(lake, arbiter=self.arbiter)
-        base = self._branches.diff(branch)
-        of_table = next(each for each in base.tables if each.table == table)
-        start = -1 if of_table.base_version is None else of_table.base_version
-        return other.table(table).changes("min_delta", from_version=start)
+    def _changed_rows(self, branch: Branch, of: TableDiff) -> ChangeSet:
+        """Return the changed rows of a table, by a session that ends with this one."""
+        if branch.folder not in self.of_branches:
+            lake = self.lake
+            lake = BranchLake(lake.root, branch.name, schema=lake.default_schema, storage_options=lake.storage_options)
+            self.of_branches[branch.folder] = Session(lake, arbiter=self.arbiter)
+        other = self.of_branches[branch.folder]
+        assert isinstance(other, Session)
+        start = -1 if of.base_version is None else of.base_version
+        return other.table(of.table).changes("min_delta", from_version=start)
 
-    def branches(self) -> list[BranchInfo]:
+    def branches(self) -> BranchList:
         """Return the branches of the lake: name, created, tables, rows changed, age.
 
         Example::

@@ -186,7 +186,24 @@ def test_diff_tells_versions_rows_and_columns(main: Session, branch: Session) ->
     with pytest.raises(InvalidConfig, match="does not change"):
         diff.table("sales.nothing")
     (info,) = main.branches()
+    assert "pr-42" in main.branches()._repr_html_()
     assert (info.name, info.tables, info.rows_changed) == ("pr-42", ("sales.items", "sales.made", "sales.orders"), 7)
+
+
+def test_the_changed_rows_of_a_branch_are_read_by_one_session_that_ends_with_this_one(
+    main: Session, branch: Session, root: Path
+) -> None:
+    branch.sql("update sales.orders set price = 0 where id = 1")
+    branch.sql("insert into sales.items values (2)")
+    with duckrun.connect(root) as session:
+        diff = session.diff("pr-42")
+        assert [diff.table(name).count() for name in ("sales.items", "sales.orders")] == [1, 2]
+        (reader,) = session.of_branches.values()
+        main.discard("pr-42")
+        with duckrun.connect(root, branch="pr-42") as again:
+            again.sql("insert into sales.items values (3), (4)")
+        assert session.diff("pr-42").table("sales.items").count() == 2  # another branch of the same name
+    assert reader.closed
 
 
 def test_discard_removes_all_of_a_branch(main: Session, branch: Session, root: Path) -> None:

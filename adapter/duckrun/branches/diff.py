@@ -12,19 +12,19 @@ from duckrun.formats.branches import BranchTables
 from duckrun.formats.commits import ROW_COUNTS, sums_of
 from duckrun.lake.lake import Lake
 from duckrun.storage.parallel import at_once
-from duckrun.values.branches import Branch, BranchInfo, Line, TableDiff
+from duckrun.values.branches import Branch, BranchInfo, BranchList, Line, TableDiff
 from duckrun.values.names import name_of
 from duckrun.values.snapshot import TableRef
 
 
-def branches(lake: Lake) -> list[BranchInfo]:
+def branches(lake: Lake) -> BranchList:
     """Return the branches of a lake, by name.
 
     Raises:
         UnsupportedFeature: The lake has format ducklake.
     """
     refuse_no_branches(lake)
-    return at_once(lambda branch: _info(lake, branch), registry.branches(lake.storage))
+    return BranchList(at_once(lambda branch: _info(lake, branch), registry.branches(lake.storage)))
 
 
 def _info(lake: Lake, branch: Branch) -> BranchInfo:

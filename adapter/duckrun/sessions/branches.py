@@ -13,7 +13,7 @@ from duckrun.engines.duckdb.rows.reads import matching
 from duckrun.errors import DuckrunError
 from duckrun.lake.lake import Lake
 from duckrun.sessions.opened import Opened
-from duckrun.values.branches import BranchDiff, BranchInfo, Published, check_branch_name
+from duckrun.values.branches import Branch, BranchDiff, BranchList, Published, TableDiff, check_branch_name
 from duckrun.values.rows import ScanFile
 from duckrun.values.snapshot import Snapshot
 
@@ -28,10 +28,10 @@ class Branches:
 
     Args:
         session: A session of the lake, or of a branch of it.
-        rows_of: Returns the changed rows of a table in a branch.
+        rows_of: Returns the changed rows of a table of a branch.
     """
 
-    def __init__(self, session: Opened, rows_of: Callable[[str, str], Any]) -> None:
+    def __init__(self, session: Opened, rows_of: Callable[[Branch, TableDiff], Any]) -> None:
         self._session = session
         self._rows_of = rows_of
 
@@ -42,7 +42,7 @@ class Branches:
         lake = self._session.lake
         return lake.main if isinstance(lake, BranchLake) else lake
 
-    def all(self) -> list[BranchInfo]:
+    def all(self) -> BranchList:
         """Return the branches of the lake, by name."""
         return diffs.branches(self._main)
 
@@ -51,7 +51,7 @@ class Branches:
         main = self._main
         publishes.refuse_no_branches(main)
         branch = registry.existing(main.storage, check_branch_name(name))
-        return BranchDiff(name, diffs.diff(main, branch), lambda table: self._rows_of(name, table))
+        return BranchDiff(name, diffs.diff(main, branch), partial(self._rows_of, branch))
 
     def publish(self, name: str) -> Published:
         """Commit the net changes of a branch to main."""

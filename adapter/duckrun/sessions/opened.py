@@ -83,6 +83,8 @@ class Opened:
         self._pins = pins
         self._log = WorkLog()
         self.temp_views: dict[str, exp.Query] = {}
+        self.of_branches: dict[str, Opened] = {}
+        """Sessions that read the changed rows of branches, by the folder of the branch."""
         self._looked_at: set[str] = set()
         """Roots of the lakes whose unfinished publishes are finished."""
         self.transactions = Transactions()
@@ -356,6 +358,8 @@ class Opened:
         """
         self.transactions.close()
         self.closed = True
+        for other in self.of_branches.values():
+            other.close()
         for engine in self._engines.values():
             engine.close()
         self._engines.clear()
