@@ -13,13 +13,21 @@ import time
 import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from duckrun.branches import registry
-from duckrun.errors import CommitConflict, InvalidConfig, LostRows, ReadOnlyLake, UnsupportedFeature, outcome_of
-from duckrun.formats.branches import BranchTables, PlannedTable, Sees
+from duckrun.errors import (
+    CommitConflict,
+    DuckrunError,
+    InvalidConfig,
+    LostRows,
+    ReadOnlyLake,
+    UnsupportedFeature,
+    outcome_of,
+)
+from duckrun.formats.branches import BranchTables, PlannedTable, RowAccess
 from duckrun.formats.factory import branch_format
 from duckrun.lake.lake import Lake
 from duckrun.storage.locks import file_lock
@@ -134,7 +142,7 @@ class _Attempt:
         self.storage.remove(self.intent)
 
 
-def publish(lake: Lake, name: str, sees: Sees) -> Published:
+def publish(lake: Lake, name: str, rows: RowAccess) -> Published:
     """Commit the net changes of a branch to main, one commit per table, or none.
 
     Raises:
@@ -145,7 +153,7 @@ def publish(lake: Lake, name: str, sees: Sees) -> Published:
     _refuse_read_only(lake, f"publish of branch {name!r}")
     started = time.perf_counter()
     with outcome_of("publish"), _alone(lake):
-        recover(lake, sees)
+        recover(lake, rows)
         branch = registry.find(lake.storage, name)
         if branch is None:
             if (before := _published(lake.storage, name)) is not None:
@@ -163,11 +171,15 @@ def publish(lake: Lake, name: str, sees: Sees) -> Published:
         try:
             lines = _sealed(attempt, tables)
             with _locked(lake, [ref for ref, line in lines if tables.change(ref, line) not in (None, "dropped")]):
-                plan, conflicts = _validated(lake, tables, branch, lines, sees)
-                decision = {"decision": "abort"} if conflicts else {"decision": "commit", **plan}
+                planned, conflicts = _validated(lake, tables, branch, lines, rows)
+                if not conflicts:
+                    planned, conflicts = _with_feeds(lake, tables, planned, rows)
+                decision: dict[str, Any] = {"decision": "abort"}
+                if not conflicts:
+                    decision = {"decision": "commit", "tables": [asdict(table) for table in planned]}
                 decided = attempt.decide(decision)
                 if decided["decision"] == "commit":
-                    return _rolled_forward(attempt, tables, decided, sees, started)
+                    return _rolled_forward(attempt, tables, decided, rows, started)
             _undone(attempt, tables, conflicts or {"": ["another process aborted this publish"]})
         except BaseException:
             if attempt.decided() is None:
@@ -181,7 +193,7 @@ def publish(lake: Lake, name: str, sees: Sees) -> Published:
         )
 
 
-def recover(lake: Lake, sees: Sees) -> list[str]:
+def recover(lake: Lake, rows: RowAccess) -> list[str]:
     """Finish the attempts whose process has ended, and return the names of their branches.
 
     The caller holds the lock of publishes, so that none of a local lake is under way.
@@ -194,7 +206,7 @@ def recover(lake: Lake, sees: Sees) -> list[str]:
         log.warning("lake %s: finishing %s %s of branch %s", lake.root, attempt.work, attempt.id, attempt.branch.name)
         tables = tables_of(lake.storage, attempt.branch)
         try:
-            _resumed(attempt, tables, sees)
+            _resumed(attempt, tables, rows)
         except CommitConflict as error:  # the branch is open again, and its next publish tells why
             log.warning("lake %s: %s", lake.root, error)
         finally:
@@ -203,7 +215,7 @@ def recover(lake: Lake, sees: Sees) -> list[str]:
     return finished
 
 
-def _resumed(attempt: _Attempt, tables: BranchTables, sees: Sees) -> None:
+def _resumed(attempt: _Attempt, tables: BranchTables, rows: RowAccess) -> None:
     """Finish an attempt whose process has ended."""
     if attempt.work == "discard":
         _removed(attempt, tables)
@@ -215,7 +227,7 @@ def _resumed(attempt: _Attempt, tables: BranchTables, sees: Sees) -> None:
     if outcome is None:
         decided = attempt.decide({"decision": "abort"})
         if decided["decision"] == "commit":
-            _rolled_forward(attempt, tables, decided, sees, time.perf_counter())
+            _rolled_forward(attempt, tables, decided, rows, time.perf_counter())
         else:
             _undone(attempt, tables, {"": ["its process has ended"]})
     elif outcome["state"] == "published":
@@ -224,12 +236,12 @@ def _resumed(attempt: _Attempt, tables: BranchTables, sees: Sees) -> None:
         _reopen(attempt, tables, outcome.get("versions", ()))
 
 
-def recover_alone(lake: Lake, sees: Sees) -> None:
+def recover_alone(lake: Lake, rows: RowAccess) -> None:
     """Finish the publishes whose process has ended, for a session that begins to write."""
     if not is_pending(lake):
         return
     with _alone(lake):
-        recover(lake, sees)
+        recover(lake, rows)
 
 
 def is_pending(lake: Lake) -> bool:
@@ -295,31 +307,48 @@ def _listed(conflicts: Mapping[str, Sequence[str]]) -> str:
 
 
 def _validated(
-    lake: Lake, tables: BranchTables, branch: Branch, lines: Sequence[tuple[TableRef, Line]], sees: Sees
-) -> tuple[dict[str, Any], dict[str, list[str]]]:
-    """Return the plan, and the conflicts of each table."""
+    lake: Lake, tables: BranchTables, branch: Branch, lines: Sequence[tuple[TableRef, Line]], rows: RowAccess
+) -> tuple[list[PlannedTable], dict[str, list[str]]]:
+    """Return the tables to commit, and the conflicts of each table."""
     planned, conflicts = [], _lost(lake, tables, branch)
     for ref, line in lines:
         change = tables.change(ref, line)
         if change is None:
             continue
-        if reasons := tables.conflicts(lake.format, ref, line, sees):
+        if reasons := tables.conflicts(lake.format, ref, line, rows.sees):
             conflicts[str(ref)] = reasons
             continue
         now = lake.format.begin(ref)
         before = None if now is None else now.version
-        planned.append(asdict(PlannedTable(ref.schema, ref.name, ref.location, change, before)))
+        planned.append(PlannedTable(ref.schema, ref.name, ref.location, change, before))
     # A drop comes last: a view may take the table's place.
-    planned.sort(key=lambda table: table["change"] == "dropped")
-    return {"tables": planned}, conflicts
+    planned.sort(key=lambda table: table.change == "dropped")
+    return planned, conflicts
+
+
+def _with_feeds(
+    lake: Lake, tables: BranchTables, planned: Sequence[PlannedTable], rows: RowAccess
+) -> tuple[list[PlannedTable], dict[str, list[str]]]:
+    """Return the tables with the files of their change feeds, and those that cannot have one."""
+    feeding, conflicts = [], {}
+    for table in planned:
+        line = tables.line(table.ref)
+        assert line is not None, "it was validated"
+        try:
+            files = tables.net_feed(lake.format, table.ref, line, rows.feed)
+        except DuckrunError as error:
+            conflicts[str(table.ref)] = [f"its change feed cannot be written: {error.reason}"]
+        else:
+            feeding.append(replace(table, feed=tuple(file.to_json() for file in files)))
+    return feeding, conflicts
 
 
 def _rolled_forward(
-    attempt: _Attempt, tables: BranchTables, plan: Mapping[str, Any], sees: Sees, started: float
+    attempt: _Attempt, tables: BranchTables, plan: Mapping[str, Any], rows: RowAccess, started: float
 ) -> Published:
     """Carry out a decided publish."""
     lake, branch = attempt.lake, attempt.branch
-    planned = [PlannedTable(**table) for table in plan["tables"]]
+    planned = [PlannedTable(**{**table, "feed": tuple(table["feed"])}) for table in plan["tables"]]
     versions: dict[str, int | None] = {}
     failed: dict[str, str] = {}
     before = {str(table.ref): table.before for table in planned}
@@ -337,7 +366,7 @@ def _rolled_forward(
             failed[name] = "main's table was dropped since, and the change of the branch went with its folder"
             continue
         try:
-            versions[name] = tables.publish(lake.format, table, line, attempt.id, sees)
+            versions[name] = tables.publish(lake.format, table, line, attempt.id, rows.sees)
         except (CommitConflict, InvalidConfig, LostRows, UnsupportedFeature) as error:
             failed[name] = error.reason  # repeated, it would fail again
     if failed:
@@ -419,7 +448,7 @@ def _remove_home(storage: Storage, branch: Branch) -> None:
     storage.remove_files(home, paths)
 
 
-def rebase(lake: Lake, name: str, sees: Sees) -> dict[str, int]:
+def rebase(lake: Lake, name: str, rows: RowAccess) -> dict[str, int]:
     """Let the tables of a branch continue from main's newest versions; return their new versions.
 
     Raises:
@@ -428,26 +457,26 @@ def rebase(lake: Lake, name: str, sees: Sees) -> dict[str, int]:
     """
     _refuse_read_only(lake, f"rebase of branch {name!r}")
     with outcome_of("rebase"), _alone(lake):
-        recover(lake, sees)
+        recover(lake, rows)
         branch = registry.existing(lake.storage, name)
         registry.refuse_closed(lake.storage, branch)
         attempt, tables = _Attempt.begin(lake, branch, "rebase"), tables_of(lake.storage, branch)
         try:
             lines = _sealed(attempt, tables)
-            _, conflicts = _validated(lake, tables, branch, lines, sees)
+            _, conflicts = _validated(lake, tables, branch, lines, rows)
             if conflicts:
                 raise CommitConflict(
                     f"Branch {name} cannot be rebased: {_listed(conflicts)}. The branch is unchanged",
                     remedy="discard it and run its work again",
                 )
-            versions = {str(ref): tables.rebase(lake.format, ref, line, attempt.id, sees) for ref, line in lines}
+            versions = {str(ref): tables.rebase(lake.format, ref, line, attempt.id, rows.sees) for ref, line in lines}
         finally:
             _reopen(attempt, tables)
             tables.close()
         return {table: version for table, version in versions.items() if version is not None}
 
 
-def discard(lake: Lake, name: str, sees: Sees) -> tuple[str, ...]:
+def discard(lake: Lake, name: str, rows: RowAccess) -> tuple[str, ...]:
     """Remove a branch, and return the tables that it had changed.
 
     Raises:
@@ -456,7 +485,7 @@ def discard(lake: Lake, name: str, sees: Sees) -> tuple[str, ...]:
     """
     _refuse_read_only(lake, f"discard of branch {name!r}")
     with _alone(lake):
-        recover(lake, sees)
+        recover(lake, rows)
         storage = lake.storage
         branch = registry.existing(storage, name)
         closed = json.dumps({"discarded": registry.now()}).encode()

@@ -10,7 +10,7 @@ from duckrun.formats.commits import CommitRecord
 from duckrun.formats.format import Format
 from duckrun.storage.storage import Storage
 from duckrun.values.branches import Line
-from duckrun.values.rows import ScanFile
+from duckrun.values.rows import ScanFile, StagedFile
 from duckrun.values.snapshot import Snapshot, TableRef
 
 Sees = Callable[[Snapshot, Sequence[ScanFile], Snapshot | None, str], bool]
@@ -18,6 +18,17 @@ Sees = Callable[[Snapshot, Sequence[ScanFile], Snapshot | None, str], bool]
 
 With another version, only rows count that the files do not have there.
 """
+
+Feeds = Callable[[Format, TableRef, int, int], Sequence[StagedFile]]
+"""Writes the net changes of rows between two versions of a format's table, as files of its feed."""
+
+
+@dataclass(frozen=True)
+class RowAccess:
+    """Access to rows that a publish needs from an engine."""
+
+    sees: Sees
+    feed: Feeds
 
 
 @dataclass(frozen=True)
@@ -31,6 +42,8 @@ class PlannedTable:
     """``changed``, ``created``, ``replaced`` or ``dropped``."""
     before: int | None
     """Main's version when the publish was validated; None if there was no table."""
+    feed: tuple[str, ...] = ()
+    """Files of the change feed, as JSON. They are written before a process decides to commit."""
 
     @property
     def ref(self) -> TableRef:
@@ -59,6 +72,12 @@ class BranchTables(Format, Protocol):
 
     def conflicts(self, main: Format, ref: TableRef, line: Line, sees: Sees) -> list[str]:
         """Return why main's table cannot take the net change of a line; empty if it can."""
+
+    def net_feed(self, main: Format, ref: TableRef, line: Line, feed: Feeds) -> Sequence[StagedFile]:
+        """Write the change feed of a line's net change; empty if readers need none.
+
+        Main's files tell their own changes, except if a file replaces others.
+        """
 
     def publish(self, main: Format, table: PlannedTable, line: Line, id: str, sees: Sees) -> int | None:
         """Commit the net change of a line to main's table, once, and return the version.

@@ -30,13 +30,14 @@ from duckrun.engines.duckdb.rows.places import one_moment
 from duckrun.engines.duckdb.rows.ranges import ranges_of
 from duckrun.engines.duckdb.rows.source import Rows, rows_of, schema_of_types
 from duckrun.engines.duckdb.rows.weights import weighed_sql
+from duckrun.engines.duckdb.writers.feed import net_feed
 from duckrun.engines.engine import Engine
 from duckrun.engines.frame import LazyRows
 from duckrun.engines.tables import SpecEngine
 from duckrun.engines.tabular.values import arrow_table
 from duckrun.errors import InvalidConfig, StorageError, UnsupportedFeature, about_tables
 from duckrun.formats.definitions import Alteration
-from duckrun.formats.format import logs_of
+from duckrun.formats.format import Format, logs_of
 from duckrun.lake.lake import Lake
 from duckrun.libraries import exp, pa, sqlglot
 from duckrun.run.memory import Arbiter
@@ -358,6 +359,14 @@ class DuckDBEngine(SpecEngine):
             rows_of(source, self.cursor(), self.instance.scratch) as rows,
         ):
             return staging.stage(lake.format, transaction.ref, rows, snapshot, partition_by)
+
+    def net_feed(self, form: Format, snapshot: Snapshot, changes: LazyRows) -> tuple[StagedFile, ...]:
+        """Write the net changes of a branch's table as files of main's change feed."""
+        with (
+            errors_about(f"table {snapshot.ref}, change feed", self.arbiter),
+            rows_of(changes, self.cursor(), self.instance.scratch) as rows,
+        ):
+            return net_feed(logs_of(form), snapshot, rows)
 
     def commit_staged(self, files: Sequence[StagedFile], spec: WriteSpec, transaction: Transaction) -> Commit:
         """Commit the staged files of any number of processes at once."""

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 from deltalake import DeltaTable
 
 from duckrun.errors import CommitConflict, TableNotFound, UnsupportedFeature, VersionNotReadable
-from duckrun.formats.branches import PlannedTable, Sees
+from duckrun.formats.branches import Feeds, PlannedTable, Sees
 from duckrun.formats.commits import READS, CommitRecord, CommitTaken, NewCommit
 from duckrun.formats.definitions import TableDefinition
 from duckrun.formats.delta.branches import publishing
@@ -27,7 +27,7 @@ from duckrun.formats.delta.branches.net import actions_of, net_change
 from duckrun.formats.delta.branches.spark_logs import CopiedLog, ReadLogs
 from duckrun.formats.delta.commits import restore
 from duckrun.formats.delta.definition.definition import DeltaDefinition
-from duckrun.formats.delta.definition.properties import ROW_TRACKING, is_on
+from duckrun.formats.delta.definition.properties import FEED, ROW_TRACKING, is_on
 from duckrun.formats.delta.delta import DeltaFormat
 from duckrun.formats.delta.files.scan_sql import scan_sql
 from duckrun.formats.delta.files.vectors import deleted_of
@@ -40,7 +40,7 @@ from duckrun.formats.logs import OwnLog, WrittenLog
 from duckrun.storage.locks import table_lock
 from duckrun.storage.storage import Storage
 from duckrun.values.branches import Branch, Line
-from duckrun.values.rows import AppTransaction
+from duckrun.values.rows import AppTransaction, StagedFile
 from duckrun.values.snapshot import ReadAs, Snapshot, TableRef
 from duckrun.values.tables import ConvertSpec, VacuumSpec
 
@@ -387,6 +387,17 @@ class BranchFormat(DeltaFormat):
         if any(each.changes_rows or each.changes_metadata for each in since) or len(since) < now.version - line.main:
             return [f"main's table was changed since version {line.main}, at which the branch {change} it"]
         return []
+
+    def net_feed(self, main: Format, ref: TableRef, line: Line, feed: Feeds) -> Sequence[StagedFile]:
+        assert isinstance(main, DeltaFormat)
+        now = main.begin(ref)
+        if now is None or self.change(ref, line) != "changed":
+            return ()
+        net = net_change(self, ref, line)
+        definition = net.definition or main.definition(now)
+        if not is_on(definition.properties, FEED) or not net.replaces_files:
+            return ()
+        return feed(self, ref, line.base, net.head.version)
 
     def publish(self, main: Format, table: PlannedTable, line: Line, id: str, sees: Sees) -> int | None:
         assert isinstance(main, DeltaFormat)

@@ -44,6 +44,15 @@ class NetChange:
         return not files or any(file.changes_rows for file in files)
 
     @property
+    def replaces_files(self) -> bool:
+        """True if added files may have rows of removed files, so that a change feed must tell."""
+        return (
+            self.data_change
+            and not self.adds.keys() <= self.removes.keys()
+            and bool(self.removes.keys() - self.adds.keys())
+        )
+
+    @property
     def reads(self) -> tuple[str, ...] | None:
         """Conditions on the rows of main that the line depends on; None if it may be any row."""
         conditions: list[str] = []

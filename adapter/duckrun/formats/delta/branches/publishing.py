@@ -19,7 +19,7 @@ from duckrun.formats.delta.files.vectors import read_vector, write_vectors
 from duckrun.formats.delta.log.adds import adds_of
 from duckrun.formats.delta.versions.tables import TableAccess
 from duckrun.values.branches import Line
-from duckrun.values.rows import counted_rows
+from duckrun.values.rows import StagedFile, counted_rows
 from duckrun.values.snapshot import Snapshot, TableRef
 
 _RACES = 12
@@ -206,6 +206,7 @@ def _commit(
         writer="staged",
         anew=table.change == "replaced",
         data_change=net.data_change,
+        feed=[StagedFile.from_json(file) for file in table.feed],
         note={**{key: value for key, value in note.items() if key != "folder"}, **net.rows},
     )
     # The version at which rows were committed is main's.
