@@ -137,6 +137,11 @@ def test_both_sides_may_change_other_rows_of_a_file_by_vectors(
     assert by_others(root, "orders") == [rows, rows]
 
 
+MERGE = """merge into sales.orders o using (from range(70, 72) r(id) select id, 'US' as region, 1.0 as price
+    union all select 3, 'US', 1.0) s on o.id = s.id
+    when matched then update set price = s.price when not matched then insert (id, region, price) values (s.id, s.region, s.price)"""
+
+
 @pytest.mark.parametrize(
     ("ours", "theirs", "reason"),
     [
@@ -147,6 +152,14 @@ def test_both_sides_may_change_other_rows_of_a_file_by_vectors(
         ("insert into sales.orders values (50, 'US', 1)", "delete from sales.orders where id = 1", None),
         ("insert into sales.orders values (50, 'US', 1)", "insert into sales.orders values (50, 'US', 1)", None),
         ("insert into sales.orders select max(id) + 1, 'US', 0 from sales.orders", "insert into sales.orders values (50, 'US', 1)", "computed"),
+        (MERGE, "insert into sales.orders values (50, 'US', 1)", None),
+        (MERGE, "update sales.orders set price = 0 where id = 5", None),
+        (MERGE, "insert into sales.orders values (70, 'US', 1)", "computed"),
+        (MERGE, "insert into sales.orders values (3, 'US', 1)", "computed"),
+        (MERGE.replace("id = s.id", "region = s.region"), "insert into sales.orders values (50, 'US', 1)", "computed"),
+        (MERGE.replace("range(70, 72)", "range(70, 300)"), "insert into sales.orders values (301, 'US', 1)", None),
+        (MERGE.replace("range(70, 72)", "range(70, 300)"), "insert into sales.orders values (200, 'US', 1)", "computed"),
+        ("update sales.orders set price = (select max(price) from sales.orders) where id = 1", "insert into sales.orders values (50, 'US', 90)", "computed"),
         ("create or replace table sales.orders as select 1 as id", "insert into sales.orders values (50, 'US', 1)", "columns"),
         ("alter table sales.orders add column note varchar", "alter table sales.orders add column other int", "both sides"),
         ("alter table sales.orders add column note varchar", "insert into sales.orders values (50, 'US', 1)", "main changed rows"),

@@ -87,6 +87,8 @@ class NewCommit:
     """Number of files that the search for rows skipped; None without a search."""
     feed: Sequence[StagedFile] = ()
     """Files of the change feed. If there are any, they describe the whole change."""
+    reads: Sequence[str] | None = None
+    """Conditions on the table's rows that the commit depends on; None if only its spec tells."""
     work: Any = None
     """Transaction of a TransactionalLake that already wrote the rows."""
     note: Mapping[str, Any] = field(default_factory=dict)

@@ -527,7 +527,7 @@ class Transaction:
         reason = new.reason if self.written_for is None else f"{self.written_for[1]}: {new.reason}"
         reason = f"{reason}; {self.remark}" if self.remark else reason
         note = self.note(writer=new.writer, reason=reason, files_pruned=new.pruned, **dict(counts))
-        new = replace(new, note=note | self.reads(new.spec, snapshot), app=self.app)
+        new = replace(new, note=note | self.reads(new.spec, snapshot, new.reads), app=self.app)
         at, taken = snapshot, self.taken_back
         over = None if taken is None or taken.base is None else taken.newest
         if over is not None:
@@ -555,17 +555,27 @@ class Transaction:
                 if before is not None and before.table_id != at.table_id:
                     raise
 
-    def reads(self, spec: object, snapshot: Snapshot | None) -> dict[str, list[str]]:
-        """Return the part of a commit's note that a publish compares with main's commits."""
-        conditions = None if self.lake.branch_name is None else self._conditions(spec, snapshot)
+    def reads(
+        self, spec: object, snapshot: Snapshot | None, known: Sequence[str] | None = None
+    ) -> dict[str, list[str]]:
+        """Return the part of a commit's note that a publish compares with main's commits.
+
+        Args:
+            spec: Spec of the write.
+            snapshot: The table before.
+            known: Conditions on the rows that it depends on, if the engine tells them.
+        """
+        conditions = None if self.lake.branch_name is None else self._conditions(spec, snapshot, known)
         return {} if conditions is None else {READS: conditions}
 
-    def _conditions(self, spec: object, snapshot: Snapshot | None) -> list[str] | None:
+    def _conditions(self, spec: object, snapshot: Snapshot | None, known: Sequence[str] | None) -> list[str] | None:
         """Return conditions on the target's rows that a commit depends on; None for any row."""
         read = self.fence.read()
         if read is not None and read.predicates is None:
             return None
         conditions = [] if read is None else sorted(read.predicates or ())
+        if known is not None:
+            return [*conditions, *known]
         match spec:
             case WriteSpec(mode="append") | AlterSpec() | OptimizeSpec() | PurgeSpec():
                 return conditions

@@ -11,6 +11,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field, replace
+from datetime import date, datetime
+from functools import partial
 from types import MappingProxyType
 
 import duckdb
@@ -22,7 +24,7 @@ from duckrun.formats.commits import CommitRecord
 from duckrun.libraries import exp, sqlglot
 from duckrun.run.transaction import Transaction
 from duckrun.sql.on_demand import tree_in
-from duckrun.sql.quoting import fresh_name, quote_identifier, quoted_list
+from duckrun.sql.quoting import fresh_name, quote_identifier, quote_literal, quoted_list
 from duckrun.values.cursors import CursorTransaction
 from duckrun.values.frozen import frozen
 from duckrun.values.partition_values import partition_key
@@ -45,8 +47,12 @@ class Read:
     """
     ranges: Ranges = field(default_factory=dict)
     """Ranges of columns that all of these rows are in."""
+    conditions: Callable[[], list[str] | None] = lambda: None
+    """Returns conditions over ``target``; each of these rows satisfies one. None if unknown."""
 
 
+_MOST_KEYS = 100
+"""Maximum number of keys that the log of a branch lists for one write."""
 NOTHING = Read("nothing", lambda snapshot, files, other: False)
 """Read of a write whose result does not depend on the table."""
 EVERYTHING = Read("everything", lambda snapshot, files, other: True)
@@ -91,7 +97,37 @@ def joined(
         target = f"SELECT * FROM ({rows}) AS target" + ("" if where is None else f" WHERE ({where})")
         return f"SELECT 1 FROM ({target}) AS target JOIN ({source}) AS source ON ({on})"
 
-    return replace(_asked(cursor, "keys", sql), ranges=ranges_of_keys(cursor, source, keys))
+    ranges = ranges_of_keys(cursor, source, keys)
+    conditions = partial(_conditions_of_keys, cursor, source, keys, ranges)
+    return replace(_asked(cursor, "keys", sql), ranges=ranges, conditions=conditions)
+
+
+def _conditions_of_keys(
+    cursor: duckdb.DuckDBPyConnection, source: str, keys: Mapping[str, str], ranges: Ranges
+) -> list[str] | None:
+    """Return conditions on the rows with the keys of a source: few by value, many by range."""
+    if not keys:
+        return None
+    columns = quoted_list(keys.values())
+    known = " AND ".join(f"{quote_identifier(column)} IS NOT NULL" for column in keys.values())  # NULL equals nothing
+    sql = f"SELECT DISTINCT {columns} FROM ({source}) WHERE {known} LIMIT {_MOST_KEYS + 1}"
+    rows = [tuple(map(_literal, row)) for row in cursor.execute(sql).fetchall()]
+    targets = [f"target.{quote_identifier(key)}" for key in keys]
+    if len(rows) <= _MOST_KEYS and all(None not in row for row in rows):
+        if len(targets) == 1:
+            return [f"{targets[0]} IN ({', '.join(str(row[0]) for row in rows)})"] if rows else []
+        return [" AND ".join(f"{each} = {value}" for each, value in zip(targets, row, strict=True)) for row in rows]
+    ends = [f"target.{quote_identifier(key)} BETWEEN {low} AND {high}" for key, (low, high) in ranges.items()]
+    return [" AND ".join(ends)] if ends else None
+
+
+def _literal(value: object) -> str | None:
+    """Return the SQL of a key; None for a type whose equal values may have several spellings."""
+    if isinstance(value, str):
+        return quote_literal(value)
+    if isinstance(value, date) and not isinstance(value, datetime):
+        return f"DATE '{value}'"
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def equal(

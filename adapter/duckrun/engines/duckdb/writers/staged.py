@@ -375,7 +375,7 @@ def commit(
         snapshot: Version that the write was computed from.
         new: The commit.
         read: Rows that the write depends on. It is called once another writer has committed,
-            because it parses the predicate.
+            because it parses the predicate, and in a branch, whose log tells them.
         fence: Version that the write is bound to.
 
     Raises:
@@ -388,4 +388,6 @@ def commit(
             return False
         return may_go_on_top(transaction, others, new.removes, read_once())
 
+    if transaction.lake.branch_name is not None:
+        new = replace(new, reads=read_once().conditions())
     return transaction.commit(snapshot, new, on_top if fence is None and new.definition is None else None)
