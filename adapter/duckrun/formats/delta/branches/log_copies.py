@@ -27,8 +27,8 @@ from duckrun.values.snapshot import Snapshot, TableRef
 
 def copied_log(storage: LineStorage, ref: TableRef, line: Line, version: int) -> TemporaryDirectory[str]:
     """Return a new folder with the log of a version: links to local files, else copies."""
+    paths = storage.log_files(ref, line, version)
     folder = TemporaryDirectory(prefix="duckrun-log-")
-    paths = storage.log_files(ref.location, line, version)
     for parent in {Path(folder.name, path).parent for path in (*paths, entry(0))}:
         parent.mkdir(parents=True, exist_ok=True)
 

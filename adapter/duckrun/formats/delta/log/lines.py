@@ -11,11 +11,12 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from duckrun.errors import CommitConflict
+from duckrun.errors import CommitConflict, VersionNotReadable
 from duckrun.formats.delta.log.checkpoints import newest_whole
 from duckrun.formats.delta.log.entries import LOG
 from duckrun.storage.storage import Storage, Written
 from duckrun.values.branches import BRANCHES, Branch, Line
+from duckrun.values.snapshot import TableRef
 
 _ENTRY = re.compile(rf"{LOG}/(\d{{20}})\.json")
 _OF_VERSION = re.compile(rf"{LOG}/(\d{{20}})\.")
@@ -169,17 +170,31 @@ class LineStorage(Storage):
     def remove_files(self, location: str, paths: Iterable[str]) -> None:
         self.plain.remove_files(location, [self._moved(location, path) for path in paths])
 
-    def log_files(self, location: str, line: Line, version: int) -> list[str]:
+    def log_files(self, ref: TableRef, line: Line, version: int) -> list[str]:
         """Return the paths of the log of a version in a branch, from its newest checkpoint on.
 
         They are relative to the table's folder, as a log spells them.
+
+        Raises:
+            VersionNotReadable: Main's log no longer has the version that the branch continues from.
         """
-        keys = {key["path"] for key in self.keys(location, LOG)} if line.base >= 0 else set()
+        keys = {key["path"] for key in self.keys(ref.location, LOG)} if line.base >= 0 else set()
         checkpoint, paths = newest_whole(keys, 0, line.base)
         sidecars = [path for path in keys if path.startswith(f"{LOG}/_sidecars/")] if checkpoint >= 0 else []
         entries = [f"{LOG}/{number:020d}.json" for number in range(max(checkpoint, 0), version + 1)]
         # A checkpoint's own commit may have been cleaned up.
-        return [*paths, *sidecars, *(path for path in entries if path in keys or self._moved(location, path) != path)]
+        needed = entries[1 if checkpoint >= 0 else 0 : max(line.base + 1 - max(checkpoint, 0), 0)]
+        if not keys.issuperset(needed):
+            raise VersionNotReadable(
+                f"Branch {self.branch().name} continues table {ref} from version {line.base}, which main's log no "
+                "longer has",
+                remedy="discard the branch and run its work again",
+            )
+        return [
+            *paths,
+            *sidecars,
+            *(path for path in entries if path in keys or self._moved(ref.location, path) != path),
+        ]
 
     def stored(self, location: str, path: str) -> str:
         """Return the stored path of an object of a log."""
