@@ -110,8 +110,9 @@ def scan_sql(
         gone = deleted(snapshot, marked) if deleted is not None and marked else {}
         # No stored column may have the name that DuckDB gives to a row's file.
         is_free = _FILENAME not in {stored.lower() for stored in physical_names(schema).values()}
-        pruned = bool(snapshot.partition_columns and some) and not (numbered or also or gone) and is_free
-        if pruned:
+        # In a branch, DuckDB opens no file before the query runs.
+        planned = bool((snapshot.partition_columns or of_branch) and some) and not (numbered or also or gone)
+        if planned and is_free:
             source, moved = _read_parts(snapshot, some, str(place)), False
         else:
             source = _read(snapshot, some, str(place), gone, numbered=numbered, also=also)
@@ -202,7 +203,7 @@ def are_plain(snapshot: Snapshot, files: Sequence[ScanFile], *, marked: bool = T
 
 
 def _read_parts(snapshot: Snapshot, files: Sequence[ScanFile], place: str) -> str:
-    """Return SQL of the rows of plain files of a partitioned table, with the file of each row."""
+    """Return SQL of the rows of plain files, with the file of each row. It opens no file."""
     # DuckDB evaluates a filter on partitions before it opens files. So the values stand directly on
     # the scan, under DuckDB's own name of the file column. The columns are the log's.
     schema, parts = snapshot.stored_schema, snapshot.partition_columns
@@ -217,7 +218,7 @@ def _read_parts(snapshot: Snapshot, files: Sequence[ScanFile], place: str) -> st
     read = _parquet([literally(place_of(snapshot.ref.location, f)) for f in files], options)
     selected = [f"{quote_identifier(stored[name])} AS {quote_identifier(name)}" for name in schema.names]
     named = {c: quote_identifier(stored[c]) for c in parts}
-    valued = _valued(read, snapshot, files, _FILENAME, named)
+    valued = _valued(read, snapshot, files, _FILENAME, named) if parts else f"SELECT * FROM {read}"
     return f"(SELECT {', '.join(selected)}, {_FILENAME} AS {quote_identifier(place)} FROM ({valued}))"
 
 
