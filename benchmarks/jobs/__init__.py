@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from benchmarks.harness.case import Job
 from benchmarks.jobs import (
+    branches,
     change_queries,
     changes,
     dbt_project,
@@ -29,6 +30,7 @@ JOBS: dict[str, Job] = {
         small_writes,
         ducklake,
         many,
+        branches,
         polars_rows,
         io_managers,
         dbt_project,

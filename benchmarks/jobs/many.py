@@ -20,7 +20,7 @@ FILES, COMMITS, TEN = 100_000, 10_000, 10
 READ = "SELECT count(*) AS n FROM {t} WHERE id BETWEEN 100 AND 104"
 
 
-def _rows(number: int) -> pa.Table:
+def rows(number: int) -> pa.Table:
     """The rows of one file, whose ids no other file has."""
     import pyarrow as pa
 
@@ -30,15 +30,15 @@ def _rows(number: int) -> pa.Table:
 
 def prepare_files(data: Data) -> None:
     """A table of many small files, which one commit added and a checkpoint lists."""
-    _prepare(data, "files", data.count(FILES), at_once=True)
+    prepare(data, "files", data.count(FILES), at_once=True)
 
 
 def prepare_commits(data: Data) -> None:
     """A table that so many appends made, with a checkpoint 99 of them ago, as deltalake makes one of each hundredth."""
-    _prepare(data, "commits", data.count(COMMITS), at_once=False)
+    prepare(data, "commits", data.count(COMMITS), at_once=False)
 
 
-def _prepare(data: Data, name: str, count: int, *, at_once: bool) -> None:
+def prepare(data: Data, name: str, count: int, *, at_once: bool) -> None:
     """The log as deltalake spells it, written by hand: ten thousand appends take it a quarter of an hour."""
     import pyarrow.parquet as pq
     from deltalake import DeltaTable, write_deltalake
@@ -47,7 +47,7 @@ def _prepare(data: Data, name: str, count: int, *, at_once: bool) -> None:
         return
     part = data.base(f"{name}.part")
     shutil.rmtree(part, ignore_errors=True)
-    write_deltalake(str(part), _rows(0))
+    write_deltalake(str(part), rows(0))
     log = part / "_delta_log"
     lines = (log / f"{0:020d}.json").read_text(encoding="utf-8").splitlines()
     add = next(json.loads(line)["add"] for line in lines if json.loads(line).get("add"))
@@ -55,7 +55,7 @@ def _prepare(data: Data, name: str, count: int, *, at_once: bool) -> None:
     actions = []
     for number in range(1, count):
         file = f"part-00000-{uuid.UUID(int=number)}-c000.snappy.parquet"
-        pq.write_table(_rows(number), part / file)
+        pq.write_table(rows(number), part / file)
         first = number * TEN
         bounds = {"minValues": {"id": first, "note": "note"}, "maxValues": {"id": first + TEN - 1, "note": "note"}}
         stats = {"numRecords": TEN, **bounds, "nullCount": {"id": 0, "note": 0}}
@@ -87,7 +87,7 @@ def by_duckrun(run: Run, count: int) -> Relations:
         with run.clock("first read"):
             s.sql(READ.format(t="main.t")).collect()
         with run.clock("append"):
-            s.execute("main.t", duckrun.WriteSpec("append"), _rows(whole))
+            s.execute("main.t", duckrun.WriteSpec("append"), rows(whole))
         with run.clock("delete"):
             s.execute("main.t", duckrun.DeleteSpec("id BETWEEN 300 AND 302"))
         with run.clock("merge"):
@@ -102,7 +102,7 @@ def by_deltalake(run: Run, count: int) -> Relations:
     with run.clock("first read"):
         QueryBuilder().register("t", DeltaTable(str(run.table))).execute(READ.format(t="t")).read_all()
     with run.clock("append"):
-        write_deltalake(str(run.table), _rows(whole), mode="append")
+        write_deltalake(str(run.table), rows(whole), mode="append")
     with run.clock("delete"):
         DeltaTable(str(run.table)).delete("id BETWEEN 300 AND 302")
     with run.clock("merge"):
@@ -112,11 +112,11 @@ def by_deltalake(run: Run, count: int) -> Relations:
 
 
 def _expected(data: Data, count: int) -> Relations:
-    rows = (data.count(count) + 1) * TEN
+    total = (data.count(count) + 1) * TEN
     inserted = data.count(count) * TEN + 1
     return {
         "rows": f"""(SELECT range AS id, CASE WHEN range BETWEEN 200 AND 204 OR range = {inserted} THEN 'merged' ELSE 'note' END AS note
-            FROM range({rows}) WHERE range NOT BETWEEN 300 AND 302)"""
+            FROM range({total}) WHERE range NOT BETWEEN 300 AND 302)"""
     }
 
 

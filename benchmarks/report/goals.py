@@ -229,4 +229,12 @@ GOALS: Sequence[Goal] = (
     ),
     Goal("`dbt run` of one model over dbt-duckdb", "dbt-1", OURS, "dbt-duckdb", "at most", 1.1),
     Goal("`dbt run` of 50 models over dbt-duckdb", "dbt-50", OURS, "dbt-duckdb", "at most", 1.15),
+    *(
+        Goal(f"{label} in a branch over main, {title}", job, "branch", "main", "at most", 1.1, label=label)
+        for job, title, labels in (
+            ("branch-1000", "1,000 files", ("read of some rows", "read of all rows")),
+            ("branch-100000", "100,000 files", ("read of some rows",)),
+        )
+        for label in labels
+    ),
 )
