@@ -88,7 +88,7 @@ class Suite:
 SPARK = ("adapter/duckrun/engines/spark", "adapter/duckrun/spark.py", "requirements.lock")
 LONGEST = (*SPARK, "adapter/duckrun/formats/delta", "adapter/duckrun/statements", "adapter/duckrun/run")
 
-# Kills, differential, changes, answers and lives have a budget of 60 seconds or less, branches of 75: a round that
+# Kills, differential, changes, answers and lives have a budget of 60 seconds or less: a round that
 # has begun exceeds it, and so does the least number of rounds on a slow machine. The other suites
 # draw a part of their cases, and their budgets are about twice their duration. BUDGETS is the limit
 # of the sum without the suites of the night, which .ci/run allows for. The first ones find most: on
