@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import duckrun
-from duckrun import OptimizeSpec, Session, WriteSpec
+from duckrun import CommitConflict, OptimizeSpec, Session, WriteSpec
 from duckrun.changes.cursors import Cursor, Upstream
 
 MARKS = ", 'delta.enableDeletionVectors' = 'true'"
@@ -117,25 +117,92 @@ def test_a_column_of_the_name_of_the_feeds_own_is_refused_before_any_commit(main
     assert [each.state for each in main.branches()] == ["open"]
 
 
-def test_a_consumer_reads_a_publish_once(main: Session, root: Path) -> None:
-    create(main)
-    main.sql("create table target as select 0 as rows")
-    cursor = Cursor(main.lake, main.table("target").ref, "counter")
+class Consumer:
+    """Appends a row to its output for each range of versions that it reads."""
 
-    def consume() -> tuple[int, int]:
-        upstream = Upstream.of(main.lake, main.table("t").snapshot())
-        step = cursor.begin({"main.t": upstream})
+    def __init__(self, upstream: str = "t", output: str = "target") -> None:
+        self.upstream, self.output = upstream, output
+
+    def run(self, session: Session) -> tuple[int, int]:
+        cursor = Cursor(session.lake, session.table(self.output).ref, f"{self.output} of {self.upstream}")
+        upstream = Upstream.of(session.lake, session.table(self.upstream).snapshot())
+        step = cursor.begin({f"main.{self.upstream}": upstream})
         rows = pa.table({"rows": pa.array([step.offsets.number], pa.int32())})
-        main.execute("target", WriteSpec("append", app=step.app), rows)
-        read = step.ranges["main.t"]
+        session.execute(self.output, WriteSpec("append", app=step.app), rows)
+        read = step.ranges[f"main.{self.upstream}"]
         return read.from_version, read.to_version
 
-    assert consume() == (-1, 1)
+
+@pytest.fixture
+def consumer(main: Session) -> Consumer:
+    create(main)
+    main.sql("create table target as select 0 as rows")
+    consumer = Consumer()
+    assert consumer.run(main) == (-1, 1)
+    return consumer
+
+
+def test_a_consumer_in_main_reads_a_publish_once(main: Session, root: Path, consumer: Consumer) -> None:
     work(root)
     main.sql("insert into t values (50, 0, 1)")
     assert main.publish("b").versions == {"main.t": 3}
-    assert consume() == (1, 3)
+    assert consumer.run(main) == (1, 3)
     with duckrun.connect(root, branch="c") as branch:
         branch.sql("insert into t values (200, 1, 1)")
     main.publish("c")
-    assert consume() == (3, 4)
+    assert consumer.run(main) == (3, 4)
+
+
+def test_a_consumer_that_ran_in_a_branch_goes_on_in_main(main: Session, root: Path, consumer: Consumer) -> None:
+    after = Consumer("target", "all")
+    with duckrun.connect(root, branch="b") as branch:
+        branch.sql("create table all as select 0 as rows")
+        branch.sql("insert into t values (100, 0, 1)")
+        assert consumer.run(branch) == (1, 2)
+        branch.sql("insert into t values (101, 0, 1)")
+        assert consumer.run(branch) == (2, 3)
+        assert after.run(branch) == (-1, 3)
+    main.sql("alter table t set tblproperties ('a' = 'b')")
+    assert main.publish("b").versions == {"main.t": 3, "main.target": 2, "main.all": 0}
+    main.sql("insert into t values (51, 0, 1)")
+    assert (consumer.run(main), after.run(main)) == ((3, 4), (2, 3))
+
+
+def test_a_consumer_that_lacks_rows_of_main_refuses_the_publish_and_the_rebase(
+    main: Session, root: Path, consumer: Consumer
+) -> None:
+    with duckrun.connect(root, branch="b") as branch:
+        branch.sql("insert into t values (100, 0, 1)")
+        assert consumer.run(branch) == (1, 2)
+    main.sql("insert into t values (50, 0, 1)")
+    for call in (main.publish, main.rebase):
+        with pytest.raises(CommitConflict, match="target of t has read main.t in the branch, and lacks rows"):
+            call("b")
+
+
+def test_a_consumer_that_has_read_a_part_of_a_branch_refuses_its_publish(
+    main: Session, root: Path, consumer: Consumer
+) -> None:
+    with duckrun.connect(root, branch="b") as branch:
+        branch.sql("insert into t values (100, 0, 1)")
+        assert consumer.run(branch) == (1, 2)
+        branch.sql("insert into t values (101, 0, 1)")
+        with pytest.raises(CommitConflict, match="target of t has read main.t up to version 2 .* newest one is 3"):
+            main.publish("b")
+        assert consumer.run(branch) == (2, 3)
+    assert main.publish("b").versions["main.t"] == 2
+    main.sql("insert into t values (51, 0, 1)")
+    assert consumer.run(main) == (2, 3)
+
+
+def test_a_consumer_goes_on_in_a_rebased_branch(main: Session, root: Path, consumer: Consumer) -> None:
+    with duckrun.connect(root, branch="b") as branch:
+        branch.sql("insert into t values (100, 0, 1)")
+        assert consumer.run(branch) == (1, 2)
+        main.sql("alter table t set tblproperties ('a' = 'b')")
+        assert main.rebase("b") == {"main.t": 3}
+        branch.sql("insert into t values (101, 0, 1)")
+        assert consumer.run(branch) == (3, 4)
+    assert main.publish("b").versions["main.t"] == 3
+    main.sql("insert into t values (51, 0, 1)")
+    assert consumer.run(main) == (3, 4)

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from duckrun.branches import registry
+from duckrun.branches import cursors, registry
 from duckrun.errors import (
     CommitConflict,
     DuckrunError,
@@ -311,16 +311,22 @@ def _validated(
 ) -> tuple[list[PlannedTable], dict[str, list[str]]]:
     """Return the tables to commit, and the conflicts of each table."""
     planned, conflicts = [], _lost(lake, tables, branch)
-    for ref, line in lines:
-        change = tables.change(ref, line)
+    changes = {(ref, line): tables.change(ref, line) for ref, line in lines}
+    upstreams = {str(ref): (ref, line) for (ref, line), change in changes.items() if change not in (None, "dropped")}
+    for (ref, line), change in changes.items():
         if change is None:
             continue
-        if reasons := tables.conflicts(lake.format, ref, line, rows.sees):
+        reasons = tables.conflicts(lake.format, ref, line, rows.sees)
+        if change != "dropped" and not reasons:
+            reasons = cursors.unread(lake.format, tables, ref, line, upstreams)
+        if reasons:
             conflicts[str(ref)] = reasons
             continue
         now = lake.format.begin(ref)
         before = None if now is None else now.version
         planned.append(PlannedTable(ref.schema, ref.name, ref.location, change, before))
+    if not conflicts:
+        planned = cursors.upstreams_first(tables, planned)
     # A drop comes last: a view may take the table's place.
     planned.sort(key=lambda table: table.change == "dropped")
     return planned, conflicts
@@ -351,6 +357,7 @@ def _rolled_forward(
     planned = [PlannedTable(**{**table, "feed": tuple(table["feed"])}) for table in plan["tables"]]
     versions: dict[str, int | None] = {}
     failed: dict[str, str] = {}
+    moved: dict[str, cursors.Moved] = {}
     before = {str(table.ref): table.before for table in planned}
     for table in planned:
         name, line = str(table.ref), tables.line(table.ref)
@@ -366,7 +373,11 @@ def _rolled_forward(
             failed[name] = "main's table was dropped since, and the change of the branch went with its folder"
             continue
         try:
-            versions[name] = tables.publish(lake.format, table, line, attempt.id, rows.sees)
+            if table.change != "dropped":
+                cursors.carry(lake.storage, tables, table.ref, line, moved, lake.format)
+            version = versions[name] = tables.publish(lake.format, table, line, attempt.id, rows.sees)
+            if version is not None:
+                moved[name] = cursors.Moved(table.ref, line, version)
         except (CommitConflict, InvalidConfig, LostRows, UnsupportedFeature) as error:
             failed[name] = error.reason  # repeated, it would fail again
     if failed:
@@ -469,11 +480,18 @@ def rebase(lake: Lake, name: str, rows: RowAccess) -> dict[str, int]:
                     f"Branch {name} cannot be rebased: {_listed(conflicts)}. The branch is unchanged",
                     remedy="discard it and run its work again",
                 )
-            versions = {str(ref): tables.rebase(lake.format, ref, line, attempt.id, rows.sees) for ref, line in lines}
+            versions, moved = {}, {}
+            for ref, line in lines:
+                version = tables.rebase(lake.format, ref, line, attempt.id, rows.sees)
+                if version is not None:
+                    versions[str(ref)], moved[str(ref)] = version, cursors.Moved(ref, line, version)
+            for ref, _ in lines if moved else ():
+                if (line := tables.line(ref)) is not None and line.state == "live":
+                    cursors.carry(lake.storage, tables, ref, line, moved, tables, f"{branch.data}/")
         finally:
             _reopen(attempt, tables)
             tables.close()
-        return {table: version for table, version in versions.items() if version is not None}
+        return versions
 
 
 def discard(lake: Lake, name: str, rows: RowAccess) -> tuple[str, ...]:

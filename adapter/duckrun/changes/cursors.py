@@ -18,11 +18,11 @@ from duckrun.errors import NOTHING_LEFT, CommitConflict, VersionNotReadable
 from duckrun.formats.commits import CommitRecord
 from duckrun.formats.format import Format
 from duckrun.lake.lake import Lake
-from duckrun.run.consumers import offsets_path, register
+from duckrun.run.consumers import register
 from duckrun.run.reruns import NotTakenBack
 from duckrun.run.transaction import Transaction
 from duckrun.storage.storage import Storage
-from duckrun.values.cursors import Counter, CursorTransaction, Offsets, Range
+from duckrun.values.cursors import Counter, CursorTransaction, Offsets, Range, offsets_path
 from duckrun.values.frozen import frozen
 from duckrun.values.rows import NO_TABLE, AppTransaction, WorkTransaction
 from duckrun.values.snapshot import Snapshot, TableRef

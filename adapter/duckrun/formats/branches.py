@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -66,6 +66,9 @@ class BranchTables(Format, Protocol):
 
     def commits(self, ref: TableRef, line: Line) -> list[CommitRecord]:
         """Return the commits of the branch to a table, oldest first."""
+
+    def app_versions(self, ref: TableRef, line: Line) -> Mapping[str, int]:
+        """Return the last version of each application that the branch has committed to a table."""
 
     def schema_changes(self, ref: TableRef, line: Line) -> tuple[str, ...]:
         """Return the differences of columns, partitions and constraints from the base, in words."""

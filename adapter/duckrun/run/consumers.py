@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 from collections.abc import Collection, Iterator
@@ -11,29 +10,19 @@ from duckrun.errors import DuckrunError
 from duckrun.formats.format import Format
 from duckrun.lake.lake import Lake
 from duckrun.storage.storage import Storage
-from duckrun.values.cursors import Offsets
+from duckrun.values.cursors import Offsets, hashed, offsets_path
 from duckrun.values.frozen import frozen
 from duckrun.values.snapshot import Snapshot, TableRef
 
 log = logging.getLogger(__name__)
 
-OFFSETS, CONSUMERS = "_duckrun/offsets", "_duckrun/consumers"
-
-
-def _hashed(name: str) -> str:
-    """Return a file name for a text that may not be one."""
-    return hashlib.sha256(name.encode()).hexdigest()[:24]
-
-
-def offsets_path(consumer: str, number: int) -> str:
-    """Return the path of numbered offsets, in the folder of the consumer's output."""
-    return f"{OFFSETS}/{_hashed(consumer)}/{number:010d}.json"
+CONSUMERS = "_duckrun/consumers"
 
 
 def register(storage: Storage, upstream: TableRef, consumer: str, output: TableRef) -> None:
     """Record in a table's folder that a consumer with another output table reads it."""
     note = json.dumps({"consumer": consumer, "output": output.location, "name": str(output), "reads": str(upstream)})
-    path = f"{CONSUMERS}/{_hashed(f'{consumer} {output.location}')}.json"
+    path = f"{CONSUMERS}/{hashed(f'{consumer} {output.location}')}.json"
     if storage.read_at(upstream.location, path) is None:
         storage.put_new(upstream.location, path, note.encode())
 

@@ -5,6 +5,7 @@ Source: docs/incremental.md.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -13,6 +14,19 @@ from typing import Self
 from duckrun.values.checked import spec
 from duckrun.values.frozen import frozen
 from duckrun.values.rows import AppTransaction, WorkTransaction
+
+OFFSETS = "_duckrun/offsets"
+"""Folder of offsets, in the folder of a consumer's output."""
+
+
+def hashed(name: str) -> str:
+    """Return a file name for a text that may not be one."""
+    return hashlib.sha256(name.encode()).hexdigest()[:24]
+
+
+def offsets_path(consumer: str, number: int) -> str:
+    """Return the path of numbered offsets, in the folder of the consumer's output."""
+    return f"{OFFSETS}/{hashed(consumer)}/{number:010d}.json"
 
 
 @spec

@@ -349,6 +349,9 @@ class BranchFormat(DeltaFormat):
         newest = None if line.state == "dropped" else self.latest_version(ref)
         return [] if newest is None else [actions.record() for actions in actions_of(self, ref, line, newest)]
 
+    def app_versions(self, ref: TableRef, line: Line) -> Mapping[str, int]:
+        return {app.app_id: app.version for commit in self.commits(ref, line) for app in commit.transactions}
+
     def schema_changes(self, ref: TableRef, line: Line) -> tuple[str, ...]:
         head = self.snapshot(ref)
         if line.base < 0 or not any(each.changes_metadata for each in self.commits(ref, line)):
