@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,7 +25,7 @@ from tests.kills.test_kills import SEED, Writers
 
 pytestmark = pytest.mark.kills
 
-PUBLISH_KILLS, OTHER_KILLS = 50, rounds(50)
+PUBLISH_KILLS, OTHER_KILLS = rounds(150), rounds(50)
 TABLES = ("a", "b", "c")
 Rows = Counter[tuple[int, int]]
 
@@ -122,6 +123,7 @@ class PinnedReader:
                 pins = Pins(session.lakes)
                 versions = {name: pins.snapshot(session.ref(name)).version for name in draw.sample(TABLES, 3)}
                 self.reads += 1
+                time.sleep(0.005)  # the processor is for the writers
                 if len(set(versions.values())) > 1:
                     self.mixed.append(versions)
 

@@ -504,15 +504,8 @@ def discard(lake: Lake, name: str, rows: RowAccess) -> tuple[str, ...]:
     _refuse_read_only(lake, f"discard of branch {name!r}")
     with _alone(lake):
         recover(lake, rows)
-        storage = lake.storage
-        branch = registry.existing(storage, name)
-        closed = json.dumps({"discarded": registry.now()}).encode()
-        path = registry.closed_path(branch)
-        if storage.put_new(lake.root, path, closed) is None and "publish" in json.loads(storage.read(path) or b"{}"):
-            raise CommitConflict(
-                f"Branch {name} is being published", remedy="publish it to finish that, or wait until it is done"
-            )
-        attempt, tables = _Attempt.begin(lake, branch, "discard"), tables_of(storage, branch)
+        branch = registry.existing(lake.storage, name)
+        attempt, tables = _Attempt.begin(lake, branch, "discard"), tables_of(lake.storage, branch)
         try:
             return _removed(attempt, tables)
         finally:
@@ -520,8 +513,18 @@ def discard(lake: Lake, name: str, rows: RowAccess) -> tuple[str, ...]:
 
 
 def _removed(attempt: _Attempt, tables: BranchTables) -> tuple[str, ...]:
-    """Remove a discarded branch, and return the tables that it had changed."""
+    """Close and remove a branch, and return the tables that it had changed.
+
+    Raises:
+        CommitConflict: The branch is being published.
+    """
     storage, branch, changed = attempt.storage, attempt.branch, []
+    closed, path = json.dumps({"discarded": attempt.id}).encode(), registry.closed_path(branch)
+    if storage.put_new(storage.root, path, closed) is None and "publish" in json.loads(storage.read(path) or b"{}"):
+        attempt.forget()
+        raise CommitConflict(
+            f"Branch {branch.name} is being published", remedy="publish it to finish that, or wait until it is done"
+        )
     for ref in registry.forks(storage, branch):
         line = tables.line(ref)
         if line is not None and tables.change(ref, line) is not None:
