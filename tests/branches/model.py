@@ -252,8 +252,10 @@ class Lake:
             if self.read(branch, name) != self.rows(branch, name):
                 self.wrote(branch, name, after)
                 assert self.read(branch, name) == after
-            else:
-                self.changes[name] += branch is None  # it may be an OPTIMIZE
+            elif branch is None:
+                self.changes[name] += 1  # it may be an OPTIMIZE
+            elif not self.session_of(branch).lake.is_of_main(self.session_of(branch).lake.parse(name)):
+                self.wrote(branch, name, self.rows(branch, name))  # the fork, without a commit
             return f"killed {what} {name}"
         assert branch is not None
         left = {each.name: each.state for each in self.session.branches()}
@@ -277,7 +279,6 @@ class Lake:
         for branch, copy in self.branches.items():
             copy.session.close()
             copy.session = self.connect(branch)
-            copy.session.tables()  # creates it, if that did not happen
 
     # -- steps and checks
 

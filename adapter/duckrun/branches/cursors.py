@@ -25,7 +25,7 @@ def _offsets(tables: BranchTables, ref: TableRef, line: Line) -> Iterator[tuple[
 def unread(
     main: Format, tables: BranchTables, ref: TableRef, line: Line, upstreams: Mapping[str, tuple[TableRef, Line]]
 ) -> list[str]:
-    """Return the consumers of the branch that have not read all of what main will have, in words.
+    """Return the consumers of the branch that lack rows which main will have, in words.
 
     A consumer's position is one version, so that it cannot have read the branch's rows and lack
     those of main, or the other way round.
