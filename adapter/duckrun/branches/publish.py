@@ -486,8 +486,8 @@ def rebase(lake: Lake, name: str, rows: RowAccess) -> dict[str, int]:
                 if version is not None:
                     versions[str(ref)], moved[str(ref)] = version, cursors.Moved(ref, line, version)
             for ref, _ in lines if moved else ():
-                if (line := tables.line(ref)) is not None and line.state == "live":
-                    cursors.carry(lake.storage, tables, ref, line, moved, tables, f"{branch.data}/")
+                if (now := tables.line(ref)) is not None and now.state == "live":
+                    cursors.carry(lake.storage, tables, ref, now, moved, tables, f"{branch.data}/")
         finally:
             _reopen(attempt, tables)
             tables.close()
