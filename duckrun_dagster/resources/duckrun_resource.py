@@ -10,7 +10,6 @@ from dagster import EnvVar, InitResourceContext
 from pydantic import Field, PrivateAttr
 
 import duckrun
-from duckrun.branches.lake import refuse_spark
 from duckrun.display.units import parse_bytes
 from duckrun.errors import DuckrunError, InvalidConfig
 from duckrun.lake.lake import Lake
@@ -227,8 +226,6 @@ class DuckrunResource(LakeFields, HidesSecrets):
         if fraction is None and step_context is not None:
             fraction = share_of_step(step_context)
         limit = self.memory_limit or settings.memory_limit
-        if engine == "spark":
-            refuse_spark(lakes.own)
         if isinstance(spark, _StartsSpark):
             spark = spark.session(lakes.own.storage) if engine == "spark" else None
         default_lake, *others = lakes

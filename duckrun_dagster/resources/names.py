@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from dagster import AssetKey
 from filelock import BaseFileLock
 
-from duckrun.branches.lake import refuse_spark
+from duckrun.branches.lake import refuse_spark_names
 from duckrun.errors import DuckrunError, InvalidConfig
 from duckrun.lake.lake import Lake
 from duckrun.storage.locks import lock_path, try_file_lock
@@ -66,7 +66,7 @@ class Naming:
         chosen = lake or (None if default is None else default.lake())
         lakes = [chosen] if chosen is not None else _lakes_of(step) if step is not None else []
         for each in lakes:
-            refuse_spark(each)
+            refuse_spark_names(each)
         if chosen is not None:
             return cls(chosen, names, lake is not None or bool(names), step)
         lakes = [each for each in lakes if not each.has_catalog and not each.read_only] or lakes

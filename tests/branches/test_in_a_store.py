@@ -53,7 +53,7 @@ def test_a_branch_in_a_store_is_written_and_published(
 def test_both_engines_write_to_a_branch_in_a_store(
     spark: Any, s3_bucket: Callable[[str], str], s3_options: dict[str, str]
 ) -> None:
-    root = s3_bucket(f"branches-{uuid.uuid4().hex}") + "/a lake"
+    root = s3_bucket(f"branches-{uuid.uuid4().hex}") + "/lake"
     with (
         duckrun.connect(root, storage_options=s3_options) as main,
         duckrun.connect(root, storage_options=s3_options, branch="pr-42", engine="spark", spark=spark) as branch,
@@ -65,7 +65,7 @@ def test_both_engines_write_to_a_branch_in_a_store(
         branch.on("duckdb").sql("delete from sales.orders where id = 4")
         branch.sql("update sales.orders set region = 'US' where id = 5")
         branch.sql("create table sales.made as select count(*) as n from sales.orders")
-        branch.sql("insert into sales.nested values ({'a': 2})")
+        branch.sql("insert into sales.nested select {'a': 2} as s")
         assert branch.sql("from sales.nested").count() == 2
         expected = [(i, "US" if i == 5 else "E U") for i in range(10) if i not in (3, 4)]
         for name in ("spark", "duckdb"):

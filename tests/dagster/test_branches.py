@@ -157,11 +157,22 @@ def test_a_branch_that_cannot_be_is_refused(lake: Path, tmp_path: Path) -> None:
     assert "publish: together" in error_of(run([orders], ducklake, fails=True))
 
 
-def test_spark_is_refused_in_a_branch(lake: Path) -> None:
-    @dg.asset(key=["sales", "by_spark"], metadata={"engine": "spark"})
+@pytest.mark.spark
+def test_an_asset_on_spark_is_written_in_a_branch(lake: Path, spark: Any) -> None:
+    @dg.asset(key=ORDERS, metadata={"engine": "spark", "mode": "append"})
     def by_spark() -> pa.Table:
         return pa.table({"id": [1]})
 
+    branched = DuckrunResource(root_path=str(lake), branch="dev")
+    manager = DeltaIOManager(duckrun=branched, spark=SparkResource())
+    assert dg.materialize([by_spark], resources={"io_manager": manager}).success
+    with duckrun.connect(lake) as main, duckrun.connect(lake, branch="dev") as branch:
+        assert branch.sql("from sales.orders order by id").collect() == [{"id": 1}, {"id": 7}]
+        assert branch.table("sales.orders").history()[0]["operation"] == "WRITE"
+        assert main.sql("from sales.orders").collect() == [{"id": 7}]
+
+
+def test_names_in_sparks_catalog_are_refused_in_a_branch(lake: Path) -> None:
     @dg.asset(key=["sales", "by_hand"])
     def by_hand(spark: SparkResource, duckrun: DuckrunResource) -> None:
         spark.session(lake=duckrun.lake())
@@ -172,7 +183,7 @@ def test_spark_is_refused_in_a_branch(lake: Path) -> None:
 
     branched = DuckrunResource(root_path=str(lake), branch="dev")
     spark = SparkResource(master="local[1]")
-    for each in (by_spark, by_hand, by_name):
+    for each in (by_hand, by_name):
         result = dg.materialize(
             [each],
             resources={

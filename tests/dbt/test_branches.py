@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,7 +33,7 @@ MODELS = {
 def files_of(lake: Path) -> dict[Path, bytes]:
     """Return the files of main: tables and definitions, without branches and empty locks."""
     files = (path for path in lake.rglob("*") if path.is_file() and path.suffix != ".lock")
-    beside = {"_branches", "branches", "publish"}
+    beside = {"_branches", "branches", "publish", "scratch"}
     return {path: path.read_bytes() for path in files if not beside & set(path.relative_to(lake).parts)}
 
 
@@ -121,7 +122,6 @@ def test_the_variable_and_the_profile_name_one_branch(make_project: Callable) ->
     [
         ("pr/42", {}, ["'pr/42'", "cannot name a branch", "'pr-42'"]),
         ("pr-42", {"format": "ducklake"}, ["format ducklake has no branches", "publish: together"]),
-        ("pr-42", {"engine": "spark"}, ["Branch pr-42", "Spark", "engine: duckdb"]),
     ],
 )
 def test_a_branch_that_cannot_be_is_refused(
@@ -135,17 +135,32 @@ def test_a_branch_that_cannot_be_is_refused(
     assert not project.lake.exists()
 
 
-def test_a_node_on_spark_is_refused_in_a_branch(make_project: Callable) -> None:
+@pytest.mark.spark
+def test_nodes_on_both_engines_write_to_one_branch(make_project: Callable, spark: Any) -> None:
     project = make_project(
         {
-            "models/a.sql": "{{ config(materialized='table') }} select 1 as n",
-            "models/b.sql": "{{ config(materialized='table', engine='spark') }} select 1 as n",
-        },
-        branch="pr-42",
+            "models/a.sql": "{{ config(materialized='incremental', incremental_strategy='merge', unique_key='n') }} "
+            "select 1 as n, 'a' as word union all select {{ 2 if is_incremental() else 3 }}, 'b'",
+            "models/b.sql": "{{ config(materialized='incremental', incremental_strategy='merge', unique_key='n', "
+            "engine='spark') }} select n, upper(word) as word from {{ ref('a') }}",
+            "models/c.sql": "{{ config(materialized='table') }} select count(*) as n from {{ ref('b') }}",
+            "models/d.py": "def model(dbt, session):\n"
+            "    dbt.config(materialized='table', engine='spark')\n"
+            "    return dbt.ref('b').limit(1)\n",
+            "models/e.sql": "{{ config(materialized='view', engine='spark') }} select * from {{ ref('c') }}",
+        }
     )
-    built = project.dbt("run")
-    assert (built["a"]["status"], built["b"]["status"]) == ("success", "error")
-    assert "Branch pr-42" in built.message("b") and "engine: duckdb" in built.message("b")
+    project.run("run")
+    before = files_of(project.lake)
+    project.run("run", env=VARIABLE)
+    project.run("run", env=VARIABLE)
+    assert files_of(project.lake) == before
+    assert rows_in_branch(project.lake, "b") == [(1, "A"), (2, "B"), (3, "B")]
+    assert [rows_in_branch(project.lake, name) for name in ("c", "e")] == [[(3,)], [(3,)]]
+    assert len(rows_in_branch(project.lake, "d")) == 1
+    with duckrun.connect(project.lake) as main:
+        main.publish("pr-42")
+    assert project.rows("main.b") == [(1, "A"), (2, "B"), (3, "B")]
 
 
 def test_another_branch_needs_no_new_parse(make_project: Callable) -> None:

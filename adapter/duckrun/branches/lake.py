@@ -58,16 +58,17 @@ def open_branch(
     return BranchLake(root, branch, at=at, schema=schema, storage_options=storage_options)
 
 
-def refuse_spark(lake: Lake) -> None:
-    """Refuse engine Spark in a branch, before Spark starts.
+def refuse_spark_names(lake: Lake) -> None:
+    """Refuse names of a branch's tables in Spark's catalog.
 
     Raises:
         UnsupportedFeature: The lake is a branch.
     """
     if lake.branch_name is not None:
         raise UnsupportedFeature(
-            f"Branch {lake.branch_name} of lake {lake.root}: Spark opens a table by its folder, "
-            "which has main's log. Run this with engine: duckdb"
+            f"Branch {lake.branch_name} of lake {lake.root}: a name in Spark's catalog stands for a folder, which has "
+            "main's log, so PySpark would write to main by it",
+            remedy="Read and write the branch by a session on Spark: duckrun.session('spark'), session.table(…)",
         )
 
 

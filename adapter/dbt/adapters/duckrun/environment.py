@@ -26,7 +26,7 @@ from dbt.adapters.duckrun.together import LiveCatalog, OneCursor, Together, temp
 from dbt_common.invocation import get_invocation_started_at
 
 import duckrun
-from duckrun.branches.lake import open_branch, refuse_spark
+from duckrun.branches.lake import open_branch
 from duckrun.branches.publish import is_pending
 from duckrun.changes.cursors import consumer_as_before
 from duckrun.display.units import parse_bytes
@@ -86,8 +86,6 @@ class LakeEnvironment(LocalEnvironment):
             storage_options=credentials.storage_options,
             form=credentials.lake_format(),
         )
-        if credentials.engine == "spark":
-            refuse_spark(self.lake)
         self.lakes = Lakes(self.lake)
         for name, other in (credentials.lakes or {}).items():
             self.lakes.attach(
@@ -269,9 +267,7 @@ class LakeEnvironment(LocalEnvironment):
 
         Raises:
             InvalidConfig: There is no Spark.
-            UnsupportedFeature: The lake is a branch.
         """
-        refuse_spark(self.lake)
         with self._spark_lock:  # a separate lock, so that DuckDB's nodes go on while Spark starts
             if self._spark is None:
                 engine = spark.start_engine(self.lake, self.creds.spark or {})
@@ -300,6 +296,8 @@ class LakeEnvironment(LocalEnvironment):
             self._scratch.cleanup()
         self._engine = None
         self._catalogs = {}
+        if self.lake.branch_name is not None:
+            self.lake.close()  # removes the logs that Spark has read
 
     def session(self, engine: DuckDBEngine) -> duckrun.Session:
         """Return a session of the lakes and versions of this invocation, for statements."""

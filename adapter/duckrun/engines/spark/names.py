@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
+from duckrun.branches.lake import refuse_spark_names
 from duckrun.engines.spark.process.databases import LAKE_PROPERTY, DatabaseStatements, guard, local_path, refuse_twins
 from duckrun.engines.spark.process.session import DELTA_CATALOG, apply_storage, first_line, is_own
 from duckrun.engines.spark.sql import quote, text_literal
@@ -107,12 +108,7 @@ def name_tables(session: SparkSession, lake: Lake, names: Iterable[str] = (), *,
 
 
 def _refuse(session: SparkSession, lake: Lake) -> None:
-    if lake.branch_name is not None:
-        raise UnsupportedFeature(
-            f"Branch {lake.branch_name} of lake {lake.root}: a name in Spark's catalog stands for a folder, which has "
-            "main's log, so PySpark would write to main by it",
-            remedy="Read and write the branch by a session: session.table(…), session.sql(…), frame.write",
-        )
+    refuse_spark_names(lake)
     if lake.has_catalog:
         raise UnsupportedFeature(
             f"Lake {lake.root} is a DuckLake, whose tables have no names in Spark's catalog. Read and write them by a "

@@ -10,6 +10,7 @@ import json
 import posixpath
 import re
 import uuid
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any, Self
@@ -44,6 +45,7 @@ class ReadLogs:
     def __init__(self, tables: TableAccess, storage: Storage) -> None:
         self._tables, self._storage = tables, storage
         self._open = ExitStack()
+        weakref.finalize(self, self._open.close)  # of a session that nobody closes
         self._root: str | None = None
         self._logs: dict[tuple[str, int, str | None], str] = {}
 
