@@ -109,6 +109,19 @@ def test_a_table_that_a_branch_drops_stays_in_main(main: Session, branch: Sessio
     assert values(main, "from sales.items") == [(1,)]
 
 
+def test_a_branch_creates_a_table_anew_beside_files_of_main_with_any_name(
+    main: Session, branch: Session, root: Path
+) -> None:
+    main.sql("alter table sales.orders set tblproperties ('delta.enableDeletionVectors' = 'true')")
+    main.sql("delete from sales.orders where id = 3")
+    assert list((root / "sales" / "orders").glob("*.bin"))
+    branch.sql("drop table sales.orders")
+    branch.sql("create table sales.orders as select 1 as id")
+    assert values(branch, "from sales.orders") == [(1,)]
+    main.publish("pr-42")
+    assert values(main, "from sales.orders") == [(1,)]
+
+
 def test_older_versions_and_changes_of_a_branch_can_be_read(branch: Session) -> None:
     branch.sql("update sales.orders set price = 0 where id = 1")
     branch.sql("delete from sales.orders where id = 2")

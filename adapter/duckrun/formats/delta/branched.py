@@ -115,6 +115,11 @@ class BranchFormat(DeltaFormat):
             self.newest.forget(ref.location)
         return line
 
+    def refuse_other_files(self, ref: TableRef) -> None:
+        line = self.line(ref)
+        if line is None or line.main < 0:  # else main's table has files there, whatever their names
+            super().refuse_other_files(ref)
+
     def files_folder(self, ref: TableRef) -> str:
         return self.branch.data
 
