@@ -74,6 +74,12 @@ def branch_in(step: Any | None, lake: Lake) -> str | None:
         return None
     if not _outputs(step.step.step_outputs) and registry.find(lake.storage, branch.name) is None:
         return None
+    with _lock:
+        is_known = step.run_id in _tagged
+        _tagged.add(step.run_id)
+    if not is_known:
+        step.log.info(f"Works in branch {branch.name}, which {branch.asset.to_user_string()} publishes.")
+        step.instance.add_run_tags(step.run_id, {BRANCH: branch.name})
     return branch.name
 
 
@@ -101,10 +107,6 @@ def branch_of_step(step: Any) -> ChainBranch | None:
             names = " and ".join(each.asset.to_user_string() for each in branches)
             raise InvalidConfig(f"Step {step.step.key} is upstream of {names}, and one of them publishes its branch.")
         branch = branches[0] if branches else None
-        if branch is not None:
-            step.log.info(f"Works in branch {branch.name}, which {branch.asset.to_user_string()} publishes.")
-            if run.tags.get(BRANCH) != branch.name:
-                step.instance.add_run_tags(run.run_id, {BRANCH: branch.name})
         with _lock:
             for old in [old for old in _branches if old[0] != step.run_id]:
                 del _branches[old]
@@ -114,6 +116,8 @@ def branch_of_step(step: Any) -> ChainBranch | None:
 
 _lock = threading.Lock()
 _branches: dict[tuple[str, str], ChainBranch | None] = {}
+_tagged: set[str] = set()
+"""Runs whose tag this process has set."""
 
 
 def branches_of_chain(run: DagsterRun, instance: DagsterInstance) -> Iterator[ChainBranch]:

@@ -97,11 +97,6 @@ class DuckrunResource(LakeFields, HidesSecrets):
         description="delta_rs: it makes DuckDB's data files where it can, for writes that name no writer. "
         "auto, if nothing names one.",
     )
-    branch: str | None = Field(
-        default=None,
-        description="A branch of the lake, which is read and written instead; empty: the lake itself. "
-        "If not set, the profile's, else DUCKRUN_BRANCH of the environment.",
-    )
     lakes: dict[str, LakeConfig] = Field(default_factory=dict, description="Other lakes, by the names that assets use.")
 
     _lakes: dict[str | None, Lakes] = PrivateAttr(default_factory=dict)

@@ -39,6 +39,11 @@ class LakeFields(LakeForm):
     profile: str | None = Field(default=None, description="Its profile; the project's own, if not given.")
     target: str | None = Field(default=None, description="Its target; the profile's own, if not given.")
     storage_options: dict[str, str] = Field(default_factory=dict, description="Credentials, in delta_rs's names.")
+    branch: str | None = Field(
+        default=None,
+        description="A branch of the lake, which is read and written instead; empty: the lake itself. "
+        "If not set, the profile's, else DUCKRUN_BRANCH of the environment.",
+    )
     memory_fraction: float | None = Field(
         default=None,
         description="A step process's part of the machine and of memory_limit, 0 to 1; "

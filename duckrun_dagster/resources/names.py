@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from dagster import AssetKey
 from filelock import BaseFileLock
 
-from duckrun.branches.lake import refuse_spark_names
 from duckrun.errors import DuckrunError, InvalidConfig
 from duckrun.lake.lake import Lake
 from duckrun.storage.locks import lock_path, try_file_lock
@@ -58,17 +57,15 @@ class Naming:
 
         Raises:
             InvalidConfig: Names without a lake.
-            UnsupportedFeature: The lake, or one of the step, is a branch.
         """
         step = current_step()
-        if storage is not None and lake is None and not names:
+        if lake is not None:
+            return cls(lake, names, True, step)
+        if storage is not None and not names:
             return None
-        chosen = lake or (None if default is None else default.lake())
-        lakes = [chosen] if chosen is not None else _lakes_of(step) if step is not None else []
-        for each in lakes:
-            refuse_spark_names(each)
-        if chosen is not None:
-            return cls(chosen, names, lake is not None or bool(names), step)
+        if default is not None:
+            return cls(default.lake(), names, bool(names), step)
+        lakes = _lakes_of(step) if step is not None else []
         lakes = [each for each in lakes if not each.has_catalog and not each.read_only] or lakes
         if names and len(lakes) != 1:
             raise InvalidConfig(
@@ -81,7 +78,8 @@ class Naming:
         """Register the names in a session.
 
         Raises:
-            DuckrunError: From ``name_tables()``, if the caller named the lake or tables.
+            DuckrunError: From ``name_tables()``, if the caller named the lake or tables. Also in a
+                branch, if an earlier step of this process has registered names: they are main's.
         """
         from duckrun.spark import name_tables
 
@@ -91,7 +89,7 @@ class Naming:
             with nullcontext() if self.step is None else _shown(logging.getLogger(name_tables.__module__), self.step):
                 name_tables(session, self.lake, first, **limit)
         except DuckrunError as error:
-            if self.is_asked:
+            if self.is_asked or self.lake.branch_name is not None and _has_names(session, self.lake, first):
                 raise
             (log if self.step is None else self.step.log).info(f"Tables have no names in Spark: {error}")
         else:
@@ -99,6 +97,13 @@ class Naming:
                 tables = _written_tables(self.step, self.lake)
                 _warn_of_other_writers(self.step, self.lake, tables.values())
                 _report_versions(self.step, self.lake, tables)
+
+
+def _has_names(session: SparkSession, lake: Lake, tables: Sequence[str]) -> bool:
+    """True if the name of a table in Spark's catalog stands for a folder of the lake."""
+    named = (f"`{schema}`.`{name}`" for schema, _, name in (table.partition(".") for table in tables))
+    details = (session.sql(f"DESCRIBE DETAIL {name}") for name in named if session.catalog.tableExists(name))
+    return any(lake.root.split("://")[-1] in str(row["location"]) for rows in details for row in rows.collect())
 
 
 class _RunLog(logging.Handler):
