@@ -175,8 +175,9 @@ def check_workers_see(session: SparkSession, storage: Storage) -> None:
     mark = Path(storage.root, f"duckrun-{uuid.uuid4().hex}.txt")  # Spark ignores names with . or _ first
     mark.write_text("seen")
     try:
-        # Read the file many times, so that not only the nearest worker reads it.
-        seen = session.read.text([mark.as_uri()] * 16).distinct().collect()
+        # Read the file many times, so that not only the nearest worker reads it. Spark takes a path
+        # without URL encoding.
+        seen = session.read.text([f"file://{mark.as_posix()}"] * 16).distinct().collect()
         failure = "" if [row[0] for row in seen] == ["seen"] else "it finds nothing there"
     except Exception as error:
         failure = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
