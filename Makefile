@@ -104,6 +104,6 @@ lock: ## requirements.lock from pyproject.toml
 	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --no-header --no-emit-index-url --no-emit-find-links --all-extras $(LOCK_ARGS) pyproject.toml -o requirements.lock
 
 clean: ## what the example, the tests and the builds left (the environment stays)
-	@rm -rf example_project/.lake example_project/.landing example_project/.dagster example_project/.spark example_project/.ducklake example_project/.spark_ducklake example_project/.delta_rs example_project/.names example_project/report example_project/dbt/target example_project/dbt/logs
+	@rm -rf example_project/.lake example_project/.landing example_project/.dagster example_project/.dagster-* example_project/.spark example_project/.ducklake example_project/.spark_ducklake example_project/.delta_rs example_project/.names example_project/report example_project/dbt/target example_project/dbt/logs
 	@rm -rf dist build site htmlcov .coverage .benchmarks spark-warehouse metastore_db derby.log .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	@find . -path ./$(VENV) -prune -o -name __pycache__ -type d -exec rm -rf {} +

@@ -78,8 +78,8 @@ def publish_after_checks(
 
     Example::
 
-        nightly = publish_after_checks("nightly", [orders, totals], cron_schedule="0 3 * * *")
-        defs = Definitions.merge(mine, nightly)
+        # Dagster loads one Definitions object of a module, so this one has no name.
+        defs = Definitions.merge(mine, publish_after_checks("nightly", [orders, totals]))
     """
     keys = [key for each in assets for key in _keys(each)]
     definitions = [each for each in assets if isinstance(each, AssetsDefinition)]

@@ -4,9 +4,10 @@ Tests of the dbt models are checks too.
 """
 
 import dagster as dg
+import polars as pl
 
 from duckrun_dagster import DuckrunResource
-from example_project import landing
+from example_project import landing, settings
 
 
 def _holds_what_landed(key: list[str], name: str) -> dg.AssetChecksDefinition:
@@ -32,9 +33,22 @@ def weather_is_known(duckrun: DuckrunResource) -> dg.AssetCheckResult:
     return dg.AssetCheckResult(passed=share > 0.98, metadata={"share": share})
 
 
+# Blocking: a run of transform is published only if its flights agree with the report.
+@dg.asset_check(asset=dg.AssetKey(["marts", "fct_flights"]), blocking=True)
+def agrees_with_the_airports(duckrun: DuckrunResource) -> dg.AssetCheckResult:
+    """Each month has as many flights as the airports report."""
+    reported = dict(pl.read_csv(settings.REPORTED).iter_rows())
+    counts = "select month(flight_month) as month, count(*) as flights from marts.fct_flights group by all"
+    flights = {row["month"]: row["flights"] for row in duckrun.session().sql(counts).collect()}
+    wrong = {month: f"{flights[month]:,} and not {reported.get(month, 0):,}" for month in sorted(flights)}
+    wrong = {month: text for month, text in wrong.items() if flights[month] != reported.get(month)}
+    return dg.AssetCheckResult(passed=not wrong, metadata={f"month {month}": text for month, text in wrong.items()})
+
+
 CHECKS = [
     *(_holds_what_landed(["raw", name], name) for name in (*landing.MONTHLY, *landing.WHOLE)),
     _holds_what_landed(["refined", "flights"], "flights"),
     _holds_what_landed(["marts", "fct_flights"], "flights"),
+    agrees_with_the_airports,
     weather_is_known,
 ]

@@ -1,8 +1,17 @@
 """The asset graph: `dagster dev -m example_project.definitions` shows it, the demo runs it."""
 
+from typing import Any
+
 import dagster as dg
 
-from duckrun_dagster import DeltaIOManager, DuckrunDbtCliResource, DuckrunResource, SparkResource, check_definitions
+from duckrun_dagster import (
+    DeltaIOManager,
+    DuckrunDbtCliResource,
+    DuckrunResource,
+    SparkResource,
+    check_definitions,
+    publish_after_checks,
+)
 from example_project import checks, dbt_assets, landing, live_assets, python_assets, report, settings, spark_assets
 from example_project.runner import plan
 
@@ -20,11 +29,25 @@ ingest = dg.define_asset_job(
     executor_def=executor,
     description="The landing folder into raw tables, and the enriched flights, by Spark.",
 )
-transform = dg.define_asset_job(
-    plan.TRANSFORM,
-    selection=dg.AssetSelection.groups("warehouse", "marts", "live", "analytics", "report"),
+
+
+def _of_transform() -> tuple[list[Any], Any]:
+    """Return the assets of transform and its job, which publishes them if the lake has branches."""
+    assets: list[Any] = [*dbt_assets.ASSETS, *python_assets.ASSETS, *live_assets.ASSETS]
+    words: dict[str, Any] = {"executor_def": executor, "description": "dbt's models and the Python assets."}
+    if not settings.PUBLISHES:
+        return assets, dg.define_asset_job(plan.TRANSFORM, dg.AssetSelection.assets(*assets), **words)
+    publishing = publish_after_checks(plan.TRANSFORM, assets, **words)
+    (job,) = publishing.jobs or ()
+    return [*assets, *(publishing.assets or ())], job
+
+
+transformed, transform = _of_transform()
+report_job = dg.define_asset_job(
+    plan.REPORT,
+    selection=dg.AssetSelection.groups("report"),
     executor_def=executor,
-    description="dbt's models, the Python assets and the report.",
+    description="The report, of the tables that transform has published.",
 )
 
 
@@ -37,17 +60,22 @@ def every_morning(context: dg.ScheduleEvaluationContext) -> list[dg.RunRequest] 
     return requests or dg.SkipReason("Nothing has landed that is not in the lake.")
 
 
-@dg.run_status_sensor(
-    run_status=dg.DagsterRunStatus.SUCCESS,
-    monitored_jobs=[ingest],
-    request_job=transform,
-)
-def after_ingest(context: dg.RunStatusSensorContext) -> list[dg.RunRequest] | dg.SkipReason:
-    """Run the rest of the graph after the ingest job."""
-    runs = plan.plan(context.instance, defs, duckrun.lake())
-    if not runs or runs[0].job != plan.TRANSFORM:
-        return dg.SkipReason("Nothing to do yet.")
-    return [run.request() for run in runs]
+def _after(job: Any, following: Any) -> dg.SensorDefinition:
+    """Return a sensor that runs what is due of a job when another job has succeeded."""
+
+    @dg.run_status_sensor(
+        name=f"after_{job.name}",
+        run_status=dg.DagsterRunStatus.SUCCESS,
+        monitored_jobs=[job],
+        request_job=following,
+    )
+    def after(context: dg.RunStatusSensorContext) -> list[dg.RunRequest] | dg.SkipReason:
+        runs = plan.plan(context.instance, defs, duckrun.lake())
+        if not runs or runs[0].job != following.name:
+            return dg.SkipReason("Nothing to do yet.")
+        return [run.request() for run in runs if run.job == following.name]
+
+    return after
 
 
 # Refuses two assets on one table.
@@ -56,15 +84,13 @@ defs = check_definitions(
         assets=[
             *landing.specs(),
             *spark_assets.ASSETS,
-            *dbt_assets.ASSETS,
-            *python_assets.ASSETS,
-            *live_assets.ASSETS,
+            *transformed,
             *report.ASSETS,
         ],
         asset_checks=checks.CHECKS,
-        jobs=[ingest, transform],
+        jobs=[ingest, transform, report_job],
         schedules=[every_morning],
-        sensors=[after_ingest],
+        sensors=[_after(ingest, transform), _after(transform, report_job)],
         executor=executor,
         resources={
             "duckrun": duckrun,

@@ -11,6 +11,7 @@ import dagster as dg
 import polars as pl
 
 from example_project import settings
+from example_project.runner import plan
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -104,6 +105,7 @@ def _page(title: str, facts: str, sections: list[tuple[str, str]]) -> str:
         "routes": dg.AssetIn(["marts", "mart_routes"], metadata=AS_PANDAS),
         "live": dg.AssetIn(["live", "flights"], metadata={"type": "duckrun_table"}),
     },
+    deps=[plan.PUBLISH] if settings.PUBLISHES else [],
     group_name="report",
     kinds={"matplotlib", "html"},
     freshness_policy=dg.FreshnessPolicy.time_window(fail_window=timedelta(days=2), warn_window=timedelta(days=1)),

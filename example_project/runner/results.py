@@ -8,9 +8,13 @@ from typing import Any
 import dagster as dg
 from rich.table import Table
 
+import duckrun
+from duckrun import Lake
 from example_project import settings
 from example_project.runner.console import LOG, say
-from example_project.runner.plan import Graph, evaluation
+from example_project.runner.plan import PARENT, Graph, evaluation
+
+WARNED = "[yellow]warned[/]"
 
 
 def show(dagster: dg.DagsterInstance, definitions: dg.Definitions, runs: Sequence[str]) -> bool:
@@ -25,13 +29,31 @@ def show(dagster: dg.DagsterInstance, definitions: dg.Definitions, runs: Sequenc
         table.add_row(key.to_user_string(), kinds[key], *_facts(dagster, key, runs))
     say()
     say(table)
-    failed = [run for run in runs if (record := dagster.get_run_by_id(run)) is None or not record.is_success]
+    records = {run: dagster.get_run_by_id(run) for run in runs}
+    continued = {record.tags.get(PARENT) for record in records.values() if record is not None}
+    failed = [
+        run for run, record in records.items() if run not in continued and (record is None or not record.is_success)
+    ]
     for run in failed:
         say(f"[red]run {run[:8]} failed[/]: `python -m example_project ui` shows it, {LOG} has what its tools printed")
     checks_failed = _show_checks(dagster, graph)
     if settings.REPORT.exists():
         say(f"report: {settings.REPORT}", soft_wrap=True)
     return bool(failed) or checks_failed
+
+
+def tell_of_branch(dagster: dg.DagsterInstance, run_id: str, lake: Lake) -> None:
+    """Print the branch of a run that has published nothing, and the state of main."""
+    run = dagster.get_run_by_id(run_id)
+    branch = None if run is None else run.tags.get("duckrun/branch")
+    if branch is None:
+        return
+    with duckrun.connect(lake.root) as main:
+        changed = main.diff(branch).tables
+    is_same = all(each.main_version == each.base_version for each in changed)
+    say(f"[yellow]not published[/]: branch {branch} changes {len(changed)} tables and views")
+    say("main is unchanged" if is_same else "[red]main has changed[/]")
+    say(f"duckrun branch diff {branch} --root {lake.root}", soft_wrap=True)
 
 
 def _facts(dagster: dg.DagsterInstance, key: dg.AssetKey, runs: Sequence[str]) -> list[str]:
@@ -69,13 +91,18 @@ def _show_checks(dagster: dg.DagsterInstance, graph: Graph) -> bool:
     for key in graph.checks:
         entry = evaluation(dagster, key)
         event = entry.dagster_event if entry else None
-        passed = event.asset_check_evaluation_data.passed if event else None
-        results.append("not run" if passed is None else "passed" if passed else "[red]failed[/]")
+        results.append("not run" if event is None else _result(event.asset_check_evaluation_data))
         table.add_row(key.asset_key.to_user_string(), key.name, results[-1])
     say()
     say(table)
     say(f"\n{results.count('passed')} of {len(results)} checks passed")
-    return results.count("passed") < len(results)
+    return not {*results} <= {"passed", WARNED}
+
+
+def _result(evaluation: Any) -> str:
+    if evaluation.passed:
+        return "passed"
+    return WARNED if evaluation.severity == dg.AssetCheckSeverity.WARN else "[red]failed[/]"
 
 
 def _table(title: str, *columns: str) -> Table:

@@ -35,11 +35,11 @@ class Example:
             "DUCKRUN_EXAMPLE_FORMAT": format,
         }
 
-    def run(self, command: str, timeout: int = 500) -> str:
+    def run(self, command: str, timeout: int = 500, branch: str = "") -> str:
         done = subprocess.run(
             [sys.executable, "-m", "example_project", command],
             cwd=ROOT,
-            env=self.environment,
+            env={**self.environment, "DUCKRUN_BRANCH": branch},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -100,9 +100,17 @@ def test_the_demo_lands_makes_and_adds_what_comes_next(tmp_path: Path) -> None:
     report = re.findall(r"^report: (.*\.html)$", first, re.MULTILINE)
     assert report and "data:image/png" in Path(report[0]).read_text()
 
+    # A check of the first run of transform fails, and a rerun publishes what it has written.
+    assert first.index("not published") < first.index("main is unchanged") < first.index("again, mended")
+
     again = example.run("demo")
     assert "nothing to do" in again
     assert example.versions() == before
+
+    example.run("demo-next", branch="dev")
+    assert example.versions() == before
+    with duckrun.connect(str(example.lake), branch="dev") as dev:
+        assert dev.sql("from marts.fct_flights").count() > flights
 
     following = example.run("demo-next")
     more, _, _ = example.check_counts()
