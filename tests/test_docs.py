@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections import defaultdict
 from contextlib import nullcontext
@@ -20,6 +21,7 @@ PAGES = sorted((ROOT / "docs").rglob("*.md"))
 PROSE = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *PAGES]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 SHOWN = re.compile(r"^<!-- rows: (\S+) -->\n\n((?:\|.*\n)+)", re.MULTILINE)
+OF_DEFINITIONS = re.compile(r"(dg\.)?Definitions(\.merge)?\(|(lake_)?maintenance\(|publish_after_checks\(")
 NEEDS = re.compile(r"<!-- needs: (\w+) -->")
 
 
@@ -72,6 +74,20 @@ def test_lines_of_prose_end_at_100(page: Path) -> None:
     prose = re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
     long = [line for line in prose.splitlines() if len(line) > 100 and not line.startswith(("|", "![", "<"))]
     assert not long
+
+
+@pytest.mark.parametrize("page", RUNNABLE, ids=lambda path: path.stem)
+def test_a_block_can_be_the_module_of_a_code_location(page: Path) -> None:
+    """Dagster refuses a module with two ``Definitions`` at its top."""
+    for block in BLOCK.findall(page.read_text(encoding="utf-8")):
+        names = {
+            target.id
+            for node in ast.parse(block).body
+            if isinstance(node, ast.Assign) and OF_DEFINITIONS.match(ast.unparse(node.value))
+            for target in node.targets
+            if isinstance(target, ast.Name)
+        }
+        assert len(names) <= 1, names
 
 
 def test_contributing_names_what_is_there() -> None:

@@ -70,8 +70,10 @@ def lake_maintenance(
 
     Example::
 
-        upkeep = lake_maintenance(expire_older_than="30 days", cron_schedule="0 3 * * *")
-        defs = Definitions.merge(mine, upkeep)
+        defs = Definitions.merge(
+            Definitions(assets=[orders], resources=resources),
+            lake_maintenance(expire_older_than="30 days", cron_schedule="0 3 * * *"),
+        )
     """
     for step in steps:
         if step not in STEPS:

@@ -138,8 +138,10 @@ def maintenance(
 
     Example::
 
-        upkeep = maintenance([["sales", "orders"]], cron_schedule="0 3 * * *")
-        defs = Definitions.merge(mine, upkeep)
+        defs = Definitions.merge(
+            Definitions(assets=[orders], resources=resources),
+            maintenance([["sales", "orders"]], cron_schedule="0 3 * * *"),
+        )
     """
     wanted = [MaintainedTable.of(table) for table in tables]
     keys = [table.key for table in wanted]
