@@ -47,6 +47,17 @@ def branch_beside(step: Any, settings_of_profile: Callable[[], LakeSettings] | N
     return None
 
 
+def refuse_another_lake(step: Any, root: str) -> None:
+    """Raise InvalidConfig if no DuckrunResource of a step's job can publish a branch of a lake."""
+    roots = {key: lake for key, (lake, _) in _configured(step)}
+    if None not in roots.values() and root not in roots.values():
+        lakes = ", ".join(f"{key} {lake}" for key, lake in roots.items())
+        raise InvalidConfig(
+            f"dbt's profile has the lake {root}, whose branch the job does not publish: its resources have {lakes}. "
+            "Take the same lake in both, or run these models in another job."
+        )
+
+
 def _configured(step: Any) -> Iterator[tuple[str, tuple[str | None, str | None]]]:
     """Yield each DuckrunResource of a job by its key: the root that it names, and its branch.
 

@@ -50,7 +50,7 @@ from duckrun_dagster.branches import branch_in, branch_of_step
 from duckrun_dagster.chain import chain_of, chain_of_step, is_rerun
 from duckrun_dagster.config_values import partition_expr
 from duckrun_dagster.data_version import data_version
-from duckrun_dagster.dbt.branch import branch_beside
+from duckrun_dagster.dbt.branch import branch_beside, refuse_another_lake
 from duckrun_dagster.dbt.calls import Attempt, Call, CallId
 from duckrun_dagster.dbt.lineage import column_lineage
 from duckrun_dagster.dbt.private import ASSET_RESOURCE_TYPES, DbtEventIterator
@@ -175,7 +175,11 @@ class DuckrunDbtCliResource(KnownResource, DbtCliResource):
         beside = branch_beside(step, of_profile if named else None)
         if beside is not None or branch_of_step(step) is None:
             return beside
-        return branch_in(step, of_profile().lake())
+        lake = of_profile().lake()
+        branch = branch_in(step, lake)
+        if branch is not None:
+            refuse_another_lake(step, lake.root)
+        return branch
 
     def _environment(self, call: CallId | None, step: Any | None, branch: str | None) -> dict[str, str]:
         # Commits are read from this log: JSON, complete, and never rolled over to a second file.

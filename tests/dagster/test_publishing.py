@@ -355,6 +355,22 @@ def test_dbt_models_and_assets_are_published_together(
 
 
 @pytest.mark.drawn(2)
+def test_dbt_models_of_another_lake_than_the_published_one_are_refused(
+    lake: Path,  # noqa: F811
+    project: Path,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    models = models_of(project)
+    other = DuckrunResource(root_path=str(tmp_path / "another"))
+    mine = dg.Definitions(assets=[orders, models], resources=resources(other, dbt=dbt_of(project)))
+    job = dg.Definitions.merge(mine, publish_after_checks("nightly", [orders, models])).resolve_job_def("nightly")
+    result = job.execute_in_process(instance=dg.DagsterInstance.ephemeral(), raise_on_error=False)
+    (step,) = {event.step_key for event in result.get_step_failure_events()}
+    assert "whose branch the job does not publish" in error_of(result, step)
+    assert str(tmp_path / "another") in error_of(result, step)
+    assert rows(lake, "sales.orders") == [{"id": 7}]
+
+
 def test_a_backfill_publishes_each_partition_and_its_rerun_continues(tmp_path: Path) -> None:
     def branches() -> list[str]:
         with duckrun.connect(tmp_path / "lake") as session:
