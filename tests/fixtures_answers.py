@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import http.client
 import http.server
+import re
 import socket
 import threading
 import time
@@ -277,3 +280,46 @@ def lossy_catalog(postgres_server: Server) -> Iterator[LossyCatalog]:
     proxy = LossyCatalog(postgres_server.port)
     yield proxy
     proxy.close()
+
+
+class VerifyingStore(LossyStore):
+    """The proxy, which carries out only requests whose signature is that of the path which was sent.
+
+    Real stores verify it, moto does not. Source: AWS Signature Version 4, canonical request of S3.
+    """
+
+    def __init__(self, upstream: str, secret: str) -> None:
+        self._secret = secret
+        self.refused: list[Request] = []
+        self.verified = 0
+        super().__init__(upstream)
+
+    def _carried_out(
+        self, client: http.server.BaseHTTPRequestHandler, body: bytes
+    ) -> tuple[int, dict[str, str], bytes]:
+        if not self._is_signed(client):
+            self.refused.append(Request(client.command, client.path))
+            text = b"<Error><Code>SignatureDoesNotMatch</Code></Error>"
+            return 403, {"Content-Type": "application/xml"}, text
+        self.verified += 1
+        return super()._carried_out(client, body)
+
+    def _is_signed(self, client: http.server.BaseHTTPRequestHandler) -> bool:
+        headers = {name.lower(): " ".join(value.split()) for name, value in client.headers.items()}
+        parts = re.fullmatch(
+            r"AWS4-HMAC-SHA256 Credential=[^/]+/(\S+?),\s*SignedHeaders=(\S+?),\s*Signature=(\w+)",
+            headers.get("authorization", ""),
+        )
+        if parts is None:
+            return False
+        scope, signed, signature = parts.groups()
+        path, _, query = client.path.partition("?")
+        pairs = sorted(pair if "=" in pair else f"{pair}=" for pair in query.split("&") if pair)
+        lines = [f"{name}:{headers.get(name, '')}" for name in signed.split(";")]
+        request = [client.command, path, "&".join(pairs), *lines, "", signed, headers["x-amz-content-sha256"]]
+        digest = hashlib.sha256("\n".join(request).encode()).hexdigest()
+        key = f"AWS4{self._secret}".encode()
+        for part in scope.split("/"):
+            key = hmac.digest(key, part.encode(), "sha256")
+        text = "\n".join(["AWS4-HMAC-SHA256", headers["x-amz-date"], scope, digest])
+        return hmac.compare_digest(hmac.digest(key, text.encode(), "sha256").hex(), signature)

@@ -10,7 +10,8 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder
 
 import duckrun
-from duckrun import CommitConflict
+from duckrun import CommitConflict, StorageError
+from tests.fixtures_answers import VerifyingStore
 
 pytestmark = pytest.mark.s3
 
@@ -47,6 +48,37 @@ def test_a_branch_in_a_store_is_written_and_published(
             other.sql("delete from sales.orders where id = 0")
             main.discard("pr-43")
             assert other.sql("from sales.orders").count() == 10
+
+
+def test_the_paths_of_a_branch_are_signed_as_they_are_sent(
+    s3_endpoint: str, s3_bucket: Callable[[str], str], s3_options: dict[str, str]
+) -> None:
+    root = s3_bucket(f"branches-{uuid.uuid4().hex}") + "/lake"
+    store = VerifyingStore(s3_endpoint, s3_options["AWS_SECRET_ACCESS_KEY"])
+    options = {**s3_options, "AWS_ENDPOINT_URL": store.url}
+    try:
+        with (
+            duckrun.connect(root, storage_options=options) as main,
+            duckrun.connect(root, storage_options=options, branch="pr-42") as branch,
+        ):
+            main.sql("create table sales.orders (id bigint, region varchar) partitioned by (region)")
+            main.sql("alter table sales.orders set tblproperties ('delta.enableDeletionVectors' = 'true')")
+            main.sql("insert into sales.orders select i, ['E U', 'São/1+2'][1 + i % 2] from range(10) r(i)")
+            branch.sql("delete from sales.orders where id = 3")
+            branch.sql("insert into sales.orders values (100, 'a%20b')")
+            expected = [0, 1, 2, 4, 5, 6, 7, 8, 9, 100]
+            query = "from sales.orders order by id"
+            assert [row["id"] for row in branch.sql(query).collect()] == expected
+            main.publish("pr-42")
+            assert [row["id"] for row in main.sql(query).collect()] == expected
+        assert store.refused == []
+        assert store.verified > 20
+        wrong = {**options, "AWS_SECRET_ACCESS_KEY": "another"}
+        with pytest.raises(StorageError), duckrun.connect(root, storage_options=wrong) as other:
+            other.sql(query).collect()
+        assert store.refused
+    finally:
+        store.close()
 
 
 @pytest.mark.spark
