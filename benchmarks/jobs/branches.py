@@ -1,4 +1,4 @@
-"""A branch of a table of many files beside main itself and a copy of the table: writes, reads, and the way back to main."""
+"""A branch of a table of many files beside main itself, a copy and a clone of the table: writes, reads, and the way to main."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.harness.case import Data, Job, Relations, Run
 from benchmarks.harness.duck import delta
-from benchmarks.jobs import many, warm
+from benchmarks.jobs import many, spark, warm
 
 if TYPE_CHECKING:
     from duckrun import Session
@@ -92,13 +92,43 @@ def in_copy(run: Run, count: int, *, whole: bool) -> Relations:
     return {"rows": delta(run.table)}
 
 
+def in_shallow_clone(run: Run, count: int, *, whole: bool) -> Relations:
+    """A clone by Spark, whose log names the table's files. Nothing brings its rows back."""
+    session, count = warm.spark(), run.data.count(count)
+    clone, rows = spark.table(run.lake / "clone"), run.lake / "rows"
+
+    def append(number: int) -> None:
+        session.createDataFrame(many.rows(number)).write.format("delta").mode("append").save(f"{run.lake}/clone")
+
+    def read(query: str) -> None:
+        session.sql(query.replace("FROM t", f"FROM {clone}")).collect()
+
+    session.sql(SOME.replace("FROM t", f"FROM {spark.table(run.table)}")).collect()
+    with run.clock("first write"):
+        session.sql(f"CREATE TABLE {clone} SHALLOW CLONE {spark.table(run.table)}")
+        append(count)
+    read(SOME)
+    for _ in range(LAPS):
+        with run.clock("read of some rows"):
+            read(SOME)
+        if whole:
+            with run.clock("read of all rows"):
+                read(ALL)
+    with run.clock("next write"):
+        append(count + 1)
+    with run.clock("delete"):
+        session.sql(f"DELETE FROM {clone} WHERE id BETWEEN 300 AND 302")
+    session.table(clone).write.parquet(rows.as_posix())
+    return {"rows": f"(SELECT id, note FROM read_parquet('{rows.as_posix()}/*.parquet'))"}
+
+
 def _expected(data: Data, count: int) -> Relations:
     rows = (data.count(count) + 2) * many.TEN
     return {"rows": f"(SELECT range AS id, 'note' AS note FROM range({rows}) WHERE range NOT BETWEEN 300 AND 302)"}
 
 
 def _job(name: str, title: str, count: int, prepare: Any, base: str, *, whole: bool) -> Job:
-    sides = {"main": in_main, "branch": in_branch, "copy": in_copy}
+    sides = {"main": in_main, "branch": in_branch, "copy": in_copy, "Spark's shallow clone": in_shallow_clone}
     return Job(
         name,
         title,
