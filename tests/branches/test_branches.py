@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -25,31 +24,7 @@ from duckrun import (
 )
 from duckrun.formats.delta.log.lines import LineStorage
 from duckrun.storage.storage import Storage
-
-ORDERS = "select i as id, if(i % 2 = 0, 'EU', 'US') as region, i * 1.5 as price from range(10) r(i)"
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return tmp_path / "lake"
-
-
-@pytest.fixture
-def main(root: Path) -> Iterator[Session]:
-    with duckrun.connect(root) as session:
-        session.sql(f"create table sales.orders as {ORDERS}")
-        session.sql("create table sales.items as select 1 as item")
-        yield session
-
-
-@pytest.fixture
-def branch(main: Session, root: Path) -> Iterator[Session]:
-    with duckrun.connect(root, branch="pr-42") as session:
-        yield session
-
-
-def values(session: Session, query: str) -> list[tuple[object, ...]]:
-    return sorted(tuple(row.values()) for row in session.sql(query).collect())
+from tests.branches.rows import values
 
 
 def test_a_write_in_a_branch_is_seen_there_alone(main: Session, branch: Session) -> None:

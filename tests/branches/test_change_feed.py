@@ -18,11 +18,6 @@ MAPPED = ", 'delta.columnMapping.mode' = 'name'"
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return tmp_path / "lake"
-
-
-@pytest.fixture
 def main(root: Path) -> Iterator[Session]:
     with duckrun.connect(root) as session:
         yield session

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -26,31 +25,7 @@ from duckrun import (
 )
 from duckrun.engines.duckdb import load_extensions
 from tests.branches.killing import Killed, killed_at
-
-ORDERS = "select i as id, if(i % 2 = 0, 'EU', 'US') as region, i * 1.5 as price from range(10) r(i)"
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return tmp_path / "lake"
-
-
-@pytest.fixture
-def main(root: Path) -> Iterator[Session]:
-    with duckrun.connect(root) as session:
-        session.sql(f"create table sales.orders as {ORDERS}")
-        session.sql("create table sales.items as select 1 as item")
-        yield session
-
-
-@pytest.fixture
-def branch(main: Session, root: Path) -> Iterator[Session]:
-    with duckrun.connect(root, branch="pr-42") as session:
-        yield session
-
-
-def values(session: Session, query: str) -> list[tuple[object, ...]]:
-    return sorted(tuple(row.values()) for row in session.sql(query).collect())
+from tests.branches.rows import values
 
 
 def by_others(root: Path, table: str) -> list[list[tuple[object, ...]]]:

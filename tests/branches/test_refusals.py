@@ -12,13 +12,9 @@ from deltalake import DeltaTable, write_deltalake
 
 import duckrun
 from duckrun import CommitConflict, DuckrunError, OptimizeSpec, Session, StorageError, VersionNotReadable, WriteSpec
+from tests.branches.rows import values
 
 ORDERS = "select i::int as id, if(i % 2 = 0, 'EU', 'US') as region, i::int as price from range(10) r(i)"
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return tmp_path / "lake"
 
 
 @pytest.fixture
@@ -35,10 +31,6 @@ def branch(main: Session, root: Path) -> Iterator[Session]:
         session.sql("delete from sales.orders where id = 3")
         session.sql("insert into sales.items values (2)")
         yield session
-
-
-def values(session: Session, query: str) -> list[tuple[object, ...]]:
-    return sorted(tuple(row.values()) for row in session.sql(query).collect())
 
 
 def drop(main: Session, name: str = "sales.orders") -> None:

@@ -26,6 +26,7 @@ from duckrun import (
 )
 from duckrun.engines.duckdb import load_extensions
 from duckrun.spark import name_tables, stream_table
+from tests.branches.rows import values
 
 pytestmark = pytest.mark.spark
 
@@ -67,10 +68,6 @@ def made(main: Session, layout: str) -> None:
     )
     main.sql(f"insert into sales.orders {ORDERS}")
     main.sql("insert into sales.orders values (10, 'EU', 15.0)")
-
-
-def values(session: Session, query: str) -> Rows:
-    return sorted(tuple(row.values()) for row in session.sql(query).collect())
 
 
 def by_both(branch: Session, query: str) -> Rows:
