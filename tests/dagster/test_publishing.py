@@ -111,7 +111,7 @@ def nightly(tmp_path: Path) -> Nightly:
 
 @pytest.fixture
 def processes(tmp_path: Path) -> Nightly:
-    """On an instance that the processes of steps can open."""
+    """On an instance that the processes of steps, or two threads, can use at once."""
     (tmp_path / "dagster").mkdir()
     return Nightly(tmp_path, dg.DagsterInstance.local_temp(str(tmp_path / "dagster")))
 
@@ -254,16 +254,16 @@ def test_each_chain_has_a_branch_and_the_later_publish_obeys_the_rules_of_commit
         assert main.discard(f"nightly-{other.run_id[:13]}") == ("sales.orders", "sales.totals")
 
 
-def test_two_chains_at_once_publish_each_its_rows(nightly: Nightly, tmp_path: Path) -> None:
-    job = published.definitions(nightly.folder).resolve_job_def("nightly")
-    with duckrun.connect(nightly.root) as main:
+def test_two_chains_at_once_publish_each_its_rows(processes: Nightly) -> None:
+    job = published.definitions(processes.folder).resolve_job_def("nightly")
+    with duckrun.connect(processes.root) as main:
         main.sql("create table sales.totals (n bigint)")
     ended: list[bool] = []
 
     def run() -> None:
         selection = [ORDERS, PUBLISH]
         ended.append(
-            job.execute_in_process(instance=nightly.instance, asset_selection=selection, raise_on_error=False).success
+            job.execute_in_process(instance=processes.instance, asset_selection=selection, raise_on_error=False).success
         )
 
     threads = [threading.Thread(target=run) for _ in range(2)]
@@ -271,7 +271,7 @@ def test_two_chains_at_once_publish_each_its_rows(nightly: Nightly, tmp_path: Pa
         thread.start()
     for thread in threads:
         thread.join()
-    assert (ended, nightly.rows("orders"), nightly.branches()) == ([True, True], [1, 1, 7], [])
+    assert (ended, processes.rows("orders"), processes.branches()) == ([True, True], [1, 1, 7], [])
 
 
 def test_steps_after_the_publish_read_main(nightly: Nightly) -> None:
