@@ -95,9 +95,9 @@ LONGEST = (*SPARK, "adapter/duckrun/formats/delta", "adapter/duckrun/statements"
 # a busy machine no time may be left for the last ones.
 BUDGETS = 20 * 60
 SUITES = (
+    Suite("branches", 75, workers=2, dist="loadgroup"),
     Suite("kills", 60, workers=2, dist="loadgroup"),
     Suite("differential", 60, workers=2, dist="loadgroup"),
-    Suite("branches", 75, workers=2, dist="loadgroup"),
     Suite("changes", 60, workers=2, dist="loadgroup"),
     Suite("answers", 60, workers=2, dist="loadgroup"),
     Suite("lives", 50, workers=2, dist="loadgroup"),
