@@ -1,7 +1,7 @@
 """Names of Dagster outside of its public interface.
 
 They may move in any release of Dagster, so every use of them is found here; ruff's TID251 refuses
-them elsewhere. The pins in pyproject.toml name the releases for which they were tried.
+them elsewhere. The pins in pyproject.toml name the releases that they were tried with.
 """
 
 from __future__ import annotations

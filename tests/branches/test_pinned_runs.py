@@ -17,11 +17,6 @@ TABLES = ("a", "b", "c")
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return tmp_path / "lake"
-
-
-@pytest.fixture
 def main(root: Path) -> Iterator[Session]:
     with duckrun.connect(root) as session:
         for name in TABLES:
