@@ -9,6 +9,9 @@
     DUCKRUN_SOAK=1 python tools/suites.py   # full counts, and every case
     CI_SECONDS=1500 python tools/suites.py  # draws less where that time would not be enough
 
+Two suites run at once, as each waits half of its time. The output of a suite is printed when it
+ends.
+
 A suite reads six variables. DUCKRUN_TEST_SEED is the seed of its random choices. After
 DUCKRUN_TEST_BUDGET seconds it starts no new round. With DUCKRUN_TEST_SHARE=3 it draws a third of
 its cases. With DUCKRUN_TEST_ROUNDS=6 a random search does a sixth of its rounds. The others are
@@ -24,12 +27,17 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from random import SystemRandom
+from typing import IO, NoReturn
 
 ROOT = Path(__file__).resolve().parent.parent
+LANES = 2  # suites that run at once
 MOST_FEWER = 4  # with fewer cases a suite takes hardly less time, as Spark must start
 ROUNDS = 6  # a random search of CI does a sixth of the rounds of the night
 GRACE = 600  # seconds for the current round to end, and for Spark to stop, on a busy machine
@@ -155,7 +163,9 @@ class Pace:
     left: float
     """Seconds until the run must have ended."""
     planned: int
-    """Sum of the budgets of the suites that are left."""
+    """Sum of the budgets of the suites that have not ended."""
+    lanes: int = 1
+    """Number of suites that run at once."""
     done: int = 0
     """Sum of the budgets of the suites that have ended."""
     taken: float = 0
@@ -164,14 +174,14 @@ class Pace:
     def fewer(self) -> int:
         """Return the divisor of the next suite's cases, rounds and budget."""
         slowness = max(1.0, self.taken / self.done) if self.done else 1.0
-        return min(max(1, math.ceil(self.planned * slowness / max(self.left, 1))), MOST_FEWER)
+        return min(max(1, math.ceil(self.planned * slowness / self.lanes / max(self.left, 1))), MOST_FEWER)
 
     def ended(self, suite: Suite, seconds: float) -> None:
         """Count a suite that has ended."""
         self.planned -= suite.budget
         self.done += suite.budget
         self.taken += seconds
-        self.left -= seconds
+        self.left -= seconds / self.lanes
 
 
 def changed_files(base: str) -> list[str] | None:
@@ -192,43 +202,94 @@ def changed_files(base: str) -> list[str] | None:
     return None
 
 
-def run(suite: Suite, paths: list[str], seed: int, factor: int, share: int, fewer: int = 1) -> str | None:
-    """Run one suite; return the reason of a failure, or None.
+class Runner:
+    """Run suites, up to `LANES` at once; `stop` ends those that run."""
 
-    Args:
-        factor: Factor of the budget.
-        share: Number of parts of the drawn cases; the run takes one.
-        fewer: Further divisor of cases, rounds and budget, on a machine without time.
-    """
-    budget = max(suite.budget * factor // fewer, 1)
-    if fewer > 1:
-        print(f"\n=== {suite.name}: little time is left, so it takes 1/{fewer} of its cases", flush=True)
-    print(f"\n=== {suite.name}: seed {seed}, budget {budget} s: {' '.join(paths)}", flush=True)
-    env = {**os.environ, "DUCKRUN_TEST_SEED": str(seed), "DUCKRUN_TEST_BUDGET": str(budget), **dict(suite.env)}
-    env.setdefault("DUCKRUN_TEST_ROUNDS", str(1 if NIGHTLY else ROUNDS * fewer))
-    if share * fewer > 1:
-        env["DUCKRUN_TEST_SHARE"] = str(share * fewer)
-    limit = budget + GRACE
-    command = [
-        sys.executable, "-m", "pytest", "-m", suite.marker, f"--timeout={limit}",
-        "-o", f"faulthandler_timeout={limit * 0.95}", "--durations=10", *paths,
-    ]  # fmt: skip
-    if suite.workers > 1:
-        command += ["-n", str(suite.workers), "--dist", suite.dist]
-    started = time.monotonic()
-    process = subprocess.Popen(command, cwd=ROOT, env=env, start_new_session=True)
-    try:
-        code = process.wait(timeout=limit)
-    except subprocess.TimeoutExpired:
-        end(process)
-        return f"still running after {limit} s, ended"
-    except BaseException:
-        end(process)
-        raise
-    print(f"=== {suite.name}: {time.monotonic() - started:.0f} s, exit {code}", flush=True)
-    if code == 5:
-        return "ran no test" if fewer == 1 else None  # a small part of few cases may be none
-    return f"exit {code}" if code else None
+    def __init__(self, seed: int, pace: Pace) -> None:
+        self.seed = seed
+        self.pace = pace
+        self._lock = threading.Lock()
+        self._running: set[subprocess.Popen[bytes]] = set()
+
+    def run(self, suite: Suite, paths: list[str], factor: int, share: int) -> str:
+        """Run one suite in the time that is left; return "passed", or the reason of another result.
+
+        Args:
+            factor: Factor of the budget.
+            share: Number of parts of the drawn cases; the run takes one.
+        """
+        with self._lock:
+            if self.pace.left <= 0:
+                return "left out: no time is left on this machine; the nightly run has it"
+            fewer = self.pace.fewer()
+        started = time.monotonic()
+        if self.pace.lanes == 1:
+            result = self._run(suite, paths, factor, share, fewer, None)
+        else:
+            print(f"=== {suite.name} begins", flush=True)
+            with tempfile.TemporaryFile() as output:
+                result = self._run(suite, paths, factor, share, fewer, output)
+                output.seek(0)
+                with self._lock:
+                    sys.stdout.write(output.read().decode(errors="replace"))
+                    sys.stdout.flush()
+        with self._lock:
+            self.pace.ended(suite, time.monotonic() - started)
+        return result or "passed"
+
+    def _run(
+        self, suite: Suite, paths: list[str], factor: int, share: int, fewer: int, output: IO[bytes] | None
+    ) -> str | None:
+        """Run pytest; return the reason of a failure, or None.
+
+        Args:
+            fewer: Further divisor of cases, rounds and budget, on a machine without time.
+            output: File of all output; without one the console.
+        """
+
+        def say(text: str) -> None:
+            if output is None:
+                print(text, flush=True)
+            else:
+                output.write(f"{text}\n".encode())
+                output.flush()
+
+        budget = max(suite.budget * factor // fewer, 1)
+        if fewer > 1:
+            say(f"\n=== {suite.name}: little time is left, so it takes 1/{fewer} of its cases")
+        say(f"\n=== {suite.name}: seed {self.seed}, budget {budget} s: {' '.join(paths)}")
+        env = {**os.environ, "DUCKRUN_TEST_SEED": str(self.seed), "DUCKRUN_TEST_BUDGET": str(budget), **dict(suite.env)}
+        env.setdefault("DUCKRUN_TEST_ROUNDS", str(1 if NIGHTLY else ROUNDS * fewer))
+        if share * fewer > 1:
+            env["DUCKRUN_TEST_SHARE"] = str(share * fewer)
+        limit = budget + GRACE
+        command = [
+            sys.executable, "-m", "pytest", "-m", suite.marker, f"--timeout={limit}",
+            "-o", f"faulthandler_timeout={limit * 0.95}", "--durations=10", *paths,
+        ]  # fmt: skip
+        if suite.workers > 1:
+            command += ["-n", str(suite.workers), "--dist", suite.dist]
+        started = time.monotonic()
+        process = subprocess.Popen(
+            command, cwd=ROOT, env=env, start_new_session=True, stdout=output, stderr=output and subprocess.STDOUT
+        )
+        self._running.add(process)
+        try:
+            code = process.wait(timeout=limit)
+        except subprocess.TimeoutExpired:
+            end(process)
+            return f"still running after {limit} s, ended"
+        finally:
+            self._running.discard(process)
+        say(f"=== {suite.name}: {time.monotonic() - started:.0f} s, exit {code}")
+        if code == 5:
+            return "ran no test" if fewer == 1 else None  # a small part of few cases may be none
+        return f"exit {code}" if code else None
+
+    def stop(self) -> None:
+        """End all suites that run."""
+        for process in list(self._running):
+            end(process)
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
@@ -262,16 +323,21 @@ def main(names: list[str]) -> int:
     reasons = {suite.name: None if names else reason_to_leave_out(suite, changed) for suite, _ in chosen}
     results = {name: f"left out: {why}" for name, why in reasons.items() if why}
     chosen = [(suite, paths) for suite, paths in chosen if suite.name not in results]
-    pace = Pace(float(os.environ.get("CI_SECONDS") or "inf"), sum(suite.budget for suite, _ in chosen))
-    for suite, paths in chosen:
-        if pace.left <= 0:
-            results[suite.name] = "left out: no time is left on this machine; the nightly run has it"
-            continue
-        parts = parts_of(suite, changed)
-        larger = factor if factor > 1 else suite.share // parts
-        started = time.monotonic()
-        results[suite.name] = run(suite, paths, seed, larger, parts, pace.fewer()) or "passed"
-        pace.ended(suite, time.monotonic() - started)
+    lanes = max(1, min(LANES, len(chosen)))
+    pace = Pace(float(os.environ.get("CI_SECONDS") or "inf"), sum(suite.budget for suite, _ in chosen), lanes)
+    runner = Runner(seed, pace)
+    with ThreadPoolExecutor(lanes) as pool:
+        runs = {}
+        for suite, paths in chosen:
+            parts = parts_of(suite, changed)
+            larger = factor if factor > 1 else suite.share // parts
+            runs[suite.name] = pool.submit(runner.run, suite, paths, larger, parts)
+        try:
+            results |= {name: done.result() for name, done in runs.items()}
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            runner.stop()
+            raise
     failures = [name for name, result in results.items() if result != "passed" and not result.startswith("left out")]
     print()
     for name, result in results.items():
@@ -281,5 +347,11 @@ def main(names: list[str]) -> int:
     return 1 if failures else 0
 
 
+def _interrupt(number: int, frame: object) -> NoReturn:
+    """Leave as on Ctrl-C, so that no suite goes on alone."""
+    raise KeyboardInterrupt
+
+
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, _interrupt)
     sys.exit(main(sys.argv[1:]))

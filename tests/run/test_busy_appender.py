@@ -26,8 +26,12 @@ WRITES: dict[str, Callable[[Session], object]] = {
         "merge into t using (select unnest([1, 9000]) as id) as s on t.id = s.id when matched then update set n = n + 1"
     ),
 }
-TURNS, ATTEMPTS, MOST = 4, 5, 1000
-"""Writes beside the appender, attempts for each, and appends at most."""
+TURNS, ATTEMPTS, MOST = 4, 25, 1000
+"""Writes beside the appender, attempts for each, and appends at most.
+
+On a quiet machine a write needs two to four attempts. A busy one gives each process its turn when it
+likes, so the limit only excludes a write that waits until the appender stops.
+"""
 ENTRY = re.compile(r"_delta_log/\d{20}\.json")
 
 

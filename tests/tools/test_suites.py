@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import pytest
 
@@ -180,6 +184,7 @@ def test_a_suite_draws_less_where_the_time_that_is_left_is_not_enough(left, take
 def test_a_suite_that_no_time_is_left_for_is_listed_as_left_out(project, monkeypatch, capfd):
     project("kills/test_one.py", PASSES.format(body="import time; time.sleep(1.5)"))
     project("cluster/test_two.py", PASSES.format(body="assert False").replace("kills", "cluster"))
+    monkeypatch.setattr(suites, "LANES", 1)
     monkeypatch.setenv("CI_SECONDS", "1")
     assert suites.main([]) == 0
     said = capfd.readouterr().out
@@ -213,3 +218,36 @@ def test_a_change_without_git_or_a_known_base_leaves_out_no_suite(project, monke
     monkeypatch.setenv("PATH", str(tmp_path))
     assert suites.changed_files("main") is None
     assert "git is not installed" in capfd.readouterr().err
+
+
+def test_two_suites_run_at_once_and_each_prints_its_output_in_one_piece(project, tmp_path, capfd):
+    wait = "import pathlib, time; here = pathlib.Path('{}'); here.touch()\n    while not pathlib.Path('{}').exists(): time.sleep(0.01)"
+    a, b = tmp_path / "a", tmp_path / "b"
+    project("kills/test_one.py", PASSES.format(body=wait.format(a, b)))
+    project("cluster/test_two.py", PASSES.format(body=wait.format(b, a)).replace("kills", "cluster"))
+    assert suites.main([]) == 0
+    lines = [line for line in capfd.readouterr().out.splitlines() if re.match("=== (kills|cluster): ", line)]
+    assert [line.split()[1] for line in lines] in (["kills:"] * 2 + ["cluster:"] * 2, ["cluster:"] * 2 + ["kills:"] * 2)
+
+
+def test_an_interrupt_ends_the_suites_that_run(project, tmp_path):
+    project(
+        "kills/test_one.py",
+        PASSES.format(body=f"import pathlib, time; pathlib.Path('{tmp_path}/a').touch(); time.sleep(60)"),
+    )
+    project("cluster/test_two.py", PASSES.format(body="import time; time.sleep(60)").replace("kills", "cluster"))
+    text = (
+        "import pathlib, sys; from tools import suites; "
+        f"suites.ROOT = pathlib.Path('{tmp_path}'); suites.SUITES = (suites.Suite('kills', 21), suites.Suite('cluster', 21)); "
+        "import signal; signal.signal(signal.SIGTERM, suites._interrupt); suites.main([])"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", text], cwd=Path(__file__).parents[2], stderr=subprocess.PIPE, text=True
+    )
+    while not (tmp_path / "a").exists():
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.terminate()
+    assert "KeyboardInterrupt" in process.communicate(timeout=50)[1]
+    left = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+    assert not [line for line in left.splitlines() if "pytest -m" in line and "--timeout=621" in line]
