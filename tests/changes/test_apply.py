@@ -243,6 +243,7 @@ def _apply(root: str, number: int) -> None:
             opened.apply_changes("main.dim", rows, keys="id", sequence_by="at", scd=2)
 
 
+@pytest.mark.slow
 def test_processes_that_apply_changes_of_one_key_at_once_leave_no_gap(duck: Session) -> None:
     """The table is made in the race too; each reads what the others have written before it says where an interval ends."""
     context = multiprocessing.get_context("spawn")

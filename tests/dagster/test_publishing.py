@@ -221,7 +221,7 @@ def test_the_last_step_alone_does_not_publish_what_failed(nightly: Nightly) -> N
     assert nightly.rows("orders") == [1, 7]
 
 
-@pytest.mark.drawn(2)
+@pytest.mark.slow
 def test_a_killed_step_leaves_main_and_the_rerun_continues(processes: Nightly) -> None:
     processes.behave(totals="dies")
     failed = processes.run(processes=True, fails=True)

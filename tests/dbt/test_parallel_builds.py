@@ -54,7 +54,7 @@ def test_a_table_that_another_process_made_meanwhile_is_not_overwritten(make_pro
     assert project.rows("main.m") == [(1,), (5,)]
 
 
-@pytest.mark.drawn(5)
+@pytest.mark.slow
 @pytest.mark.parametrize("wider", [False, True])
 def test_a_snapshot_that_another_has_overtaken_says_so_and_doubles_nothing(make_project, wider):
     project = make_project(

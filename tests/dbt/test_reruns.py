@@ -154,7 +154,7 @@ def test_a_model_of_changes_reads_its_own_table_as_its_older_attempts_did(
         assert rows(project, "select n, id from log order by n") == [(1, 1), (2, 2), (3, 3 * upto)]
 
 
-@pytest.mark.drawn(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("lake_format", ["ducklake"])
 @pytest.mark.parametrize("publish", ["each", "together"])
 def test_older_attempts_of_a_run_that_is_published_together_are_taken_back(

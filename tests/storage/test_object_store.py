@@ -111,6 +111,7 @@ def _append(root: str, s3_options: dict[str, str], number: int) -> int:
         return s.execute("main.t", spec, pa.table({"n": [number]})).version
 
 
+@pytest.mark.slow
 def test_writers_at_once_all_land_though_the_table_is_new(bucket: str, s3_options: dict[str, str]) -> None:
     with processes(4) as pool:
         versions = [pool.submit(_append, bucket, s3_options, n) for n in range(4)]
