@@ -19,7 +19,7 @@ def _offsets(tables: BranchTables, ref: TableRef, line: Line) -> Iterator[tuple[
         path = offsets_path(consumer, number)
         raw = tables.storage.read_at(ref.location, path)
         if raw is not None:
-            yield consumer, path, Offsets.from_json(raw)
+            yield consumer, path, Offsets.from_json(raw, f"{ref.location}/{path}")
 
 
 def unread(

@@ -34,10 +34,12 @@ from duckrun.storage.locks import file_lock
 from duckrun.storage.storage import Storage
 from duckrun.values.branches import PENDING, PLAN, PUBLISHES, Branch, Line, Published
 from duckrun.values.names import RESERVED
+from duckrun.values.records import built, newer, parsed
 from duckrun.values.snapshot import TableRef
 
 log = logging.getLogger(__name__)
 
+_WORKS = ("publish", "rebase", "discard")
 _OLD = 3_600_000
 """Milliseconds after which a publish in a store without a decision counts as dead."""
 DROPPED = b'{"kind": "dropped"}'
@@ -123,8 +125,13 @@ class _Attempt:
         return decided
 
     def decided(self) -> dict[str, Any] | None:
-        raw = self.storage.read(self.decision)
-        return None if raw is None else json.loads(raw)
+        raw, place = self.storage.read(self.decision), f"{self.lake.root}/{self.decision}"
+        if raw is None:
+            return None
+        decision = parsed(raw, place)
+        if decision.get("decision") not in ("commit", "abort"):
+            raise newer(place, f"decision {decision.get('decision')!r}")
+        return decision
 
     def outcome(self) -> dict[str, Any] | None:
         """Return the recorded outcome; None before its end."""
@@ -253,8 +260,11 @@ def _pending(lake: Lake) -> Iterator[_Attempt]:
     for file in lake.storage.list_names(PENDING)[1]:
         raw = None if file.endswith(PLAN) else lake.storage.read(f"{PENDING}/{file}")
         if raw is not None:
-            intent = json.loads(raw)
-            branch, work = Branch(**intent["branch"]), intent.get("work", "publish")
+            place = f"{lake.root}/{PENDING}/{file}"
+            intent = parsed(raw, place)
+            branch, work = built(Branch, intent["branch"], place), intent.get("work", "publish")
+            if work not in _WORKS:
+                raise newer(place, f"work {work!r}")
             yield _Attempt(lake, file.removesuffix(".json"), branch, intent["created"], work)
 
 

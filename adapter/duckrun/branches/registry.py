@@ -37,8 +37,9 @@ def user() -> str:
 
 def find(storage: Storage, name: str) -> Branch | None:
     """Return a branch by its name; None if there is none."""
-    raw = storage.read(f"{REGISTRY}/{name}.json")
-    return None if raw is None else Branch.from_json(raw)
+    path = f"{REGISTRY}/{name}.json"
+    raw = storage.read(path)
+    return None if raw is None else Branch.from_json(raw, f"{storage.root}/{path}")
 
 
 def existing(storage: Storage, name: str) -> Branch:
@@ -68,9 +69,9 @@ def create(storage: Storage, name: str, at: str | None = None) -> Branch:
 
 def branches(storage: Storage) -> list[Branch]:
     """Return all branches, by name."""
-    files = storage.list_names(REGISTRY)[1]
-    read = at_once(storage.read, [f"{REGISTRY}/{name}" for name in files if name.endswith(".json")])
-    return [Branch.from_json(raw) for raw in read if raw is not None]
+    paths = [f"{REGISTRY}/{name}" for name in storage.list_names(REGISTRY)[1] if name.endswith(".json")]
+    read = zip(paths, at_once(storage.read, paths), strict=True)
+    return [Branch.from_json(raw, f"{storage.root}/{path}") for path, raw in read if raw is not None]
 
 
 def remove_name(storage: Storage, branch: Branch) -> None:

@@ -232,8 +232,9 @@ class Cursor:
         return offsets_path(self._consumer, number)
 
     def _read(self, number: int) -> Offsets | None:
-        raw = self._storage.read_at(self.output.location, self._path(number))
-        return None if raw is None else Offsets.from_json(raw)
+        path = self._path(number)
+        raw = self._storage.read_at(self.output.location, path)
+        return None if raw is None else Offsets.from_json(raw, f"{self.output.location}/{path}")
 
     def _lost(self, why: str) -> VersionNotReadable:
         return VersionNotReadable(

@@ -23,6 +23,7 @@ from duckrun.values.lake_format import DELTA_LAKE, DUCKLAKE_MARK, LakeFormat
 from duckrun.values.macros import Macro
 from duckrun.values.names import RESERVED, folder_of, name_of, why_no_name
 from duckrun.values.nearest import nearest
+from duckrun.values.records import built, damaged, newer, parsed
 from duckrun.values.snapshot import Snapshot, TableRef
 
 __all__ = ["Lake", "LocationDefinition", "TableRef", "ViewDefinition"]
@@ -434,18 +435,26 @@ class Lake:
         return None if raw is None else self._parsed(raw, path)
 
     def _parsed(self, raw: bytes, path: str) -> NameDefinition:
-        """Return the definition in a file. Raises StorageError if it is damaged."""
+        """Return the definition in a file.
+
+        Raises:
+            StorageError: The file is damaged.
+            UnsupportedFeature: A newer version of the package has written it.
+        """
+        place = f"{self.root}/{path}"
+        values = parsed(raw, place)
+        kind = values.pop("kind", None)
+        if kind == "location":
+            return built(LocationDefinition, values, place)
+        if kind != "view":
+            raise newer(place, f"a definition of kind {kind!r}")
         try:
-            values = json.loads(raw)
-            if values.pop("kind") == "location":
-                return LocationDefinition(**values)
             for key in ("columns", "column_comments"):
                 values[key] = tuple((name, text) for name, text in values.get(key, ()))
-            return ViewDefinition(**{**values, "reads": tuple(values["reads"])})
+            values["reads"] = tuple(values["reads"])
         except (ValueError, KeyError, TypeError) as error:
-            raise StorageError(
-                f"The definition file {self.root}/{path} cannot be read ({error}); repair or remove it."
-            ) from error
+            raise damaged(place, error) from error
+        return built(ViewDefinition, values, place)
 
     # -- writing
 

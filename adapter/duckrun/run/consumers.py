@@ -47,10 +47,9 @@ def consumers_of(lake: Lake, snapshot: Snapshot) -> Iterator[Reading]:
         if output is None or not lake.format.exists(output):
             continue
         holds = lake.format.counter(output, note["consumer"]).holds
-        offsets = (
-            None if holds is None else lake.storage.read_at(output.location, offsets_path(note["consumer"], holds))
-        )
-        read = None if offsets is None else Offsets.from_json(offsets).ranges.get(note["reads"])
+        path = "" if holds is None else offsets_path(note["consumer"], holds)
+        raw = lake.storage.read_at(output.location, path) if path else None
+        read = None if raw is None else Offsets.from_json(raw, f"{output.location}/{path}").ranges.get(note["reads"])
         if read is not None and read.table_id == snapshot.table_id:
             yield Reading(note["consumer"], note["name"], read.to_version)
 

@@ -11,6 +11,7 @@ from typing import Any, Self
 
 from duckrun.display.notebook import facts_html, table_html
 from duckrun.errors import InvalidConfig
+from duckrun.values.records import built, parsed
 
 BRANCHES = "_branches"
 """Folder inside a table's folder that holds the lines of its branches."""
@@ -102,8 +103,8 @@ class Branch:
         return json.dumps(asdict(self)).encode()
 
     @classmethod
-    def from_json(cls, raw: bytes) -> Self:
-        return cls(**json.loads(raw))
+    def from_json(cls, raw: bytes, place: str) -> Self:
+        return built(cls, parsed(raw, place), place)
 
 
 @dataclass(frozen=True)
@@ -137,8 +138,8 @@ class Line:
         return json.dumps(asdict(self)).encode()
 
     @classmethod
-    def from_json(cls, raw: bytes) -> Self:
-        return cls(**json.loads(raw))
+    def from_json(cls, raw: bytes, place: str) -> Self:
+        return built(cls, parsed(raw, place), place)
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from typing import Self
 
 from duckrun.values.checked import spec
 from duckrun.values.frozen import frozen
+from duckrun.values.records import built, parsed
 from duckrun.values.rows import AppTransaction, WorkTransaction
 
 OFFSETS = "_duckrun/offsets"
@@ -96,6 +97,13 @@ class Offsets:
         return json.dumps(asdict(self), sort_keys=True)
 
     @classmethod
-    def from_json(cls, text: str | bytes) -> Self:
-        values = json.loads(text)
-        return cls(**{**values, "ranges": {name: Range(**each) for name, each in values["ranges"].items()}})
+    def from_json(cls, text: str | bytes, place: str) -> Self:
+        """Parse the offsets that a file has.
+
+        Raises:
+            UnsupportedFeature: A newer version of the package has written it.
+            StorageError: It is damaged.
+        """
+        values = parsed(text, place)
+        ranges = {name: built(Range, each, place) for name, each in values.get("ranges", {}).items()}
+        return built(cls, {**values, "ranges": ranges}, place)

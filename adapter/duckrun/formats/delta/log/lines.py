@@ -62,8 +62,9 @@ def lines_at(storage: Storage, location: str, paths: Iterable[str] | None = None
     parts = (path.split("/") for path in paths if path.startswith(f"{BRANCHES}/"))
     lines = {}
     for _, folder, *rest in (part for part in parts if len(part) > 2):
-        if rest == ["branch.json"] and (raw := storage.read_at(location, f"{BRANCHES}/{folder}/branch.json")):
-            lines[folder] = Line.from_json(raw)
+        path = f"{BRANCHES}/{folder}/branch.json"
+        if rest == ["branch.json"] and (raw := storage.read_at(location, path)):
+            lines[folder] = Line.from_json(raw, f"{location}/{path}")
     return lines
 
 
@@ -96,11 +97,12 @@ class LineStorage(Storage):
         if location in self.fixed:
             self.lines[location] = self.fixed[location]
             return self.fixed[location]
-        raw = self.plain.read_at(location, pointer_path(self.branch()))
+        path = pointer_path(self.branch())
+        raw = self.plain.read_at(location, path)
         if raw is None:
             self.lines.pop(location, None)
             return None
-        line = self.lines[location] = Line.from_json(raw)
+        line = self.lines[location] = Line.from_json(raw, f"{location}/{path}")
         return line
 
     def _moved(self, location: str, path: str) -> str:
