@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from duckrun.formats.delta.branches import differences
 from tests.branches.model import Lake
 from tests.drawing import seed
 
@@ -23,6 +24,8 @@ MANY = 5000 if os.environ.get("DUCKRUN_SOAK") else 200
 
 def run(root: Path, number: int, spark: Any = None) -> None:
     lake, done = Lake(root, random.Random(f"{seed()} {number}"), spark), [f"seed {seed()} number {number}"]
+    patched = pytest.MonkeyPatch()
+    patched.setattr(differences, "_FEW", lake.draw.choice([0, 200]))  # main's files by its log, or by their names
     try:
         for _ in range(STEPS if spark is None else STEPS_ON_SPARK):
             done.append(lake.step())
@@ -31,6 +34,8 @@ def run(root: Path, number: int, spark: Any = None) -> None:
     except BaseException:
         print(*done, sep="\n")
         raise
+    finally:
+        patched.undo()
     lake.close()
 
 

@@ -22,6 +22,7 @@ from duckrun.formats.commits import READS, CommitRecord, CommitTaken, NewCommit
 from duckrun.formats.definitions import TableDefinition
 from duckrun.formats.delta.branches import publishing
 from duckrun.formats.delta.branches.columns import changes_of_columns
+from duckrun.formats.delta.branches.differences import Differences
 from duckrun.formats.delta.branches.log_copies import ScanLogs, as_entry, copied_log
 from duckrun.formats.delta.branches.net import actions_of, net_change
 from duckrun.formats.delta.branches.spark_logs import CopiedLog, ReadLogs
@@ -29,7 +30,7 @@ from duckrun.formats.delta.commits import restore
 from duckrun.formats.delta.definition.definition import DeltaDefinition
 from duckrun.formats.delta.definition.properties import FEED, ROW_TRACKING, is_on
 from duckrun.formats.delta.delta import DeltaFormat
-from duckrun.formats.delta.files.scan_sql import scan_sql
+from duckrun.formats.delta.files.scan_sql import BranchReads, scan_sql
 from duckrun.formats.delta.files.vectors import deleted_of
 from duckrun.formats.delta.log.entries import COPY, entry
 from duckrun.formats.delta.log.lines import LineStorage, entry_of, lines_at, numbers_in, pointer_path, seal, seal_of
@@ -94,6 +95,7 @@ class BranchFormat(DeltaFormat):
         self._long_logs = _NoLongLogs(self.line_storage)
         self._register, self._reserve = register, reserve
         self._scan_logs, self._spark_logs = ScanLogs(self), ReadLogs(self, storage)
+        self._differences = Differences(self)
 
     @property
     def branch(self) -> Branch:
@@ -336,7 +338,8 @@ class BranchFormat(DeltaFormat):
         deleted = partial(deleted_of, self)
         if line is None or snapshot.version <= line.base:
             return scan_sql(snapshot, read, deleted, self.handle_of)
-        return scan_sql(snapshot, read, deleted, self.handle_of, self._scan_logs.folder)
+        branch = BranchReads(self._scan_logs.folder, partial(self._differences.of, line=line))
+        return scan_sql(snapshot, read, deleted, self.handle_of, branch)
 
     # -- publish (see BranchTables)
 

@@ -7,7 +7,7 @@ lead to the table's folder through a link. Spark's logs are in ``spark_logs.py``
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,6 +22,7 @@ from duckrun.formats.delta.versions.tables import TableAccess
 from duckrun.storage.parallel import at_once
 from duckrun.values.branches import Line
 from duckrun.values.data_files import is_absolute, spelled
+from duckrun.values.rows import ScanFile
 from duckrun.values.snapshot import Snapshot, TableRef
 
 
@@ -44,14 +45,14 @@ def copied_log(storage: LineStorage, ref: TableRef, line: Line, version: int) ->
 
 
 class ScanLogs:
-    """Logs of single versions that delta_scan() reads instead of a table's own, by version."""
+    """Logs of single versions, or of some of their files, which delta_scan() reads."""
 
     def __init__(self, tables: TableAccess) -> None:
         self._tables = tables
-        self._logs: dict[tuple[str, int, str | None], TemporaryDirectory[str]] = {}
+        self._logs: dict[tuple[object, ...], TemporaryDirectory[str]] = {}
 
-    def folder(self, snapshot: Snapshot) -> str:
-        """Return a folder that delta_scan() reads as the snapshot, at version 0.
+    def folder(self, snapshot: Snapshot, files: Sequence[ScanFile] | None = None) -> str:
+        """Return a folder that delta_scan() reads as some files of the snapshot, at version 0.
 
         It lasts as long as this object, since a query may be run later.
 
@@ -64,9 +65,10 @@ class ScanLogs:
                 "object store has none that DuckDB could read",
                 remedy="Read it with engine: spark, or in a branch of a local lake",
             )
-        key = (snapshot.ref.location, snapshot.version, self._tables.mark(snapshot))
+        names = frozenset(map(spelled, snapshot.files() if files is None else files))
+        key = (snapshot.ref.location, snapshot.version, self._tables.mark(snapshot), names)
         if key not in self._logs:
-            self._logs[key] = self._written(snapshot)
+            self._logs[key] = self._written(snapshot, names)
         return self._logs[key].name
 
     def close(self) -> None:
@@ -75,12 +77,12 @@ class ScanLogs:
             folder.cleanup()
         self._logs.clear()
 
-    def _written(self, snapshot: Snapshot) -> TemporaryDirectory[str]:
+    def _written(self, snapshot: Snapshot, names: frozenset[str]) -> TemporaryDirectory[str]:
         folder = TemporaryDirectory(prefix="duckrun-scan-")
         Path(folder.name, LOG).mkdir()
         Path(folder.name, LINK).symlink_to(snapshot.ref.location, target_is_directory=True)
         actions: list[dict[str, Any]] = definition_of(self._tables, snapshot)
-        adds = adds_of(self._tables, snapshot, {spelled(file) for file in snapshot.files()})
+        adds = adds_of(self._tables, snapshot, {*names})
         actions += [{"add": _through_link(add)} for add in adds.values()]
         Path(folder.name, entry(0)).write_bytes(as_entry(actions))
         return folder

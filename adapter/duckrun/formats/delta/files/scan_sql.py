@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -47,10 +48,30 @@ The row numbers are part of the SQL text, seven characters each.
 """
 Deleted = Callable[[Snapshot, Sequence[ScanFile]], Mapping[str, Any]]
 """Function that returns the deleted rows of files with deletion vectors, by file path."""
-LogOf = Callable[[Snapshot], str]
-"""Function that returns the folder of a log of one version, at version 0."""
 LINK = "t"
-"""Folder in such a log's folder that leads to the table's folder."""
+"""Folder in the folder of BranchReads.log_of that leads to the table's folder."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A version of a branch as the difference from a version of main with the same definition."""
+
+    base: Snapshot
+    """Main's version."""
+    gone: Sequence[ScanFile]
+    """Files of main's version that the branch removed, or gave another deletion vector."""
+    new: Sequence[ScanFile]
+    """Files that the branch added, or gave another deletion vector."""
+
+
+@dataclass(frozen=True)
+class BranchReads:
+    """Functions that read a version of a branch. The log in the table's folder lacks it."""
+
+    log_of: Callable[[Snapshot, Sequence[ScanFile] | None], str]
+    """Returns the folder of a log that has a version, or some of its files, at version 0."""
+    difference: Callable[[Snapshot], Difference | None]
+    """Returns the difference from main, if it is better to read than each file by its name."""
 
 
 def scan_sql(
@@ -58,7 +79,9 @@ def scan_sql(
     read: ReadAs,
     deleted: Deleted | None = None,
     open_version: OpenVersion | None = None,
-    log_of: LogOf | None = None,
+    branch: BranchReads | None = None,
+    *,
+    is_part: bool = False,
 ) -> str:
     """See Format.scan_sql(). With ``row``, the table has no column named file_row_number.
 
@@ -67,8 +90,8 @@ def scan_sql(
         read: Options.
         deleted: Returns the deleted rows of files with deletion vectors.
         open_version: Opens the log for the bounds of files.
-        log_of: Returns a log for delta_scan(), for a version of a branch. The log in the table's
-            folder lacks it.
+        branch: Functions that read a version of a branch; None for a version of main.
+        is_part: The rows are a part of a read whose version another part tells.
     """
     files, also = read.files, read.also
     # The SQL stands in brackets, since bare delta_scan() offers a column ``rowid``. A query that
@@ -80,12 +103,15 @@ def scan_sql(
     if place is None and (moved or legacy or files is not None or void):
         place = fresh_name("filename", schema.names)
     numbered = read.row is not None or bool(legacy)
-    of_branch = log_of is not None
+    of_branch = branch is not None
     whole = None
     if of_branch and files is None and place is None and not numbered:
         whole = _whole(snapshot, read, open_version)
     some = files
-    if of_branch and files is None and whole is None:
+    if branch is not None and files is None and whole is None:
+        if not void and (difference := branch.difference(snapshot)) is not None:
+            scan = partial(scan_sql, deleted=deleted, open_version=open_version)
+            return _over_main(snapshot, read, difference, branch, scan)
         some, place = snapshot.files(), place or fresh_name("filename", schema.names)
     elif files is None and (moved or void):
         some = snapshot.files()
@@ -126,11 +152,12 @@ def scan_sql(
     if source is None:
         options = "" if place is None else f", filename => {quote_literal(place)}"
         options += ", file_row_number => true" if numbered else ""
-        if log_of is not None:
-            source = _through_link(snapshot, log_of(snapshot), place, options, numbered=numbered)
+        if branch is not None:
+            source = _through_link(snapshot, branch.log_of(snapshot, files), place, options, numbered=numbered)
         else:
-            location, version = snapshot.ref.location, snapshot.version
-            source = f"delta_scan({quote_literal(url_of(location))}, version => {int(version)}{options})"
+            # A query reads what the URLs in it tell. No table has a URL that ends with a slash.
+            url = url_of(snapshot.ref.location) + "/" * is_part
+            source = f"delta_scan({quote_literal(url)}, version => {int(snapshot.version)}{options})"
     if of_branch and not whole:
         # The alias tells what a query reads: no log that a query names has this version.
         alias = quote_identifier(name_of_files(snapshot.ref.location, snapshot.version))
@@ -277,6 +304,27 @@ def _through_link(snapshot: Snapshot, folder: str, place: str | None, options: s
     name, length = quote_identifier(place), len(f"{folder}/{LINK}/") + 1
     there = f"{quote_literal(f'{snapshot.ref.location}/')} || substr({name}, {length})"
     return f"(SELECT * REPLACE ({there} AS {name}){f', {_NUMBER}' if numbered else ''} FROM {scan})"
+
+
+def _over_main(
+    snapshot: Snapshot, read: ReadAs, difference: Difference, branch: BranchReads, scan: Callable[..., str]
+) -> str:
+    """Return SQL that reads a version of a branch by main's log, and the branch's files by name.
+
+    DuckDB then skips main's files by the bounds in the log, and opens none of them to learn its
+    columns.
+    """
+    place = read.file or (fresh_name("filename", snapshot.stored_schema.names) if difference.gone else None)
+    of_main = scan(difference.base, replace(read, file=place, attach=None, footers=None, named=True), is_part=True)
+    of_branch = scan(snapshot, replace(read, files=difference.new, footers=None), branch=branch)
+    names = quoted_list([*snapshot.stored_schema.names, *filter(None, (read.file, read.row)), *read.also])
+    if difference.gone:
+        # DuckDB would evaluate NOT IN once per file and value.
+        gone = ", ".join(f"({quote_literal(place_of(snapshot.ref.location, file))})" for file in difference.gone)
+        of_main += (
+            f" AS main ANTI JOIN (VALUES {gone}) AS gone(place) ON main.{quote_identifier(str(place))} = gone.place"
+        )
+    return f"(SELECT {names} FROM {of_main} UNION ALL SELECT {names} FROM {of_branch})"
 
 
 def _parquet(places: Sequence[str], options: str) -> str:
