@@ -17,7 +17,7 @@ from dagster import AssetKey, DagsterInstance, DagsterRun
 from duckrun.branches import registry
 from duckrun.errors import InvalidConfig
 from duckrun.lake.lake import Lake
-from duckrun_dagster.chain import PARENT_BACKFILL, PARENT_RUN, StepWork, runs_of_chain
+from duckrun_dagster.chain import PARENT_BACKFILL, PARENT_RUN, OfSteps, StepWork, runs_of_chain
 from duckrun_dagster.private import ExecutionStepSnap, StepEventStatus
 
 PUBLISH_AFTER = "duckrun/publish_after"
@@ -92,32 +92,26 @@ def branch_of_step(step: Any) -> ChainBranch | None:
     run = step.dagster_run
     if not (_may_continue(run) or any(PUBLISH_AFTER in node.definition.tags for node in step.job_def.nodes)):
         return None
-    place = (step.run_id, step.step.key)
-    with _lock:
-        known = place in _branches
-        branch = _branches.get(place)
-    if not known:
-        key, assets = _key(step), _outputs(step.step.step_outputs)
-        branches = [
-            each
-            for each in branches_of_chain(run, step.instance)
-            if key in each.steps | each.checks or not each.assets.isdisjoint(assets)
-        ]
-        if len(branches) > 1:
-            names = " and ".join(each.asset.to_user_string() for each in branches)
-            raise InvalidConfig(f"Step {step.step.key} is upstream of {names}, and one of them publishes its branch.")
-        branch = branches[0] if branches else None
-        with _lock:
-            for old in [old for old in _branches if old[0] != step.run_id]:
-                del _branches[old]
-            _branches[place] = branch
-    return branch
+    return _branches.of(step, lambda: _branch_of_step(step))
 
 
+_branches = OfSteps[ChainBranch | None]()
 _lock = threading.Lock()
-_branches: dict[tuple[str, str], ChainBranch | None] = {}
 _tagged: set[str] = set()
 """Runs whose tag this process has set."""
+
+
+def _branch_of_step(step: Any) -> ChainBranch | None:
+    key, assets = _key(step), _outputs(step.step.step_outputs)
+    branches = [
+        each
+        for each in branches_of_chain(step.dagster_run, step.instance)
+        if key in each.steps | each.checks or not each.assets.isdisjoint(assets)
+    ]
+    if len(branches) > 1:
+        names = " and ".join(each.asset.to_user_string() for each in branches)
+        raise InvalidConfig(f"Step {step.step.key} is upstream of {names}, and one of them publishes its branch.")
+    return branches[0] if branches else None
 
 
 def branches_of_chain(run: DagsterRun, instance: DagsterInstance) -> Iterator[ChainBranch]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from dagster import AssetKey, DagsterInstance, DagsterRun, RunsFilter
 
@@ -29,6 +29,7 @@ RANGE_START = "dagster/asset_partition_range_start"
 RANGE_END = "dagster/asset_partition_range_end"
 _LONGEST_CHAIN = 1000  # runs that a walk from parent to parent visits at most
 _PAGE = 200  # runs of a backfill that one query reads
+Value = TypeVar("Value")
 
 
 class StepWork(NamedTuple):
@@ -133,20 +134,31 @@ def work_of(app_id: str, step: Any) -> WorkTransaction:
 
 def chain_of_step(step: Any) -> str:
     """Return the id of the run that began the chain of a running step, cached in the process."""
-    place = (step.run_id, step.step.key)
-    with _lock:
-        chain = _chains.get(place)
-    if chain is None:
-        chain = chain_of(step.dagster_run, step.instance, StepWork.of(step))
-        with _lock:
-            for old in [old for old in _chains if old[0] != step.run_id]:
-                del _chains[old]
-            _chains[place] = chain
-    return chain
+    return _chains.of(step, lambda: chain_of(step.dagster_run, step.instance, StepWork.of(step)))
 
 
-_lock = threading.Lock()
-_chains: dict[tuple[str, str], str] = {}
+class OfSteps(Generic[Value]):
+    """Values of steps, computed once per process. Those of the newest run are cached."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._values: dict[tuple[str, str], Value] = {}
+
+    def of(self, step: Any, compute: Callable[[], Value]) -> Value:
+        """Return the value of a running step; call ``compute`` if it is not cached."""
+        place = (step.run_id, step.step.key)
+        with self._lock:
+            if place in self._values:
+                return self._values[place]
+        value = compute()
+        with self._lock:
+            for old in [old for old in self._values if old[0] != step.run_id]:
+                del self._values[old]
+            self._values[place] = value
+        return value
+
+
+_chains = OfSteps[str]()
 
 
 def _unfinished_in_parent_backfill(
