@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -23,6 +25,7 @@ from duckrun import (
     VacuumSpec,
     WriteSpec,
 )
+from duckrun.branches import registry
 from duckrun.engines.duckdb import load_extensions
 from tests.branches.killing import Killed, killed_at
 from tests.branches.rows import values
@@ -355,3 +358,84 @@ def test_the_record_of_a_publish_tells_versions_before_and_after(main: Session, 
         {"sales.items": 1},
         {"sales.items": 0},
     )
+
+
+def test_records_older_than_a_week_leave_the_folder_that_runs_list(main: Session, branch: Session, root: Path) -> None:
+    folder = root / "_duckrun" / "publish"
+    branch.sql("insert into sales.items values (2)")
+    main.lake.drop(main.table("sales.items").ref, force=True)
+    with pytest.raises(CommitConflict):
+        main.publish("pr-42")  # its record is of an aborted publish
+    main.discard("pr-42")
+    with duckrun.connect(root, branch="pr-42") as again:
+        again.sql("create table sales.made as select 1 as x")
+    published = main.publish("pr-42")
+    assert len(list(folder.glob("*.json"))) == 2
+    old = time.time() - 8 * 86_400
+    for record in folder.glob("*.json"):
+        os.utime(record, (old, old))
+    for _ in range(2):
+        second = main.publish("pr-42")
+        assert (second.replayed, second.id, second.versions) == (True, published.id, {"sales.made": 0})
+        assert list(folder.glob("*.json")) == []
+    with duckrun.connect(root, branch="pr-42") as again:
+        again.sql("create table sales.more as select 1 as x")
+    assert not main.publish("pr-42").replayed
+    assert main.publish("pr-42").versions == {"sales.more": 0}
+
+
+def test_the_last_publish_of_a_name_is_told_also_if_the_clock_went_back(
+    main: Session, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for day in range(3):
+        with duckrun.connect(root, branch="pr-42") as again:
+            again.sql(f"insert into sales.items values ({day})")
+        published = main.publish("pr-42")
+        assert main.publish("pr-42").id == published.id
+        monkeypatch.setattr(registry, "now", lambda at=registry.now() - 86_400_000: at)
+
+
+VIEW, TABLE = "create or replace view sales.v as select 2 as x", "create table sales.v as select 2 as x"
+
+
+@pytest.mark.parametrize(
+    ("before", "of_branch", "of_main"),
+    [
+        ("", VIEW, VIEW.replace("2", "3")),
+        ("", VIEW, TABLE.replace("2", "3")),
+        ("", TABLE, VIEW.replace("2", "3")),
+        ("", TABLE, TABLE.replace("sales.v", 'sales."V"').replace("2", "3")),
+        ("", VIEW, VIEW.replace("sales.v", 'sales."V"').replace("2", "3")),
+        ("", TABLE.replace("sales", "fresh"), TABLE.replace("sales", '"Fresh"')),
+        (VIEW.replace("2", "1"), VIEW, VIEW.replace("2", "3")),
+        (VIEW.replace("2", "1"), "drop view sales.v", VIEW.replace("2", "3")),
+        (VIEW.replace("2", "1"), VIEW, "drop view sales.v"),
+    ],
+)
+def test_a_name_that_both_sides_give_is_a_conflict(
+    main: Session, branch: Session, before: str, of_branch: str, of_main: str
+) -> None:
+    if before:
+        main.sql(before)
+    branch.sql(of_branch)
+    branch.sql("insert into sales.items values (2)")
+    main.sql(of_main)
+    names = main.tables()
+    with pytest.raises(CommitConflict, match="main"):
+        main.publish("pr-42")
+    assert main.tables() == names
+    assert values(main, "from sales.items") == [(1,)]
+    if "view sales.v" in of_main and "drop" not in of_main:
+        assert values(main, "from sales.v") == [(3,)]
+
+
+def test_a_view_may_take_the_place_of_a_table_and_back(main: Session, branch: Session) -> None:
+    main.sql("create view sales.seen as select 1 as x")
+    branch.sql("drop view sales.seen")
+    branch.sql("create table sales.seen as select 2 as x")
+    branch.sql("drop table sales.items")
+    branch.sql("create view sales.items as select 3 as x")
+    branch.sql("create or replace view sales.items as select 4 as x")
+    main.publish("pr-42")
+    assert main.tables() == ["sales.items", "sales.orders", "sales.seen"]
+    assert (values(main, "from sales.seen"), values(main, "from sales.items")) == ([(2,)], [(4,)])

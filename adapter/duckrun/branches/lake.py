@@ -156,7 +156,11 @@ class BranchLake(Lake):
 
     def _put_definition(self, ref: TableRef, body: bytes) -> None:
         registry.refuse_closed(self._main, self.branch)
-        self.storage.put(self._own_definition_path(ref.schema, ref.name), body)
+        path = self._own_definition_path(ref.schema, ref.name)
+        if self.storage.read(path) is None:  # a publish compares main's definition then with that of now
+            before = self._main.read(self._definition_path(ref.schema, ref.name)) or b""
+            self.storage.put(registry.base_path(self.branch, path), before)
+        self.storage.put(path, body)
 
     def remove_definition(self, ref: TableRef) -> None:
         if self._read_definition(ref.schema, ref.name) is None:

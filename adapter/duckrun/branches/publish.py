@@ -32,10 +32,11 @@ from duckrun.formats.factory import branch_format
 from duckrun.lake.lake import Lake
 from duckrun.storage.locks import file_lock
 from duckrun.storage.storage import Storage
-from duckrun.values.branches import PENDING, PLAN, PUBLISHES, Branch, Line, Published
-from duckrun.values.names import RESERVED
+from duckrun.values.branches import PENDING, PLAN, PUBLISHED, PUBLISHES, Branch, Line, Published
+from duckrun.values.names import RESERVED, name_of
 from duckrun.values.records import built, newer, parsed
 from duckrun.values.snapshot import TableRef
+from duckrun.values.upkeep import WEEK
 
 log = logging.getLogger(__name__)
 
@@ -161,6 +162,7 @@ def publish(lake: Lake, name: str, rows: RowAccess) -> Published:
     started = time.perf_counter()
     with outcome_of("publish"), _alone(lake):
         recover(lake, rows)
+        _forget_old(lake.storage)
         branch = registry.find(lake.storage, name)
         if branch is None:
             if (before := _published(lake.storage, name)) is not None:
@@ -270,14 +272,24 @@ def _pending(lake: Lake) -> Iterator[_Attempt]:
 
 def _published(storage: Storage, name: str) -> Published | None:
     """Return the last publish of a branch that is done, as replayed; None if there is none."""
-    newest: dict[str, Any] | None = None
-    for file in storage.list_names(PUBLISHES)[1]:
-        record = json.loads(storage.read(f"{PUBLISHES}/{file}") or b"{}")
-        if record.get("branch", {}).get("name") == name and record.get("state") == "published":
-            newest = record if newest is None or record["finished"] > newest["finished"] else newest
-    return (
-        None if newest is None else Published(name, newest["id"], newest["versions"], newest["before"], replayed=True)
-    )
+    path = f"{PUBLISHED}/{name}.json"
+    raw = storage.read(path)
+    if raw is None:
+        return None
+    record = parsed(raw, f"{storage.root}/{path}")
+    return Published(name, record["id"], record["versions"], record["before"], replayed=True)
+
+
+def _forget_old(storage: Storage) -> None:
+    """Remove records older than a week, which each run would list.
+
+    A run that began before a publish needs its record. It cannot be older than a week: by default,
+    VACUUM then removes the files of the versions that it reads.
+    """
+    oldest = registry.now() / 1000 - WEEK.total_seconds()
+    folder = f"{storage.root}/{PUBLISHES}"
+    keys = [key["path"] for key in storage.keys(folder) if key["modified"] < oldest and "/" not in key["path"]]
+    storage.remove_files(folder, keys)
 
 
 def _sealed(attempt: _Attempt, tables: BranchTables) -> list[tuple[TableRef, Line]]:
@@ -335,11 +347,35 @@ def _validated(
         now = lake.format.begin(ref)
         before = None if now is None else now.version
         planned.append(PlannedTable(ref.schema, ref.name, ref.location, change, before))
+    conflicts = {**_of_names(lake, branch, {ref: change for (ref, _), change in changes.items()}), **conflicts}
     if not conflicts:
         planned = cursors.upstreams_first(tables, planned)
     # A drop comes last: a view may take the table's place.
     planned.sort(key=lambda table: table.change == "dropped")
     return planned, conflicts
+
+
+def _of_names(lake: Lake, branch: Branch, changes: Mapping[TableRef, str | None]) -> dict[str, list[str]]:
+    """Return the names that main has given otherwise since the branch gave them."""
+    new = {(ref.schema, ref.name) for ref, change in changes.items() if change == "created"}
+    gone = {(ref.schema, ref.name) for ref, change in changes.items() if change == "dropped"}
+    conflicts = {}
+    for schema, name in registry.definitions(lake.storage, branch):
+        path, key = f"{branch.home}/definitions/{schema}/{name}.json", (str(name_of(schema)), str(name_of(name)))
+        raw, base = lake.storage.read(path), lake.storage.read(registry.base_path(branch, path))
+        now = lake.storage.read(f"{schema}/{RESERVED}/{name}.json") or b""
+        if base is not None and now not in (base, raw):  # None: an older version of the package wrote it
+            conflicts[".".join(key)] = ["main's view of this name was changed since"]
+        (gone if raw == DROPPED else new).add(key)
+        if base != b"":
+            new.discard(key)
+    schemas = lake.schemas() if new else []
+    for schema, name in sorted(new):
+        others = [".".join(each) for each in lake.named_like(schema, name) if each not in gone]
+        others += [each for each in schemas if each != schema and each.lower() == schema.lower()]
+        if others:
+            conflicts.setdefault(f"{schema}.{name}", [f"main has {', '.join(others)} since"])
+    return conflicts
 
 
 def _with_feeds(
@@ -402,6 +438,9 @@ def _closed(attempt: _Attempt, tables: BranchTables) -> None:
     """Remove a published branch; its files are main's now."""
     for ref in registry.forks(attempt.storage, attempt.branch):
         tables.forget(ref)
+    # Before the name is free, so that of two publishes of a name the later one is the last.
+    if (record := attempt.storage.read(attempt.record)) is not None:
+        attempt.storage.put(f"{PUBLISHED}/{attempt.branch.name}.json", record)
     registry.remove_name(attempt.storage, attempt.branch)
     _remove_home(attempt.storage, attempt.branch)
     attempt.forget()

@@ -153,3 +153,8 @@ def definitions(storage: Storage, branch: Branch) -> Iterator[tuple[str, str]]:
         for file in storage.list_names(f"{home}/{schema}")[1]:
             if file.endswith(".json"):
                 yield schema, file.removesuffix(".json")
+
+
+def base_path(branch: Branch, path: str) -> str:
+    """Return the path of main's definition at the time when the branch wrote its own at a path."""
+    return path.replace(f"{branch.home}/definitions/", f"{branch.home}/bases/", 1)

@@ -21,6 +21,8 @@ PUBLISHES = "_duckrun/publish"
 """Folder below the root of a lake for the records of publishes."""
 PENDING = f"{PUBLISHES}/pending"
 """Folder for publishes that are under way, or whose process has ended."""
+PUBLISHED = "_duckrun/published"
+"""Folder for the record of the last publish of each branch."""
 PLAN = ".plan.json"
 """End of the name of the decision of a publish under way."""
 
