@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import duckrun
-from duckrun import CommitConflict, Session, TableNotFound
+from duckrun import CommitConflict, Session, TableNotFound, VersionNotReadable
 from duckrun.run.pins import Pins
 from duckrun.values.branches import PENDING, PLAN
 
@@ -140,3 +140,26 @@ def test_a_write_of_a_run_to_a_table_that_was_published_meanwhile(main: Session)
     assert run.newest("c") == [0]
     with pytest.raises(CommitConflict):
         run.session.sql("insert into c select max(x) + 1 from c")
+
+
+@pytest.mark.parametrize("work", ["rebase", "publish", "discard"])
+@pytest.mark.parametrize("layout", ["", "tblproperties ('delta.columnMapping.mode' = 'name')"], ids=["plain", "mapped"])
+def test_a_run_in_a_branch_reads_no_other_rows_after_its_versions_are_gone(
+    main: Session, layout: str, work: str
+) -> None:
+    main.sql(f"create table t (x int) using delta {layout}", dialect="spark")
+    main.sql("insert into t values (0)")
+    with duckrun.connect(main.lake.root, branch="b") as branch:
+        for value in (1, 2):
+            branch.sql(f"insert into t values ({value})")
+    run = Run(main, "b")
+    frame = run.session.sql("select max(x) as x from t")
+    assert run.newest("t") == [2]
+    for value in range(10, 15):  # main's version of the same number has other rows
+        main.sql(f"insert into t values ({value})")
+    getattr(main, work)("b")
+    with pytest.raises(VersionNotReadable, match="branch b"):
+        run.newest("t")
+    if work != "discard":
+        assert frame.collect() == [{"x": 2}]
+        assert Run(main, "b").newest("t") == [14]

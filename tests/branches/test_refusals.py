@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,7 +12,16 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 import duckrun
-from duckrun import CommitConflict, DuckrunError, OptimizeSpec, Session, StorageError, VersionNotReadable, WriteSpec
+from duckrun import (
+    CommitConflict,
+    DuckrunError,
+    OptimizeSpec,
+    Session,
+    StorageError,
+    TableNotFound,
+    VersionNotReadable,
+    WriteSpec,
+)
 from tests.branches.rows import values
 
 ORDERS = "select i::int as id, if(i % 2 = 0, 'EU', 'US') as region, i::int as price from range(10) r(i)"
@@ -183,8 +193,10 @@ def test_a_branch_whose_base_another_writer_has_vacuumed_names_what_is_gone(
         other.sql("insert into sales.orders values (51, 'US', 1)")
         write_deltalake(folder, rows(50, region="US"), mode="overwrite")
         assert DeltaTable(folder).vacuum(0, dry_run=False, enforce_retention_duration=False)
-        with pytest.raises(StorageError, match="sales.orders: .* is gone"):
+        with pytest.raises(StorageError, match="sales.orders in branch other: .* is gone"):
             other.sql("from sales.orders").collect()
+        with pytest.raises(StorageError, match="sales.orders, update in branch other: .* is gone"):
+            other.sql("update sales.orders set price = 1")
     with pytest.raises(CommitConflict, match="sales.orders: main removed the file"):
         main.publish("pr-42")
     main.publish("other")  # it needs no old file
@@ -206,4 +218,35 @@ def test_a_branch_whose_base_left_the_log_says_so(main: Session, branch: Session
             assert values(again, "from sales.items") == [(1,), (2,)]
             with pytest.raises(VersionNotReadable, match="pr-42"):
                 again.sql("from sales.orders").collect()
+        assert fresh.discard("pr-42")
+
+
+def test_a_table_that_a_branch_has_forked_keeps_its_name(main: Session, branch: Session) -> None:
+    with pytest.raises(CommitConflict, match="pr-42"):
+        main.sql("alter table sales.orders rename to sales.others")
+    main.publish("pr-42")
+    main.sql("alter table sales.orders rename to sales.others")
+    assert main.tables() == ["sales.items", "sales.others"]
+
+
+@pytest.mark.parametrize("altered", [False, True], ids=["rows", "columns"])
+def test_a_table_that_another_writer_made_anew_has_no_rows_of_the_branch(
+    main: Session, branch: Session, root: Path, altered: bool
+) -> None:
+    folder = root / "sales" / "orders"
+    if altered:
+        branch.sql("alter table sales.orders add column note varchar")
+    shutil.rmtree(folder / "_delta_log")
+    for _ in range(3):
+        write_deltalake(folder.as_posix(), rows(70, region="EU"), mode="append")
+    with duckrun.connect(root, branch="pr-42") as again:
+        with pytest.raises(TableNotFound, match="created again in main since branch pr-42"):
+            again.sql("from sales.orders")
+        with pytest.raises(DuckrunError, match="created again"):
+            again.sql("insert into sales.orders (id) values (1)")
+        assert values(again, "from sales.items") == [(1,), (2,)]
+    with duckrun.connect(root) as fresh:
+        with pytest.raises(CommitConflict, match="sales.orders: .*created again"):
+            fresh.publish("pr-42")
+        assert values(fresh, "select id from sales.orders") == [(70,)] * 3
         assert fresh.discard("pr-42")

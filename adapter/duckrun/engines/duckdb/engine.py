@@ -211,9 +211,13 @@ class DuckDBEngine(SpecEngine):
         return {name: str(kind) for name, kind in types_of(snapshot).items()}
 
     def _frame(self, sql: str, what: str, as_written: Callable[[str], str] = str) -> LazyRows:
-        return LazyRows(
-            DuckDBFrame(self.instance, self.instance.cursor_with_values(), sql, what, as_written), self.name
-        )
+        cursor = self.instance.cursor_with_values()
+        return LazyRows(DuckDBFrame(self.instance, cursor, sql, f"{what}{self._where}", as_written), self.name)
+
+    @property
+    def _where(self) -> str:
+        """End of the subject of an error: the branch, if this is one."""
+        return "" if self.lake.branch_name is None else f" in branch {self.lake.branch_name}"
 
     def register(self, name: str, value: Any, reads: Reads = NOTHING) -> None:
         """Name a frame or an Arrow-like value, so that later queries can read it.
@@ -298,7 +302,7 @@ class DuckDBEngine(SpecEngine):
             is_on_it = isinstance(source.source, DuckDBFrame) and source.source.cursor is self.instance.held
             source = source if is_on_it else source.toArrow()
         source_rows = nullcontext() if source is None else rows_of(source, cursor, self.instance.scratch)
-        with errors_about(f"table {transaction.ref}, {spec.mode}", self.arbiter), source_rows as rows:
+        with errors_about(f"table {transaction.ref}, {spec.mode}{self._where}", self.arbiter), source_rows as rows:
             commit = self._written(job, transaction, rows, cursor if rows is None else rows.cursor)
         return commit if commit.replayed else commit.with_(memory=job.shares)
 
@@ -343,7 +347,7 @@ class DuckDBEngine(SpecEngine):
             yield rewrites.rewritten(logs_of(transaction.lake.format), snapshot, alteration, self.cursor())
 
     def optimize(self, spec: OptimizeSpec | PurgeSpec, snapshot: Snapshot, transaction: Transaction) -> Commit:
-        with errors_about(f"table {snapshot.ref}, {spec.mode}", self.arbiter):
+        with errors_about(f"table {snapshot.ref}, {spec.mode}{self._where}", self.arbiter):
             return rewrites.optimize(spec, snapshot, transaction, self.cursor())
 
     # -- rows that N processes stage: DuckDB's alone, whatever engine a session has
@@ -370,7 +374,7 @@ class DuckDBEngine(SpecEngine):
 
     def commit_staged(self, files: Sequence[StagedFile], spec: WriteSpec, transaction: Transaction) -> Commit:
         """Commit the staged files of any number of processes at once."""
-        with errors_about(f"table {transaction.ref}, {spec.mode}", self.arbiter):
+        with errors_about(f"table {transaction.ref}, {spec.mode}{self._where}", self.arbiter):
             spec = transaction.lake.format.with_properties(spec, transaction.ref)
             if transaction.lake.format.transactions is None:
                 writer = write.file_writer(spec, transaction, self.arbiter, self.duckdb_limit)

@@ -196,7 +196,7 @@ class BranchFormat(DeltaFormat):
             raise TableNotFound(f"There is no table {ref}: branch {self.branch.name} has dropped it.")
         if version is None and timestamp is None and self._is_at_time(ref):
             timestamp = self.branch.at
-        return super().snapshot(ref, version, timestamp, keep=keep)
+        return self._of_line(super().snapshot(ref, version, timestamp, keep=keep))
 
     def begin(self, ref: TableRef) -> Snapshot | None:
         line = self.line(ref)
@@ -204,7 +204,33 @@ class BranchFormat(DeltaFormat):
             return None
         if self._is_at_time(ref):
             return self.snapshot(ref, keep=True) if self.exists(ref) else None
-        return super().begin(ref)
+        snapshot = super().begin(ref)
+        return None if snapshot is None else self._of_line(snapshot)
+
+    def committed(self, before: Snapshot | None, ref: TableRef, version: int) -> Snapshot | None:
+        snapshot = super().committed(before, ref, version)
+        return None if snapshot is None else self._of_line(snapshot)
+
+    def _of_line(self, snapshot: Snapshot) -> Snapshot:
+        """Return a snapshot that knows its line."""
+        line = self.line_storage.lines.get(snapshot.ref.location)
+        return snapshot if snapshot.format_state == line else replace(snapshot, format_state=line)
+
+    def _refuse_other_line(self, snapshot: Snapshot) -> None:
+        """Raise VersionNotReadable if a version of the branch has another meaning now."""
+        before, now = snapshot.format_state, self.line_storage.lines.get(snapshot.ref.location)
+        if not isinstance(before, Line) or snapshot.version <= before.base:
+            return
+        if now is None or (now.folder, now.log, now.base) != (before.folder, before.log, before.base):
+            raise VersionNotReadable(
+                f"Table {snapshot.ref}: branch {self.branch.name} has no such version {snapshot.version} any more: it "
+                "was rebased, published or discarded since the table was read",
+                remedy="Read the table again",
+            )
+
+    def handle_of(self, snapshot: Snapshot) -> DeltaTable:
+        self._refuse_other_line(snapshot)
+        return super().handle_of(snapshot)
 
     def handle(self, ref: TableRef, version: int | None = None) -> DeltaTable:
         line = self.line_storage.lines.get(ref.location)
@@ -219,7 +245,23 @@ class BranchFormat(DeltaFormat):
         handle = DeltaTable(log.name)
         # deltalake reads some actions of the log late, so the copy lasts as long as the handle.
         handle.__dict__["_log_copy"] = log
+        self._refuse_other_table(ref, line, handle)
         return handle
+
+    def _refuse_other_table(self, ref: TableRef, line: Line, handle: DeltaTable) -> None:
+        """Raise TableNotFound if main's log is not the one that the line continues.
+
+        Another writer may have removed it, and created a table in its place.
+        """
+        if line.base < 0:
+            return
+        if any(each.changes_metadata for each in actions_of(self, ref, line, handle.version())):
+            handle = super().handle(ref, line.base)  # the id in the branch tells nothing about main
+        if str(handle.metadata().id) != line.table_id:
+            raise TableNotFound(
+                f"Table {ref} was created again in main since branch {self.branch.name} has forked it, and the rows "
+                f"that the branch continues from are gone. Discard the branch, or drop the table in it."
+            )
 
     def latest_version(self, ref: TableRef) -> int | None:
         line = self.line_storage.lines.get(ref.location)
@@ -328,12 +370,14 @@ class BranchFormat(DeltaFormat):
 
     def _log_of(self, snapshot: Snapshot) -> tuple[str, int]:
         """Return the folder and the version that Spark opens for a snapshot."""
+        self._refuse_other_line(snapshot)
         line = self.line_storage.lines.get(snapshot.ref.location)
         if line is None or snapshot.version <= line.base:
             return snapshot.ref.location, snapshot.version
         return self._spark_logs.folder(snapshot), 0
 
     def scan_sql(self, snapshot: Snapshot, read: ReadAs) -> str:
+        self._refuse_other_line(snapshot)
         line = self.line_storage.lines.get(snapshot.ref.location)
         deleted = partial(deleted_of, self)
         if line is None or snapshot.version <= line.base:

@@ -55,13 +55,17 @@ def drop(tables: TableAccess, ref: TableRef, *, force: bool = False) -> None:
 
 def refuse_live_branches(ref: TableRef, paths: Iterable[str]) -> None:
     """Raise CommitConflict if a file of a table's folder is that of a branch's line."""
-    parts = (path.split("/") for path in paths if path.startswith(f"{BRANCHES}/"))
-    names = sorted({part[1].rpartition("-")[0] for part in parts if part[2:] == ["branch.json"]})
-    if names:
+    if names := _branches_in(paths):
         raise CommitConflict(
             f"Table {ref} has the branch{'es' * (len(names) > 1)} {', '.join(names)}, whose rows would go with it",
             remedy="publish or discard them first, or drop the table with force=True",
         )
+
+
+def _branches_in(paths: Iterable[str]) -> list[str]:
+    """Return the names of the branches whose lines are in a table's folder."""
+    parts = (path.split("/") for path in paths if path.startswith(f"{BRANCHES}/"))
+    return sorted({part[1].rpartition("-")[0] for part in parts if part[2:] == ["branch.json"]})
 
 
 def rename(tables: TableAccess, ref: TableRef, new: TableRef) -> None:
@@ -70,6 +74,7 @@ def rename(tables: TableAccess, ref: TableRef, new: TableRef) -> None:
     Raises:
         UnsupportedFeature: The lake is in an object store, or the log has absolute paths of the
             table's own files.
+        CommitConflict: Branches continue from the table, which find it by its folder.
         InvalidConfig: The new folder is not empty.
         StorageError: The rename fails.
     """
@@ -83,6 +88,11 @@ def rename(tables: TableAccess, ref: TableRef, new: TableRef) -> None:
         # A fixed order, so that two renames cannot deadlock.
         for each in sorted((ref, new), key=lambda each: str(lock_path(each))):
             locks.enter_context(table_lock(each, True))
+        if names := _branches_in(key["path"] for key in tables.storage.keys(ref.location, BRANCHES)):
+            raise CommitConflict(
+                f"{ref} cannot be renamed to {new}: it has the branch{'es' * (len(names) > 1)} {', '.join(names)}",
+                remedy="publish or discard them first",
+            )
         snapshot = tables.snapshot(ref)
         absolute = next(
             (
