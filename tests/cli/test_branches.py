@@ -49,7 +49,9 @@ def test_list_names_each_branch_and_its_tables(run: Run) -> None:
     [branch] = json.loads(run("list", "--format", "json"))
     assert (branch["name"], branch["state"]) == ("pr-42", "open")
     assert set(branch["tables"].split()) == {"sales.orders", "sales.totals"}
-    assert run("list").splitlines()[0].split() == ["name", "state", "created", "by", "tables", "rows_changed"]
+    assert branch["age_days"] == 0
+    heads = ["name", "state", "created", "age_days", "by", "tables", "rows_changed"]
+    assert run("list").splitlines()[0].split() == heads
 
 
 def test_diff_lists_tables_and_sample_rows_of_each_change_type(run: Run) -> None:

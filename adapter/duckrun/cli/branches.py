@@ -23,12 +23,20 @@ SAMPLE_ROWS = 3
 @branch.command("list")
 @with_session("engine", "schema", "catalog")
 def list_(s: Session, format: Format = None) -> None:
-    """List the branches: name, state, time, user, tables, rows changed."""
+    """List the branches: name, state, time, age, user, tables, rows changed."""
     rows = (
-        (each.name, each.state, time_text(each.created), each.by, " ".join(each.tables), each.rows_changed)
+        (
+            each.name,
+            each.state,
+            time_text(each.created),
+            round(each.age_seconds / 86_400, 1),
+            each.by,
+            " ".join(each.tables),
+            each.rows_changed,
+        )
         for each in s.branches()
     )
-    print_as(("name", "state", "created", "by", "tables", "rows_changed"), rows, output(format))
+    print_as(("name", "state", "created", "age_days", "by", "tables", "rows_changed"), rows, output(format))
 
 
 @branch.command()
