@@ -17,7 +17,7 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder
 
 import duckrun
-from duckrun import Session
+from duckrun import Session, VacuumSpec
 from duckrun.run.pins import Pins
 from tests.drawing import rounds
 from tests.kills.branch_writer import rows
@@ -25,7 +25,7 @@ from tests.kills.test_kills import SEED, Writers
 
 pytestmark = pytest.mark.kills
 
-PUBLISH_KILLS, OTHER_KILLS = rounds(150), rounds(50)
+PUBLISH_KILLS, OTHER_KILLS, SPARK_KILLS = rounds(150), rounds(50), rounds(18)
 TABLES = ("a", "b", "c")
 Rows = Counter[tuple[int, int]]
 
@@ -33,6 +33,13 @@ Rows = Counter[tuple[int, int]]
 @pytest.fixture
 def writers() -> Iterator[Writers]:
     running = Writers("tests.kills.branch_writer")
+    yield running
+    running.close()
+
+
+@pytest.fixture
+def writers_by_spark() -> Iterator[Writers]:
+    running = Writers("tests.kills.spark_writer")
     yield running
     running.close()
 
@@ -57,12 +64,12 @@ class Lake:
     def connect(self, branch: str | None = None) -> Session:
         return duckrun.connect(self.root, branch=branch)
 
-    def killed(self, work: str) -> bool:
+    def killed(self, work: str, how: str = "append") -> bool:
         """Let a process work on the branch, and kill it; True if that met it."""
         self.answer.unlink(missing_ok=True)
         dies_at = self.draw.randrange(1, self.most + 1) if self.draw.random() < 0.7 else None
         job = {
-            "work": work, "lake": str(self.root), "branch": "b", "tables": TABLES, "round": self.round,
+            "work": work, "how": how, "lake": str(self.root), "branch": "b", "tables": TABLES, "round": self.round,
             "answer": str(self.answer), "dies_at": dies_at, "after": self.draw.random() < 0.5,
         }  # fmt: skip
         wait = self.draw.uniform(0, self.longest) if dies_at is None else 60
@@ -241,3 +248,50 @@ def test_a_killed_discard_is_finished_by_the_next_writer(
             session.discard("b") if session.branches() else None
         assert not list(lake.root.rglob("branch.json")), about
     figures(f"{lake.kills} kills, seed {SEED}")
+
+
+def updated(before: Rows, number: int) -> Rows:
+    """Return the rows after the update of spark_writer.py."""
+    return Counter([(i, number if i == 1 else at) for i, at in before.elements()])
+
+
+def test_a_killed_write_by_spark_leaves_whole_commits_and_can_be_repeated(
+    tmp_path: Path, writers_by_spark: Writers, figures: Callable[[str], None]
+) -> None:
+    lake, draw = Lake(tmp_path, writers_by_spark, random.Random(SEED + 8)), random.Random(SEED + 9)
+    lake.longest, lake.most = 3.0, 8
+    kinds = Counter[str]()
+    while lake.kills < SPARK_KILLS:
+        there = dict(lake.main)
+        for how in draw.sample(["append", "merge", "update"], 2):  # the first write of the branch, and a later one
+            lake.round += 1
+            new = Counter(zip(*rows(lake.round).to_pydict().values(), strict=True))
+            before = there
+            there = {
+                name: updated(each, lake.round) if how == "update" else each + new for name, each in before.items()
+            }
+            about = f"seed {SEED}, round {lake.round}, {how}"
+            while lake.killed("write", how):
+                kinds[how] += 1
+                assert lake.by_deltalake() == lake.main, about
+                with lake.connect("b") as branch:
+                    for name, now in lake.rows(branch).items():
+                        assert now in (before[name], there[name]), about
+            with lake.connect("b") as branch:
+                assert lake.rows(branch) == there, about
+        with lake.connect() as session:
+            if draw.random() < 0.3:
+                session.discard("b")
+                assert not list(lake.root.rglob("branch.json")), about
+                assert lake.by_deltalake() == lake.main, about
+                continue
+        kinds["publish"] += lake.killed("publish")
+        with lake.connect() as session:
+            session.publish("b")
+            lake.main = there
+            assert lake.by_deltalake() == there, about
+            for name in TABLES:
+                session.execute(name, VacuumSpec(retention_hours=0, enforce_retention=False))
+        assert lake.by_deltalake() == there, about
+        assert not list(lake.root.glob("main/*/_branches/**/_delta_log/*")), about  # what killed writes have left
+    figures(f"{lake.kills} kills, {dict(kinds)}, seed {SEED}")
