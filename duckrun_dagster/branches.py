@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dagster import AssetKey, DagsterInstance, DagsterRun
+from dagster import AssetKey, DagsterInstance, DagsterRun, InitResourceContext
 
 from duckrun.branches import registry
 from duckrun.errors import InvalidConfig
@@ -81,6 +81,23 @@ def branch_in(step: Any | None, lake: Lake) -> str | None:
         step.log.info(f"Works in branch {branch.name}, which {branch.asset.to_user_string()} publishes.")
         step.instance.add_run_tags(step.run_id, {BRANCH: branch.name})
     return branch.name
+
+
+def refuse_no_step(context: InitResourceContext, lake: Lake) -> None:
+    """Refuse a use of a lake outside of a step, in a run that writes a branch.
+
+    Raises:
+        InvalidConfig: The lake would be main. A thread does not inherit the step that starts it.
+    """
+    if lake.branch_name is not None or context.run is None or context.instance is None:
+        return
+    if any(True for _ in branches_of_chain(context.run, context.instance)):
+        raise InvalidConfig(
+            "DuckrunResource: this thread has no step of Dagster, so it would read and write main and not the branch "
+            "of the run",
+            remedy="Take the session before the thread starts, or start it with the step's context: "
+            "contextvars.copy_context().run as its target",
+        )
 
 
 def branch_of_step(step: Any) -> ChainBranch | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast, runtime_checkable
@@ -21,7 +22,7 @@ from duckrun.storage.storage import Storage
 from duckrun.values.branches import branch_of, check_branch_name
 from duckrun.values.choices import WRITERS, EngineName, WriterChoice
 from duckrun.values.snapshot import TableRef
-from duckrun_dagster.branches import branch_in
+from duckrun_dagster.branches import branch_in, refuse_no_step
 from duckrun_dagster.config import TableConfig, table_of
 from duckrun_dagster.contexts import current_step
 from duckrun_dagster.resources.arguments import is_open, refuse_bad_memory, refuse_unknown, refuse_word
@@ -101,6 +102,8 @@ class DuckrunResource(LakeFields, HidesSecrets):
 
     _lakes: dict[str | None, Lakes] = PrivateAttr(default_factory=dict)
     """Lakes by the branch of a chain; None for those as they are configured."""
+    _run: tuple[InitResourceContext, int] | None = PrivateAttr(default=None)
+    """Context and thread of the run that uses this resource."""
 
     def __init__(self, **values: Any) -> None:
         refuse_unknown(type(self), values)
@@ -150,6 +153,8 @@ class DuckrunResource(LakeFields, HidesSecrets):
     def _opened(self, step: Any | None) -> Lakes:
         if None not in self._lakes:
             self._lakes[None] = self._settings().opened()
+        if step is None and self._run is not None and self._run[1] != threading.get_ident():
+            refuse_no_step(self._run[0], self._lakes[None].own)
         branch = branch_in(step, self._lakes[None].own)
         if branch not in self._lakes:
             self._lakes[branch] = replace(self._settings(), branch=branch).opened()
@@ -237,7 +242,11 @@ class DuckrunResource(LakeFields, HidesSecrets):
             step.sessions[engine] = session
         return session
 
+    def setup_for_execution(self, context: InitResourceContext) -> None:
+        self._run = (context, threading.get_ident())
+
     def teardown_after_execution(self, context: InitResourceContext) -> None:
+        self._run = None
         close_run(context.run.run_id if context.run else None)
 
     # -- how it is put together

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import json
 import re
 import shlex
@@ -14,6 +15,7 @@ import dagster as dg
 import pytest
 
 import duckrun
+from duckrun import InvalidConfig
 from duckrun.cli import main as command
 from duckrun_dagster import DuckrunResource, publish_after_checks
 from tests.dagster import published
@@ -195,6 +197,32 @@ def test_retries_count_an_append_once(nightly: Nightly) -> None:
     nightly.behave(value=3)
     nightly.run(parent=failed.run_id)
     assert (nightly.rows("orders"), nightly.branches()) == ([1, 3, 7], [])
+
+
+def test_a_thread_of_a_step_writes_the_branch_if_it_has_the_context_of_the_step(tmp_path: Path) -> None:
+    errors = []
+
+    @dg.asset(key=ORDERS)
+    def orders(duckrun: DuckrunResource) -> None:
+        def write(name: str) -> None:
+            try:
+                duckrun.session().sql(f"create table sales.{name} as select 1 as x")
+            except InvalidConfig as error:
+                errors.append(str(error))
+
+        for target, arguments in ((write, ("without",)), (contextvars.copy_context().run, (write, "inherits"))):
+            thread = threading.Thread(target=target, args=arguments)
+            thread.start()
+            thread.join()
+
+    resource = DuckrunResource(root_path=str(tmp_path / "lake"))
+    mine = dg.Definitions(assets=[orders], resources={"duckrun": resource})
+    job = dg.Definitions.merge(mine, publish_after_checks("nightly", [orders])).resolve_job_def("nightly")
+    result = job.execute_in_process()
+    assert len(errors) == 1 and "copy_context" in errors[0]
+    assert result.success
+    with duckrun.connect(tmp_path / "lake") as main:
+        assert main.tables() == ["sales.inherits"]
 
 
 def test_running_all_again_begins_a_new_branch(nightly: Nightly) -> None:
