@@ -260,3 +260,6 @@ def test_what_spark_cannot_do_in_a_branch_is_refused_by_name(main: Session, bran
         spark.sql(f"delete from delta.`{folder}`")
     with pytest.raises(InvalidConfig, match="writer"):
         branch.execute("sales.orders", WriteSpec("append", writer="delta_rs"), spark.range(1))
+    name_tables(spark, main.lake)
+    with pytest.raises(UnsupportedFeature, match="stand for main"):  # else saveAsTable would write to main
+        duckrun.connect(main.lake.root, branch="pr-43", engine="spark", spark=spark).sql("from sales.items")

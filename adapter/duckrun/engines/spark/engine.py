@@ -23,6 +23,7 @@ from duckrun.engines.spark.ducklake.changes import ComputedFrame
 from duckrun.engines.spark.errors import errors_about
 from duckrun.engines.spark.foreign_servers import refuse_branch, refuse_what_it_would_get_wrong
 from duckrun.engines.spark.frame import SparkFrame, arrow_schema
+from duckrun.engines.spark.names import refuse_named
 from duckrun.engines.spark.process.checks import check_workers_see
 from duckrun.engines.spark.process.session import apply_storage
 from duckrun.engines.spark.scratch import altered_rows, scratch
@@ -80,7 +81,8 @@ class SparkEngine(SpecEngine):
             process, started on first use.
 
     Raises:
-        UnsupportedFeature: The lake is in a branch, and the server is not Apache Spark.
+        UnsupportedFeature: The lake is in a branch, and the server is not Apache Spark, or the
+            session has names of main's tables.
 
     Example::
 
@@ -99,6 +101,7 @@ class SparkEngine(SpecEngine):
         self.access = SparkAccess(lake.storage, spark)
         if lake.branch_name is not None:
             refuse_branch(self.access.spark, lake.branch_name)
+            refuse_named(self.access.spark, lake)
         self._reached: list[Storage] = [lake.storage]
         self.temp_names = AnyCase()
         self._inlined: list[str] = []

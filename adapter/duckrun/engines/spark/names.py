@@ -129,6 +129,22 @@ def _refuse(session: SparkSession, lake: Lake) -> None:
         )
 
 
+def refuse_named(session: SparkSession, lake: Lake) -> None:
+    """Refuse a session that has names of main's tables, for a branch.
+
+    Raises:
+        UnsupportedFeature: ``saveAsTable`` would write to main.
+    """
+    root = local_path(lake.storage.spark_location(lake.root))
+    for database in session.catalog.listDatabases():
+        if local_path(database.locationUri).startswith(f"{root}/"):
+            raise UnsupportedFeature(
+                f"Branch {lake.branch_name} of lake {lake.root}: the Spark session has the lake's names "
+                f"({database.name}), which stand for main, so PySpark would write to main by them",
+                remedy="Use a process whose Spark session has no names of the lake, or engine: duckdb",
+            )
+
+
 def _split(lake: Lake, name: str) -> tuple[str, str]:
     """Return schema and table of a name.
 
