@@ -99,6 +99,17 @@ def limit_of(monkeypatch, part: str | None, **keys) -> int:
     return LakeEnvironment(credentials(**keys), "one").arbiter.limit()
 
 
+def test_extensions_of_duckdb_itself_need_no_download(make_project):
+    """The shape of most public profiles; nothing of the list may be looked for on the network."""
+    project = make_project(
+        {"models/a.sql": "{{ config(materialized='table') }} select '{\"a\": 1}'::json ->> 'a' as n"},
+        extensions=["httpfs", "parquet", "json", "icu", "core_functions"],
+        settings={"custom_extension_repository": "http://127.0.0.1:1/nothing"},
+    )
+    assert project.dbt("run")["a"]["status"] == "success"
+    assert project.rows("main.a") == [("1",)]
+
+
 def test_extensions_of_others_are_loaded_only_if_signed(make_project):
     model = "{{ config(materialized='table') }} select current_setting('allow_unsigned_extensions') as unsigned"
     for keys, unsigned in (({}, False), ({"config_options": {"allow_unsigned_extensions": "true"}}, True)):

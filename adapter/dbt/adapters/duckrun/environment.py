@@ -200,7 +200,7 @@ class LakeEnvironment(LocalEnvironment):
             # come from wheels, and the secrets need them, so the plugin does both; it is called
             # next.
             bare = copy.copy(self.creds)
-            bare.extensions = [e for e in self.creds.extensions or [] if e not in _WHEELS]
+            bare.extensions = _to_install(self.creds.extensions or [])
             if not bare.extensions:  # DuckDB checks the signatures of all other extensions
                 ours[UNSIGNED] = "true"
             bare.config_options = ours | (self.creds.config_options or {})
@@ -581,6 +581,20 @@ class LakeHandle(DuckDBConnectionWrapper):
             self._session.close()
             self._session = None
         super().close()
+
+
+def _to_install(extensions: Iterable[Any]) -> list[Any]:
+    """Return the extensions of a profile that come neither from a wheel nor with DuckDB itself.
+
+    Profiles often list ``parquet`` or ``json``. They are part of DuckDB's wheel, but an INSTALL
+    downloads them, which fails without a network.
+    """
+    others = [each for each in extensions if each not in _WHEELS]
+    if not others:
+        return []
+    with duckdb.connect() as bare:
+        loaded = bare.execute("SELECT extension_name FROM duckdb_extensions() WHERE loaded").fetchall()
+    return [each for each in others if (each,) not in loaded]
 
 
 class _FromWheels(BasePlugin):
