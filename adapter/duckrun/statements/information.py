@@ -7,6 +7,7 @@ executed.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextvars import Context, copy_context
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +22,7 @@ from duckrun.lake.lake import INFORMATION, Lake
 from duckrun.lake.lakes import OWN_CATALOGS, Lakes
 from duckrun.sql.constants import constant_rows
 from duckrun.sql.duckdb_itself import columns_of_view
+from duckrun.storage.parallel import at_once
 from duckrun.values.columns import comment_of, defaults_in
 from duckrun.values.nearest import did_you_mean
 from duckrun.values.snapshot import Snapshot, TableRef
@@ -96,6 +98,24 @@ class _Lake:
         for schema, name, kind in held(self.lake):
             yield {"table_catalog": self.catalog, "table_schema": schema, "table_name": name}, schema, name, kind
 
+    def opened(self) -> Iterator[tuple[Row, str, str, Snapshot | None]]:
+        """Yield the place, the schema, the name and the snapshot of each table; None for a view.
+
+        A table that was dropped after it was listed is left out.
+        """
+        entries = list(self.entries())
+
+        def load(entry: tuple[Row, str, str, str], context: Context) -> Snapshot | None:
+            _, schema, name, kind = entry
+            return context.run(self.snapshot, schema, name) if kind == "table" else None
+
+        # Each log is a file of its own; a catalog answers one question at a time.
+        get = at_once if self.lake.format.logs is not None else lambda call, items: list(map(call, items))
+        snapshots = get(lambda item: load(*item), [(entry, copy_context()) for entry in entries])
+        for (place, schema, name, kind), snapshot in zip(entries, snapshots, strict=True):
+            if kind == "view" or snapshot is not None:
+                yield place, schema, name, snapshot
+
     def of_query(self, *name: str) -> list[tuple[str, str]]:
         """Return the columns of a view whose definition lists none.
 
@@ -138,10 +158,10 @@ def _schemata(of: _Lake) -> Iterator[Row]:
 
 
 def _tables(of: _Lake) -> Iterator[Row]:
-    for place, schema, name, kind in of.entries():
-        if kind == "view":
+    for place, schema, name, snapshot in of.opened():
+        if snapshot is None:
             yield _table(place, "VIEW", _view_of(of, schema, name).comment)
-        elif (snapshot := of.snapshot(schema, name)) is not None:
+        else:
             yield _table(place, "BASE TABLE", snapshot.description)
 
 
@@ -178,20 +198,18 @@ def _views(of: _Lake) -> Iterator[Row]:
 
 
 def _columns(of: _Lake) -> Iterator[Row]:
-    for place, schema, name, kind in of.entries():
-        if kind == "view":
+    for place, schema, name, snapshot in of.opened():
+        if snapshot is None:
             definition = _view_of(of, schema, name)
             comments = dict(definition.column_comments)
             columns = definition.columns or of.of_query(of.catalog, schema, name)
             described: list[_Column] = [(column, kind, True, comments.get(column), None) for column, kind in columns]
-        elif (snapshot := of.snapshot(schema, name)) is not None:
+        else:
             defaults = defaults_in(snapshot.schema)
             described = [
                 (field.name, str(kind), field.nullable, comment_of(field) or None, defaults.get(field.name))
                 for field, kind in zip(snapshot.schema, of.types(snapshot), strict=True)
             ]
-        else:
-            continue
         yield from _described(place, described)
 
 
