@@ -130,3 +130,42 @@ def test_a_first_delete_opens_and_lists_the_files_of_its_rows(root: Path, monkey
         assert commit.rows_deleted == 2
         assert values(branch, "select id from sales.orders") == [(0,), (1,), (3,)]
     assert listed and max(listed) <= 2
+
+
+ODD = [
+    "a b",
+    "50%",
+    "%20",
+    "50%25",
+    "ü",
+    "x/y",
+    "a=b",
+    None,
+    "a+b",
+    "a&b",
+    "#h",
+    "?q",
+    "[z]",
+    "*",
+    "it's",
+    'q"q',
+    "a:b",
+    "a\\b",
+]
+
+
+@pytest.mark.parametrize("more", ["", "tblproperties ('delta.columnMapping.mode' = 'name')"], ids=["plain", "mapped"])
+def test_files_of_odd_partitions_are_read_once(root: Path, more: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(differences, "_FEW", 1)
+    table = pa.table({"id": pa.array(range(len(ODD)), pa.int32()), "p": ODD})
+    with duckrun.connect(root) as main:
+        main.sql(f"create table sales.orders (id int, p string) using delta partitioned by (p) {more}", dialect="spark")
+        main.execute("sales.orders", duckrun.WriteSpec("append"), table)
+        model = dict(enumerate(ODD))
+        with duckrun.connect(root, branch="pr-42") as branch:
+            for number in range(0, len(ODD), 2):
+                branch.sql(f"update sales.orders set id = id + 100 where id = {number}")
+                model[number + 100] = model.pop(number)
+                assert {row["id"]: row["p"] for row in branch.sql("from sales.orders").collect()} == model
+        main.publish("pr-42")
+        assert {row["id"]: row["p"] for row in main.sql("from sales.orders").collect()} == model
