@@ -12,6 +12,7 @@ from deltalake import DeltaTable
 import duckrun
 from duckrun import (
     CommitConflict,
+    DuckrunError,
     InvalidConfig,
     OptimizeSpec,
     ReadOnlyLake,
@@ -59,6 +60,21 @@ def test_a_branch_at_a_time_reads_tables_as_they_were_then(main: Session, root: 
         assert again.sql("from sales.orders").count() == 9
     with pytest.raises(InvalidConfig, match="leave branch_at out"):
         duckrun.connect(root, branch="old", branch_at="2020-01-01").sql("from sales.orders")
+
+
+def test_a_branch_at_a_time_has_no_table_that_main_created_later(main: Session, root: Path) -> None:
+    from datetime import UTC, datetime
+
+    at = datetime.now(UTC).isoformat()
+    main.sql("create table sales.later as select 1 as x")
+    with duckrun.connect(root, branch="old", branch_at=at) as old:
+        assert old.tables() == ["sales.items", "sales.orders"]
+        with pytest.raises(DuckrunError, match="sales.later"):
+            old.sql("from sales.later")
+        old.sql("create table sales.later as select 2 as x")
+        assert values(old, "from sales.later") == [(2,)]
+    with pytest.raises(CommitConflict, match="main has"):
+        main.publish("old")
 
 
 def test_new_tables_and_views_of_a_branch_are_not_listed_in_main(main: Session, branch: Session) -> None:

@@ -32,10 +32,11 @@ from duckrun.formats.delta.definition.properties import FEED, ROW_TRACKING, is_o
 from duckrun.formats.delta.delta import DeltaFormat
 from duckrun.formats.delta.files.scan_sql import BranchReads, scan_sql
 from duckrun.formats.delta.files.vectors import deleted_of
-from duckrun.formats.delta.log.entries import COPY, entry
+from duckrun.formats.delta.log.entries import COPY, entry, parse_commit
 from duckrun.formats.delta.log.lines import LineStorage, entry_of, lines_at, numbers_in, pointer_path, seal, seal_of
 from duckrun.formats.delta.versions.long_logs import ListFiles, LongLogs
 from duckrun.formats.delta.versions.newest import Opened
+from duckrun.formats.delta.versions.tables import moment_of
 from duckrun.formats.format import Format
 from duckrun.formats.logs import OwnLog, WrittenLog
 from duckrun.storage.locks import table_lock
@@ -96,6 +97,7 @@ class BranchFormat(DeltaFormat):
         self._register, self._reserve = register, reserve
         self._scan_logs, self._spark_logs = ScanLogs(self), ReadLogs(self, storage)
         self._differences = Differences(self)
+        self._later: dict[str, bool] = {}
 
     @property
     def branch(self) -> Branch:
@@ -175,7 +177,7 @@ class BranchFormat(DeltaFormat):
     def exists(self, ref: TableRef) -> bool:
         line = self.line(ref)
         if line is None:
-            return super().exists(ref)
+            return super().exists(ref) and not self._is_later(ref)
         return line.state == "live" and (
             line.base >= 0 or bool(numbers_in(self.line_storage.plain, ref.location, line))
         )
@@ -187,6 +189,17 @@ class BranchFormat(DeltaFormat):
     def _is_at_time(self, ref: TableRef) -> bool:
         """True if the branch reads a table at the branch's time."""
         return self.branch.at is not None and ref.location not in self.line_storage.lines and not _is_scratch(ref)
+
+    def _is_later(self, ref: TableRef) -> bool:
+        """True for a table that was created after the time of the branch."""
+        if self.branch.at is None or not self._is_at_time(ref):
+            return False
+        if ref.location not in self._later:
+            raw = self.line_storage.plain.read_at(ref.location, entry(0))
+            info = {} if raw is None else parse_commit(0, raw).info
+            created = info.get("inCommitTimestamp") or info.get("timestamp") or 0
+            self._later[ref.location] = created > moment_of(self.branch.at, ref)
+        return self._later[ref.location]
 
     def snapshot(
         self, ref: TableRef, version: int | None = None, timestamp: str | None = None, *, keep: bool = False

@@ -215,17 +215,11 @@ class TableAccess(LogAccess, ABC):
         return matching(snapshot, snapshot.files(), spec, partial(file_bounds, self.handle_of, snapshot))
 
     def _at(self, ref: TableRef, table: DeltaTable, timestamp: str) -> DeltaTable:
-        try:
-            moment = datetime.fromisoformat(timestamp)
-        except ValueError as error:
-            raise VersionNotReadable(
-                f"Table {ref}: {timestamp!r} is no time. Write it as ISO 8601, e.g. '2026-01-31 12:00:00'."
-            ) from error
-        moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        moment = moment_of(timestamp, ref)
         # The time of a file changes when the log is copied, the time in it does not (Delta
         # protocol, In-Commit Timestamps, Recommendations for Readers).
         times = [(each["version"], each.get("inCommitTimestamp") or each["timestamp"]) for each in self.history(ref)]
-        before = [v for v, ms in times if ms <= moment.timestamp() * 1000]
+        before = [v for v, ms in times if ms <= moment]
         if not before:
             first = datetime.fromtimestamp(min(ms for _, ms in times) / 1000, UTC).isoformat()
             raise VersionNotReadable(f"Table {ref} has no version at {timestamp}; the oldest in its log is of {first}.")
@@ -309,6 +303,22 @@ class TableAccess(LogAccess, ABC):
             version = None if known.has_all_apps else self.handle_of(snapshot).transaction_version(app_id)
             known.apps = {**known.apps, app_id: version}
         return known.apps[app_id]
+
+
+def moment_of(timestamp: str, ref: TableRef) -> float:
+    """Return a time in milliseconds since 1970.
+
+    Raises:
+        VersionNotReadable: It is no time.
+    """
+    try:
+        moment = datetime.fromisoformat(timestamp)
+    except ValueError as error:
+        raise VersionNotReadable(
+            f"Table {ref}: {timestamp!r} is no time. Write it as ISO 8601, e.g. '2026-01-31 12:00:00'."
+        ) from error
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return moment.timestamp() * 1000
 
 
 def _protocol_of(table: DeltaTable) -> Protocol:
