@@ -1,5 +1,7 @@
 """What frames hold beside plain columns, as assets return it: the same as in a session."""
 
+import uuid
+from decimal import Decimal
 from typing import Any
 
 import dagster as dg
@@ -57,3 +59,33 @@ def test_a_day_with_nothing_but_null_keeps_the_type_of_its_column(shop: Any) -> 
     with duckrun.connect(shop.root) as session:
         assert session.snapshot("shop.goods").schema.field("note").type == pa.string()
         assert session.scan("shop.goods").count() == 2
+
+
+def test_frames_of_a_project_for_dagster_duckdb_are_stored_and_loaded(shop: Any) -> None:
+    """Hours of an API in one frame, a partition column in another case, and sums that pandas divides."""
+    days = dg.DailyPartitionsDefinition("2026-01-01", end_date="2026-01-04")
+
+    @dg.asset(partitions_def=days, metadata={"partition_expr": "AT"}, backfill_policy=dg.BackfillPolicy.single_run())
+    def orders(context: dg.AssetExecutionContext):
+        frames = [
+            pd.DataFrame({"id": [uuid.UUID(int=n) for n in range(2)], "qty": [1, 3], "at": pd.Timestamp(day)})
+            for day in context.partition_keys
+        ]
+        return pd.concat(frames, ignore_index=True)
+
+    @dg.asset(deps=["orders"])
+    def totals():  # the rows of a SQL model
+        return duckrun.SQL("select sum(qty) as exact, sum(qty)::bigint as qty, 3.5 as rate from shop.orders")
+
+    @dg.asset
+    def rates(totals: pd.DataFrame):
+        assert totals["exact"][0] == Decimal(12) and totals["qty"].dtype == "int64"
+        return pd.DataFrame({"rate": totals["rate"].astype(float) / totals["qty"]})
+
+    shop.run([orders], partitions=("2026-01-01", "2026-01-03"))
+    shop.run([orders], partitions="2026-01-02")
+    shop.run([totals, rates])
+    assert shop.rows("select count(*) as n, count(distinct id) as ids, min(typeof(id)) as kind from shop.orders") == [
+        (6, 2, "VARCHAR")
+    ]
+    assert shop.rows("select round(rate, 3)::double as rate from shop.rates") == [(0.292,)]
