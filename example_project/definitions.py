@@ -56,7 +56,8 @@ def every_morning(context: dg.ScheduleEvaluationContext) -> list[dg.RunRequest] 
     """Ingest the files that landed since yesterday; `after_ingest` continues from there."""
     landing.report(context.instance)
     runs = plan.plan(context.instance, defs, duckrun.lake())
-    requests = [run.request() for run in runs if run.job == plan.INGEST]
+    due = [run for run in runs if run.job == plan.INGEST]
+    requests = [run.request(f"{context.scheduled_execution_time}, {number}") for number, run in enumerate(due)]
     return requests or dg.SkipReason("Nothing has landed that is not in the lake.")
 
 

@@ -46,8 +46,10 @@ class Run:
     def tags(self) -> dict[str, str]:
         return dict(zip(RANGE_TAGS, self.partitions, strict=True)) if self.partitions else {}
 
-    def request(self) -> dg.RunRequest:
+    def request(self, key: str | None = None) -> dg.RunRequest:
+        """Return Dagster's request of the run; a schedule needs a key for each of several."""
         return dg.RunRequest(
+            run_key=key,
             job_name=self.job,
             asset_selection=list(self.assets),
             asset_check_keys=list(self.checks) if self.checks else None,

@@ -50,3 +50,30 @@ def test_the_code_location_loads_without_spark_and_without_opening_a_table(tmp_p
     assert found["looked"] == []
     assert not found["spark"]
     assert {Path(each).name for each in found["started"]}.isdisjoint({"java", "spark-submit"})
+
+
+SCHEDULE = """
+from datetime import datetime
+
+import dagster as dg
+from example_project.definitions import defs, every_morning
+from example_project.runner import arrivals
+
+arrivals.arrive([1, 3])
+with dg.DagsterInstance.local_temp() as instance, dg.build_schedule_context(
+    instance, scheduled_execution_time=datetime(2013, 4, 1), repository_def=defs.get_repository_def()
+) as context:
+    for _ in range(2):
+        requests = every_morning.evaluate_tick(context).run_requests
+        print("requests", *sorted(request.tags["dagster/asset_partition_range_start"] for request in requests if request.tags))
+"""
+
+
+@pytest.mark.slow
+def test_the_schedule_requests_a_run_for_each_range_that_landed(tmp_path: Path) -> None:
+    environment = {**os.environ, "DUCKRUN_EXAMPLE_HOME": str(tmp_path), "DUCKRUN_EXAMPLE_SAMPLE": "40"}
+    command = [sys.executable, "-W", "ignore", "-c", SCHEDULE]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    expected = "requests 2013-01-01 2013-03-01"
+    assert [line for line in done.stdout.splitlines() if line.startswith("requests")] == [expected, expected]
