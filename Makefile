@@ -26,7 +26,7 @@ EXAMPLE = $(if $(ENGINE),--engine $(ENGINE)) $(if $(FORMAT),--format $(FORMAT)) 
 # What pytest leaves to test-ci.
 LONG := kills or branches or conformance or differential or turns or changes or cluster or ui or slow or matrix or answers or lives
 
-.PHONY: help setup demo demo-next ui images test test-ci test-all smoke coverage conformance soak release lint format types docs bench lock clean
+.PHONY: help setup demo demo-next ui images test test-ci test-all smoke coverage conformance soak day release lint format types docs bench lock clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1|\2/' | awk -F'|' '{printf "  %-12s%s\n", $$1, $$2}'
@@ -75,6 +75,9 @@ conformance: $(STAMP) ## dbt's own suite for adapters (ENGINE=spark), and its ta
 
 soak: $(STAMP) ## the long suites with full counts: hours
 	@DUCKRUN_SOAK=1 $(WITH_JAVA) $(PY) tools/suites.py $(SUITES)
+
+day: $(STAMP) ## an hour of the example under Dagster's daemon, with faults (WORK=folder, MINUTES=20): each table beside its recompute
+	@$(WITH_JAVA) $(PY) -m tools.day --minutes $(or $(MINUTES),60) --work $(or $(WORK),$$(mktemp -d))
 
 lint: $(STAMP) ## ruff, which room may import which, and how plainly docstrings are written
 	@$(BIN)/ruff check .
