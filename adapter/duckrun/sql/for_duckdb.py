@@ -228,6 +228,38 @@ def _three_letters(name: str) -> Callable[[Any], exp.Expr]:
     return lambda node: call("left", call(name, node.this), number(3))
 
 
+def _values(node: exp.Values) -> exp.Expr:
+    """Name the columns of inline rows: Spark counts from col1, DuckDB from col0."""
+    if isinstance(node.parent, exp.Insert) or not node.expressions:
+        return node
+    row = node.expressions[0]
+    width = len(row.expressions) if isinstance(row, exp.Tuple) else 1
+    names = [f"col{place}" for place in range(1, width + 1)]
+    if isinstance(node.parent, exp.From | exp.Join):
+        _name_columns(node, names, "_values")
+        return node
+    rows = node.copy()
+    _name_columns(rows, names, "_values")
+    return exp.select("*").from_(rows)
+
+
+def _table(node: exp.Table) -> exp.Expr:
+    """Name the columns of rows that a function makes, if the query does not."""
+    function = node.this
+    if isinstance(function, exp.Anonymous) and function.name.lower() == "range":
+        _name_columns(node, ["id"], "range")
+    elif type(function) is exp.Explode and not isinstance(function.this, exp.Map | exp.VarMap):
+        _name_columns(node, ["col"], "explode")
+    return node
+
+
+def _name_columns(node: exp.Expr, names: list[str], table: str) -> None:
+    alias = node.args.get("alias") or exp.TableAlias(this=exp.to_identifier(table))
+    if not alias.columns:
+        alias.set("columns", [exp.to_identifier(name) for name in names])
+        node.set("alias", alias)
+
+
 def _sign(node: exp.Sign) -> exp.Expr:
     """Return NaN for NaN, where DuckDB returns 0."""
     nan = "CAST('NaN' AS DOUBLE)"
@@ -263,4 +295,6 @@ _RULES: dict[type[exp.Expr], Callable[[Any], exp.Expr]] = {
     exp.TryCast: _cast,
     exp.TsOrDsToDate: _to_date,
     exp.UnixToStr: lambda node: call("strftime", call("to_timestamp", node.this), _format(node)),
+    exp.Table: _table,
+    exp.Values: _values,
 }
