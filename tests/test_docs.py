@@ -98,6 +98,17 @@ def test_contributing_names_what_is_there() -> None:
     assert not [path for path in paths if not (ROOT / path).exists()]
 
 
+def test_faults_of_other_libraries_name_modules_and_tests_that_are_there() -> None:
+    text = (ROOT / "docs" / "internals" / "upstream.md").read_text(encoding="utf-8")
+    named = re.findall(r"`([\w/]+\.py)(?:::(\w+))?`", text)
+    assert len(named) > 60
+    for path, test in named:
+        files = [folder / path for folder in (ROOT / "adapter" / "duckrun", ROOT / "tests", ROOT)]
+        assert any(
+            file.exists() and (not test or f"def {test}(" in file.read_text(encoding="utf-8")) for file in files
+        ), (path, test)
+
+
 @pytest.mark.parametrize(
     ("name", "text"),
     [

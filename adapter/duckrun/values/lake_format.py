@@ -23,6 +23,7 @@ DUCKLAKE_MARK = "_duckrun/ducklake"
 """File below the root that marks the lake as a DuckLake."""
 CatalogKind = Literal["sqlite", "postgres", "duckdb"]
 CATALOGS: tuple[CatalogKind, ...] = get_args(CatalogKind)
+# https://github.com/duckdb/duckdb-mysql/issues/130
 _NO_MYSQL = (
     "DuckLake cannot keep its catalog in MySQL or MariaDB: the second write to a table fails, since "
     "DuckDB's mysql scanner does not carry out the UPDATE of the "

@@ -107,6 +107,7 @@ def kept(frame: DataFrame) -> Iterator[DataFrame]:
         # call then waits for the lock of its own channel, and the process hangs forever. So tell
         # the server here, in the thread of the write, and leave nothing to tell later. A classic
         # frame has no plan; Spark's own cleaner releases its rows.
+        # https://github.com/apache/spark/pull/53783
         plan = getattr(rows, "_plan", None)
         if plan is not None:
             plan.__del__()

@@ -34,7 +34,7 @@ def register(cursor: duckdb.DuckDBPyConnection, name: str, rows: Any) -> tuple[s
     # from ``x > 1``, and fails for types that it cannot compare: string views, run-end encoding
     # (which ends the instance), JSON, UUID. DuckDB's own filters are faster, too. DuckDB does push
     # filters through a plain column, but not through a field of a one-field struct, which copies
-    # nothing and works for every type.
+    # nothing and works for every type. https://github.com/duckdb/duckdb-python/issues/227
     columns = [quote_identifier(column) for column in rows.schema.names]
     chosen = "*" if stream else ", ".join(f"struct_pack(it := {column}).it AS {column}" for column in columns)
     return f"SELECT {chosen} FROM {quote_identifier(name)}", stream

@@ -252,6 +252,7 @@ def why_not(ref: TableRef, partition_by: Sequence[str]) -> str | None:
 def _is_trimmed(ref: TableRef) -> bool:
     """True for a folder whose last characters a partitioned COPY would drop."""
     # DuckDB 1.5.5 takes trailing non-ASCII characters for separators (StringUtil::RTrim).
+    # https://github.com/duckdb/duckdb/pull/24482
     return not ref.location[-1].isascii()
 
 

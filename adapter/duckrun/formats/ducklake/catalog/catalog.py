@@ -84,7 +84,8 @@ class Catalog:
         """Return the unquoted name under which DuckDB instances attach the lake.
 
         Filters fail in an attachment that has seen two types of a column. Each ``epoch``, which is
-        the snapshot of a widening, therefore has its own attachment.
+        the snapshot of a widening, therefore has its own attachment
+        (https://github.com/duckdb/ducklake/pull/1397).
         """
         return f"ducklake {epoch} {self.storage.root}"
 

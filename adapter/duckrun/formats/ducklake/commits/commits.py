@@ -175,7 +175,8 @@ class Commits:
         """Widen columns by a separate commit before a commit with rows.
 
         After both in one transaction, DuckLake knows no bounds of such a column. The next insert
-        then sets the bounds for all rows, and DuckDB sorts by them (duckdb 1.5.5).
+        then sets the bounds for all rows, and DuckDB sorts by them (duckdb 1.5.5,
+        https://github.com/duckdb/ducklake/issues/1308).
 
         The separate commit replaces the transaction's COMMIT, so that refused rows widen nothing.
 
@@ -296,7 +297,8 @@ def _grown(ref: TableRef) -> str:
     """Return the message about rows after a new column, with the table's first rows before it.
 
     DuckLake takes the bounds of the later rows for those of all rows. The column's default in the
-    earlier rows is then not found, or read as another value (duckdb 1.5.5).
+    earlier rows is then not found, or read as another value.
+    duckdb 1.5.5 has a fix for inlined rows only: https://github.com/duckdb/ducklake/issues/1055
     """
     return (
         f"Table {ref} gets its first rows in this transaction, and a column behind them: "

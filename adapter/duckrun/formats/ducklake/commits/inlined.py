@@ -64,6 +64,7 @@ def refuse_structs_in_the_catalog(
 
     DuckLake stores their fields as texts of casts (``CAST('2020-01-01' AS DATE)``). Then no row of
     the table can be read any more, or a BLOB changes.
+    https://github.com/duckdb/ducklake/issues/1435
     """
     unsafe = [name for name, kind in types.items() if "STRUCT" in kind and _is_unsafe(duckdb.type(kind))]
     if unsafe and _may_lie_in_catalog(catalog, table_id):

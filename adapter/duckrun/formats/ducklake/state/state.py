@@ -55,8 +55,8 @@ class TableState:
     def columns(self) -> dict[str, str]:
         """Return the columns in SQL, behind a CASE if DuckLake's statistics for one may be wrong.
 
-        DuckLake applies the statistics of the newest snapshot to older snapshots too (duckdb
-        1.5.5):
+        DuckLake applies the statistics of the newest snapshot to older snapshots too (duckdb 1.5.5,
+        https://github.com/duckdb/ducklake/issues/1377):
 
         - After a widening they have another type. Filters then fail with an internal error.
         - After a rewrite they cover fewer values. An ORDER BY then returned 267 for 11.
