@@ -109,6 +109,13 @@ def test_faults_of_other_libraries_name_modules_and_tests_that_are_there() -> No
         ), (path, test)
 
 
+def test_faults_of_other_libraries_list_each_reproduction_in_bold() -> None:
+    text = (ROOT / "docs" / "internals" / "upstream.md").read_text(encoding="utf-8")
+    for module in sorted((ROOT / "tests" / "upstream").glob("test_*.py")):
+        for test in re.findall(r"^def (test_\w+)", module.read_text(encoding="utf-8"), re.MULTILINE):
+            assert f"**`upstream/{module.name}::{test}`**" in text, test
+
+
 @pytest.mark.parametrize(
     ("name", "text"),
     [

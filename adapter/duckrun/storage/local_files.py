@@ -1,4 +1,4 @@
-"""Listing of local folders with any file names. obstore skips names that it cannot encode."""
+"""Listing of local folders with any file names. obstore fails at names that it cannot encode."""
 
 from __future__ import annotations
 

@@ -1,0 +1,81 @@
+"""Faults of DuckDB alone. Each docstring says the right result."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import os
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+
+def test_a_filter_misses_nan_that_the_bounds_of_a_file_leave_out(tmp_path: Path) -> None:
+    """Right: NaN is above every number, so that both filters find it."""
+    pq.write_table(pa.table({"x": [math.nan, -3.0]}), tmp_path / "t.parquet")
+    for condition in ("x > 5", "x != -3"):
+        assert duckdb.sql(f"SELECT x FROM '{tmp_path}/t.parquet' WHERE {condition}").fetchall() == [], condition
+
+
+def test_a_filter_that_goes_to_arrow_drops_nan() -> None:
+    """Right: one row."""
+    with duckdb.connect() as connection:
+        connection.register("t", pa.table({"x": [1.0, math.nan]}))
+        assert connection.sql("SELECT x FROM t WHERE x > 5").fetchall() == []
+
+
+ARROW = {
+    "json": (pa.array(["1", "2"], pa.json_()), "v = '1'::JSON", "no kernel matching"),
+    "uuid": (pa.array([b"1" * 16, b"2" * 16], pa.uuid()), "v = (SELECT v FROM t WHERE i = 0)", '"UUID" for Arrow'),
+    "string view": (pa.array(["a", "b"], pa.string_view()), "v = (SELECT v FROM t WHERE i = 0)", "no kernel matching"),
+    "run ends": (pa.RunEndEncodedArray.from_arrays([1, 2], pa.array(["a", "b"])), "v = 'a'", "ArrowTypeInfo"),
+}
+
+
+@pytest.mark.parametrize("kind", ARROW)
+def test_a_filter_that_goes_to_arrow_cannot_compare_a_type(kind: str) -> None:
+    """Right: the first row."""
+    values, condition, message = ARROW[kind]
+    connection = duckdb.connect()
+    connection.register("t", pa.table({"i": [0, 1], "v": values}))
+    with pytest.raises(duckdb.Error, match=message):
+        connection.sql(f"SELECT i FROM t WHERE {condition}").fetchall()
+
+
+def test_a_slice_of_structs_in_structs_has_the_first_rows_of_the_array() -> None:
+    """Right: 2 and 3."""
+    with duckdb.connect() as connection:
+        connection.register("t", pa.table({"v": pa.array([{"d": {"n": i}} for i in range(4)]).slice(2)}))
+        assert connection.sql("SELECT v.d.n FROM t").fetchall() == [(0,), (1,)]
+
+
+def test_a_partitioned_copy_cuts_non_ascii_characters_off_its_folder(tmp_path: Path) -> None:
+    """Right: the folder p=1 is inside of the folder that COPY names."""
+    duckdb.execute(f"COPY (SELECT 1 AS p, 2 AS v) TO '{tmp_path}/té' (FORMAT parquet, PARTITION_BY (p))")
+    assert os.listdir(tmp_path / "t") == ["p=1"]
+
+
+def test_strftime_writes_other_bytes_for_a_line_break() -> None:
+    """Right: a line break between the year and the day."""
+    assert duckdb.sql("SELECT strftime(DATE '2024-01-02', '%Y%n%d')").fetchall() != [("2024\n02",)]
+
+
+def test_a_scan_cannot_number_rows_beside_a_column_file_row_number(tmp_path: Path) -> None:
+    """Right: the rows, with a way to number them."""
+    pq.write_table(pa.table({"file_row_number": [7]}), tmp_path / "t.parquet")
+    with pytest.raises(duckdb.BinderException, match="is not supported"):
+        duckdb.sql(f"FROM read_parquet('{tmp_path}/t.parquet', file_row_number => true)").fetchall()
+
+
+def test_one_scan_reads_instants_without_a_zone_in_the_zone_of_the_session(tmp_path: Path) -> None:
+    """Right: each file has the same instant, as INT96 has no zone and is in UTC."""
+    instant = pa.array([dt.datetime(2024, 1, 1)], pa.timestamp("us", "UTC"))
+    pq.write_table(pa.table({"t": instant}), tmp_path / "a.parquet")
+    pq.write_table(pa.table({"t": instant}), tmp_path / "b.parquet", use_deprecated_int96_timestamps=True)
+    with duckdb.connect() as connection:
+        connection.execute("SET TimeZone = 'America/New_York'")
+        query = f"SELECT epoch(t) FROM read_parquet(['{tmp_path}/a.parquet', '{tmp_path}/b.parquet'])"
+        assert connection.sql(query).fetchall() == [(1704067200.0,), (1704067200.0 + 5 * 3600,)]
