@@ -116,6 +116,16 @@ def test_a_flush_after_a_rewrite_returns_older_rows_twice(lake: duckdb.DuckDBPyC
     assert rows(lake, f"SELECT count(*) FROM rewritten AT (VERSION => {before})") != [57]
 
 
+def test_an_older_version_loses_rows_after_a_rewrite(lake: duckdb.DuckDBPyConnection) -> None:
+    """Right: 267; and 11, 12, 267."""
+    lake.execute("CREATE TABLE earlier AS SELECT 267::INTEGER AS v; INSERT INTO earlier VALUES (11), (12)")
+    before = version(lake)
+    lake.execute("DELETE FROM earlier WHERE v > 12; DELETE FROM earlier WHERE v = 12")
+    lake.execute("CALL ducklake_rewrite_data_files('lake', 'earlier', delete_threshold => 0)")
+    assert rows(lake, f"SELECT v FROM earlier AT (VERSION => {before}) WHERE v = 267") == []
+    assert rows(lake, f"SELECT v FROM earlier AT (VERSION => {before}) ORDER BY v") != [11, 12, 267]
+
+
 def test_deletes_of_a_transaction_apply_to_older_versions(lake: duckdb.DuckDBPyConnection) -> None:
     """Right: 1."""
     lake.execute("CREATE TABLE deleted AS SELECT 1 AS v")
