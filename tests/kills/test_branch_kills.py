@@ -25,7 +25,7 @@ from tests.kills.test_kills import SEED, Writers
 
 pytestmark = pytest.mark.kills
 
-PUBLISH_KILLS, OTHER_KILLS, SPARK_KILLS = rounds(150), rounds(50), rounds(18)
+PUBLISH_KILLS, OTHER_KILLS, SPARK_KILLS = rounds(150), rounds(50), rounds(6)
 TABLES = ("a", "b", "c")
 Rows = Counter[tuple[int, int]]
 
