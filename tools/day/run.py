@@ -17,6 +17,7 @@ from dagster_graphql import DagsterGraphQLClient
 
 from example_project import landing, settings
 from example_project.runner import arrivals
+from example_project.runner.plan import TRANSFORM
 from tools.dagster_server import serving
 from tools.day.definitions import UNDER_WAY
 from tools.day.verdict import Verdict
@@ -61,6 +62,8 @@ class Day:
         self.disk = disk
         self.verdict = Verdict(work)
         self._kill_next = 0
+        self._landed = list(settings.FIRST_MONTHS)
+        self._report_is_wrong = True
         self._instance: Any = None
         self._client: Any = None
         self._server = 0
@@ -117,7 +120,9 @@ class Day:
     def _land(self, month: int) -> Callable[[], object]:
         def act() -> None:
             arrivals.arrive([month])
-            arrivals.report([month])  # the first of these mends the wrong report
+            self._landed.append(month)
+            if not self._report_is_wrong:
+                arrivals.report(self._landed)
 
         return act
 
@@ -140,7 +145,10 @@ class Day:
                     file.write(bytes(1 << 16))
             except OSError:
                 self._say("the disk has no byte left")
-        time.sleep(FULL_SECONDS)  # nobody runs anything again meanwhile
+        # Nobody runs anything again meanwhile. A minute without a write is no full disk.
+        failed, ends = self._failures(), time.monotonic() + FULL_SECONDS
+        while time.monotonic() < ends or (self._failures() == failed and time.monotonic() < ends + 2 * FULL_SECONDS):
+            time.sleep(2)
         filler.unlink()
         self._say("the disk has room again")
 
@@ -179,9 +187,16 @@ class Day:
         for run in self._instance.get_runs(failed):
             if self._is_taken_up(run) or int(run.tags.get("day/again", 0)) >= MOST_AGAIN:
                 continue
+            if run.job_name == TRANSFORM and self._report_is_wrong:
+                self._report_is_wrong = False
+                arrivals.report(self._landed)
+                self._say("the report is mended")
             tags = [{"key": "day/again", "value": str(int(run.tags.get("day/again", 0)) + 1)}]
             self._say(f"run {run.run_id[:8]} of {run.job_name} failed: it is executed again from its failure")
             self._ask(REEXECUTE, {"parentRunId": run.run_id, "strategy": "FROM_FAILURE", "extraTags": tags})
+
+    def _failures(self) -> int:
+        return int(self._instance.get_runs_count(dg.RunsFilter(statuses=[dg.DagsterRunStatus.FAILURE])))
 
     def _is_taken_up(self, run: dg.DagsterRun) -> bool:
         return bool(self._instance.get_runs_count(dg.RunsFilter(tags={"dagster/parent_run_id": run.run_id})))

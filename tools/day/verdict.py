@@ -66,6 +66,9 @@ class Verdict:
         for run in runs:
             if run.status == dg.DagsterRunStatus.FAILURE:
                 causes[self._cause(instance, run)] += 1
+        for cause in self._most:
+            if not causes[cause]:
+                self.blame(f"no run failed by {cause}")
         for cause, number in causes.items():
             if number > self._most[cause]:
                 self.blame(f"{number} failures by {cause}, at most {self._most[cause]} were expected")
