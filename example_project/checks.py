@@ -10,7 +10,7 @@ from duckrun_dagster import DuckrunResource
 from example_project import landing, settings
 
 # The month of a row, by schema.
-MONTHS = {"raw": "month", "refined": "month(flight_date)", "marts": "month(flight_month)"}
+MONTH_OF_ROW = {"raw": "month", "refined": "month(flight_date)", "marts": "month(flight_month)"}
 
 
 def _holds_what_landed(key: list[str], name: str) -> dg.AssetChecksDefinition:
@@ -21,12 +21,12 @@ def _holds_what_landed(key: list[str], name: str) -> dg.AssetChecksDefinition:
 
         A month that lands while the table is made belongs to the next run.
         """
-        month = MONTHS[key[0]] if name in landing.MONTHLY else "null"
+        month = MONTH_OF_ROW[key[0]] if name in landing.MONTHLY else "null"
         query = f"select {month} as month, count(*) as rows from {'.'.join(key)} group by all"
         rows = {row["month"]: row["rows"] for row in duckrun.session().sql(query).collect()}
         landed = {file.month: file.rows() for file in landing.landed(name) if file.month in rows}
         numbers = {"rows": sum(rows.values()), "landed": sum(landed.values())}
-        return dg.AssetCheckResult(passed=rows == landed, metadata=numbers)
+        return dg.AssetCheckResult(passed=bool(rows) and rows == landed, metadata=numbers)
 
     return check
 
