@@ -7,7 +7,6 @@ executed.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextvars import Context, copy_context
 from dataclasses import dataclass
 from typing import Any
 
@@ -105,13 +104,12 @@ class _Lake:
         """
         entries = list(self.entries())
 
-        def load(entry: tuple[Row, str, str, str], context: Context) -> Snapshot | None:
+        def load(entry: tuple[Row, str, str, str]) -> Snapshot | None:
             _, schema, name, kind = entry
-            return context.run(self.snapshot, schema, name) if kind == "table" else None
+            return self.snapshot(schema, name) if kind == "table" else None
 
         # Each log is a file of its own; a catalog answers one question at a time.
-        get = at_once if self.lake.format.logs is not None else lambda call, items: list(map(call, items))
-        snapshots = get(lambda item: load(*item), [(entry, copy_context()) for entry in entries])
+        snapshots = list(map(load, entries)) if self.lake.format.logs is None else at_once(load, entries)
         for (place, schema, name, kind), snapshot in zip(entries, snapshots, strict=True):
             if kind == "view" or snapshot is not None:
                 yield place, schema, name, snapshot
