@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -74,14 +75,14 @@ class Day:
         """Return each event with its time as a share of the day."""
         months = [(0.05 + 0.08 * (month - 3), f"month {month} lands", self._land(month)) for month in range(3, 13)]
         others: list[tuple[float, str, Callable[[], object]]] = [
-            (0.0, "months 1 and 2 land, with a wrong report", lambda: self._first()),
-            (0.18, "a run is killed", lambda: self._kill()),
-            (0.36, "the disk is full", lambda: self._fill()),
+            (0.0, "months 1 and 2 land, with a wrong report", self._first),
+            (0.18, "a run is killed", self._kill),
+            (0.36, "the disk is full", self._fill),
             (0.48, "corrections of month 3 land", self._correct(3)),
-            (0.55, "the code location is reloaded", lambda: self._reload()),
-            (0.60, "a backfill of all months begins", lambda: self._backfill()),
-            (0.66, "a run is killed", lambda: self._kill()),
-            (0.72, "dagster dev is killed with all its processes", lambda: self._restart()),
+            (0.55, "the code location is reloaded", self._reload),
+            (0.60, "a backfill of all months begins", self._backfill),
+            (0.66, "a run is killed", self._kill),
+            (0.72, "dagster dev is killed with all its processes", self._restart),
             (0.85, "corrections of month 5 land", self._correct(5)),
         ]
         return sorted([*months, *others], key=lambda event: event[0])
@@ -230,7 +231,9 @@ class Day:
 
     def _start_sensors(self) -> None:
         command = [sys.executable, "-m", "dagster", "sensor", "start", "--start-all", "-m", LOCATION]
-        self.verdict.done(command, cwd=ROOT)
+        ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+        if ended.returncode:
+            raise SystemExit(f"{' '.join(command)} failed:\n{ended.stdout}{ended.stderr}")
 
     def _workers(self) -> Iterator[psutil.Process]:
         """Yield the processes of runs: those that the code server has spawned."""
