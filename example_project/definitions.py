@@ -55,26 +55,31 @@ report_job = dg.define_asset_job(
 def every_morning(context: dg.ScheduleEvaluationContext) -> list[dg.RunRequest] | dg.SkipReason:
     """Ingest the files that landed since yesterday; `after_ingest` continues from there."""
     landing.report(context.instance)
-    runs = plan.plan(context.instance, defs, duckrun.lake())
-    due = [run for run in runs if run.job == plan.INGEST]
+    due = [run for run in _can_start(context.instance) if run.job == plan.INGEST]
     requests = [run.request(f"{context.scheduled_execution_time}, {number}") for number, run in enumerate(due)]
     return requests or dg.SkipReason("Nothing has landed that is not in the lake.")
 
 
+def _can_start(instance: dg.DagsterInstance) -> list[plan.Run]:
+    return plan.can_start(defs, plan.plan(instance, defs, duckrun.lake()))
+
+
 def _after(job: Any, following: Any) -> dg.SensorDefinition:
-    """Return a sensor that runs what is due of a job when another job has succeeded."""
+    """Return a sensor that requests the next runs of a job, or of the job that follows it."""
 
     @dg.run_status_sensor(
         name=f"after_{job.name}",
         run_status=dg.DagsterRunStatus.SUCCESS,
         monitored_jobs=[job],
-        request_job=following,
+        request_jobs=[job, following],
     )
     def after(context: dg.RunStatusSensorContext) -> list[dg.RunRequest] | dg.SkipReason:
-        runs = plan.plan(context.instance, defs, duckrun.lake())
-        if not runs or runs[0].job != following.name:
-            return dg.SkipReason("Nothing to do yet.")
-        return [run.request() for run in runs if run.job == following.name]
+        ended = context.dagster_run
+        if not plan.is_last(context.instance, ended):
+            return dg.SkipReason("Another run of the job is under way or has ended since; its end continues.")
+        due = [run for run in _can_start(context.instance) if run.job in (job.name, following.name)]
+        # An asset that stays due after its run would be requested for ever.
+        return [run.request() for run in due if not run.is_of(ended)] or dg.SkipReason("Nothing to do yet.")
 
     return after
 

@@ -25,6 +25,10 @@ WHOLE = None  # the only "partition" of an asset without partitions
 # without partitions. Above this number, a separate run for those is faster.
 MANY = 100
 RANGE_TAGS = ("dagster/asset_partition_range_start", "dagster/asset_partition_range_end")  # Dagster's own
+UNDER_WAY = [
+    dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.NOT_STARTED, dg.DagsterRunStatus.STARTING,
+    dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING,
+]  # fmt: skip
 PARENT, RETRY = "dagster/parent_run_id", "dagster/is_resume_retry"  # Dagster's own
 Partitions = set[str | None]
 Made = dict[Any, int]  # partition, or None -> place in the event log of its newest materialization
@@ -45,6 +49,14 @@ class Run:
     @property
     def tags(self) -> dict[str, str]:
         return dict(zip(RANGE_TAGS, self.partitions, strict=True)) if self.partitions else {}
+
+    def is_of(self, ended: dg.DagsterRun) -> bool:
+        """Return True if this is what a run of Dagster was requested for."""
+        return (
+            ended.job_name == self.job
+            and ended.asset_selection == {*self.assets}
+            and all(ended.tags.get(name) == value for name, value in self.tags.items())
+        )
 
     def request(self, key: str | None = None) -> dg.RunRequest:
         """Return Dagster's request of the run; a schedule needs a key for each of several."""
@@ -118,6 +130,33 @@ def plan(instance: dg.DagsterInstance, definitions: dg.Definitions, lake: Lake) 
         if checks := tuple(check for check in due if graph.job_of(check.asset_key) == job):
             runs.append(Run(job, checks=checks))
     return runs
+
+
+def can_start(definitions: dg.Definitions, runs: Sequence[Run]) -> list[Run]:
+    """Return the planned runs that can execute at the same time, as they wait for no other."""
+    graph = Graph(definitions)
+    return [run for at, run in enumerate(runs) if not any(_waits(graph, run, earlier) for earlier in runs[:at])]
+
+
+def _waits(graph: Graph, run: Run, earlier: Run) -> bool:
+    """Return True if a run must begin after an earlier one, since it reads what that one writes.
+
+    Two runs of the same assets for two ranges of partitions do not wait for each other.
+    """
+    return run.job != earlier.job or any(
+        parent not in run.assets or not graph.partitioned(key)
+        for key in run.assets
+        for parent in graph.parents(key) & {*earlier.assets}
+    )
+
+
+def is_last(instance: dg.DagsterInstance, ended: dg.DagsterRun) -> bool:
+    """Return True if no other run of the same job is under way, and none succeeded later."""
+    if instance.get_runs_count(dg.RunsFilter(job_name=ended.job_name, statuses=UNDER_WAY)):
+        return False
+    succeeded = dg.RunsFilter(job_name=ended.job_name, statuses=[dg.DagsterRunStatus.SUCCESS])
+    newest = instance.get_run_records(succeeded, limit=1, order_by="update_timestamp")
+    return [each.dagster_run.run_id for each in newest] == [ended.run_id]
 
 
 def wanted_partitions(instance: dg.DagsterInstance, graph: Graph, lake: Lake) -> dict[dg.AssetKey, Partitions]:

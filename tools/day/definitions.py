@@ -6,7 +6,7 @@ import dagster as dg
 
 from duckrun_dagster import DeltaIOManager, DuckrunResource, UnseenChanges
 from example_project import definitions as example, landing, settings
-from example_project.runner.plan import PUBLISH
+from example_project.runner.plan import PUBLISH, UNDER_WAY
 
 DAY: dict[str, Any] = {"group_name": "day"}
 BY_DATE = "select flight_date, count(*) as flights, sum(arr_delay) as late from refined.flights group by all"
@@ -18,12 +18,6 @@ def every_minute(context: dg.ScheduleEvaluationContext) -> Any:
     if context.instance.get_runs_count(dg.RunsFilter(statuses=UNDER_WAY)):
         return dg.SkipReason("A run is under way.")
     return example.every_morning(context)
-
-
-UNDER_WAY = [
-    dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.NOT_STARTED, dg.DagsterRunStatus.STARTING,
-    dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING,
-]  # fmt: skip
 
 
 @dg.asset(

@@ -18,9 +18,8 @@ from dagster_graphql import DagsterGraphQLClient
 
 from example_project import landing, settings
 from example_project.runner import arrivals
-from example_project.runner.plan import TRANSFORM
+from example_project.runner.plan import TRANSFORM, UNDER_WAY
 from tools.dagster_server import serving
-from tools.day.definitions import UNDER_WAY
 from tools.day.verdict import Verdict
 
 ROOT = Path(__file__).resolve().parent.parent.parent

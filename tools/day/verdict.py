@@ -15,7 +15,7 @@ import duckdb
 
 import duckrun
 from example_project import settings
-from tools.day.definitions import UNDER_WAY
+from example_project.runner.plan import UNDER_WAY
 
 BY_SQL = {
     "day.published": "select carrier, count(*) as flights from marts_fct_flights group by all",
