@@ -83,15 +83,16 @@ def by_duckrun(run: Run, count: int) -> Relations:
     import duckrun
 
     whole = run.data.count(count)
+    more, merged = rows(whole), _merged(whole)
     with duckrun.connect(run.lake) as s:
         with run.clock("first read"):
             s.sql(READ.format(t="main.t")).collect()
         with run.clock("append"):
-            s.execute("main.t", duckrun.WriteSpec("append"), rows(whole))
+            s.execute("main.t", duckrun.WriteSpec("append"), more)
         with run.clock("delete"):
             s.execute("main.t", duckrun.DeleteSpec("id BETWEEN 300 AND 302"))
         with run.clock("merge"):
-            s.execute("main.t", duckrun.MergeSpec(("id",)), _merged(whole))
+            s.execute("main.t", duckrun.MergeSpec(("id",)), merged)
     return {"rows": delta(run.table)}
 
 
@@ -99,14 +100,15 @@ def by_deltalake(run: Run, count: int) -> Relations:
     from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
     whole = run.data.count(count)
+    more, merged = rows(whole), _merged(whole)
     with run.clock("first read"):
         QueryBuilder().register("t", DeltaTable(str(run.table))).execute(READ.format(t="t")).read_all()
     with run.clock("append"):
-        write_deltalake(str(run.table), rows(whole), mode="append")
+        write_deltalake(str(run.table), more, mode="append")
     with run.clock("delete"):
         DeltaTable(str(run.table)).delete("id BETWEEN 300 AND 302")
     with run.clock("merge"):
-        merge = tuned.merge(run.table, _merged(whole), "target.id = source.id")
+        merge = tuned.merge(run.table, merged, "target.id = source.id")
         merge.when_matched_update_all().when_not_matched_insert_all().execute()
     return {"rows": delta(run.table)}
 

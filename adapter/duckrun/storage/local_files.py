@@ -14,17 +14,23 @@ from duckrun.errors import StorageError
 _UNFINISHED = re.compile(r"#\d+$")  # as obstore names a local file until it is whole
 
 
-def entries(folder: Path) -> tuple[list[str], list[str]]:
+def entries(folder: str | Path) -> tuple[list[str], list[str]]:
     """Return the names of the folders and of the whole files in a local folder, unopened."""
+    folders, files = _entries(folder)
+    return [each.name for each in folders], [each.name for each in files]
+
+
+def _entries(folder: str | Path) -> tuple[list[os.DirEntry[str]], list[os.DirEntry[str]]]:
+    """Return the folders and the whole files in a local folder, by name."""
     try:
         with os.scandir(folder) as scan:
-            listed = [(entry.name, _is_folder(entry)) for entry in scan]
+            listed = [(each, _is_folder(each)) for each in sorted(scan, key=lambda each: each.name)]
     except (FileNotFoundError, NotADirectoryError):
         return [], []
     except OSError as error:
         raise StorageError(f"Cannot list {folder}: {error.strerror}.") from error
-    files = (name for name, is_dir in listed if not is_dir and not _UNFINISHED.search(name))
-    return sorted(name for name, is_dir in listed if is_dir), sorted(files)
+    files = [each for each, is_dir in listed if not is_dir and not _UNFINISHED.search(each.name)]
+    return [each for each, is_dir in listed if is_dir], files
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
@@ -34,19 +40,19 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
         return False
 
 
-def files_below(location: Path, prefix: str) -> Iterator[dict[str, Any]]:
+def files_below(location: str | Path, prefix: str) -> Iterator[dict[str, Any]]:
     """Yield all files below ``location/prefix``.
 
     Each has ``path`` (relative to the location), ``size`` and ``modified`` (seconds since 1970).
     """
-    folders, files = entries(location / prefix)
-    for name in files:
-        path = f"{prefix}/{name}" if prefix else name
+    folders, files = _entries(os.path.join(location, prefix))
+    within = f"{prefix}/" if prefix else ""
+    for file in files:
         with suppress(FileNotFoundError):  # a reader of a folder that others write
-            status = (location / path).stat()
-            yield {"path": path, "size": status.st_size, "modified": status.st_mtime}
-    for name in folders:
-        yield from files_below(location, f"{prefix}/{name}" if prefix else name)
+            status = file.stat()
+            yield {"path": f"{within}{file.name}", "size": status.st_size, "modified": status.st_mtime}
+    for folder in folders:
+        yield from files_below(location, f"{within}{folder.name}")
 
 
 def refuse_unwritable(root: str, location: str | None) -> None:
