@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import duckrun
-from duckrun import SQL, DeleteInsertSpec, MergeSpec, SchemaMismatch, UpdateSpec, WriteSpec
+from duckrun import SQL, DeleteInsertSpec, MergeSpec, ReadSpec, SchemaMismatch, UpdateSpec, WriteSpec
 from duckrun.session import Session
 from tests.lake import rows_of
 
@@ -101,6 +101,17 @@ def test_a_partition_of_char_is_found_and_replaced(duck: Session) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.parametrize("predicate", ["k = 'a'", "k = 'a    '", "k <> 'a'", "k > 'a '", "k in ('bb   ')"])
+@pytest.mark.parametrize("clause", ["", "partitioned by (k)"])
+def test_a_scan_compares_char_with_its_spaces(duck: Session, clause: str, predicate: str) -> None:
+    duck.sql(f"create table t (k char(5), v int) using delta {clause}", dialect="spark")
+    for row in ("'a', 1", "'bb', 2", "null, 3"):
+        duck.sql(f"insert into t values ({row})")
+    parts = duck.table("t").snapshot().scan(ReadSpec(predicate=predicate)).split(2)
+    found = [row for part in parts for row in rows_of(duck.open(part))]
+    assert sorted(found) == sorted(rows_of(duck.sql(f"from t where {predicate}")))
+
+
 def test_spark_and_the_embedded_engine_write_and_read_the_same(duck: Session, spark: Any) -> None:
     location = duck.ref("t").location
     at = f"delta.`{location}`"

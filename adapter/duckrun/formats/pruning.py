@@ -12,6 +12,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from duckrun.libraries import pa
+from duckrun.sql.char_types import is_padded
 from duckrun.sql.dialects import tree_in
 from duckrun.sql.names import transpile
 from duckrun.sql.quoting import quote_identifier
@@ -193,7 +194,10 @@ class _Pruner:
         field, of = self._field(name), pa.types
         if field is None or field.name not in self.snapshot.partition_columns:
             return False
-        plain = any(fits(field.type) for fits in (of.is_integer, of.is_string, of.is_date, of.is_boolean))
+        # The log has CHAR(n) values without the padding that they are read with.
+        plain = not is_padded(field) and any(
+            fits(field.type) for fits in (of.is_integer, of.is_string, of.is_date, of.is_boolean)
+        )
         if plain and all(field.name in file.partition_values for file in self.files):
             texts = pa.array([file.partition_values[field.name] for file in self.files], pa.string())
             with suppress(pa.ArrowInvalid):  # Another writer spells the values differently.
