@@ -41,6 +41,7 @@ WIDE = [
     "SELECT count(*) AS c FROM t AS a LEFT JOIN t AS b ON a.id = b.n WHERE b.id IS NULL",
     "SELECT (SELECT count(*) FROM t WHERE t.n = o.id) AS c FROM (SELECT 2 AS id) AS o",
     "SELECT (SELECT count(*) FROM t WHERE o.id = 2) AS c FROM (SELECT 2 AS id) AS o",
+    "SELECT (SELECT count(*) FROM t WHERE target.id = 2) AS c FROM (SELECT 2 AS id) AS target",
     "SELECT count(*) AS c FROM t WHERE id = 17.5",
     "SELECT count(*) AS c FROM t WHERE id > (SELECT max(id) - 3 FROM t)",
     "SELECT count(*) AS c FROM t WHERE n = 1",

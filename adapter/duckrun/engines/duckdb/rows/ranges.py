@@ -24,17 +24,22 @@ else:
     conjuncts = function_on_demand("duckrun.formats.pruning", "conjuncts")
 
 
-def ranges_of(predicate: str | exp.Expr) -> dict[str, Range]:
-    """Return ranges that all rows of a predicate over ``target`` are in.
+def ranges_of(predicate: str | exp.Expr, alias: str = "") -> dict[str, Range]:
+    """Return ranges that all rows of a predicate over a table are in.
 
     Keys are the columns' names in lower case.
 
-    >>> ranges_of("id BETWEEN 3 AND 5 AND target.n > 7 AND n < 20 AND id + 1 = 9 AND note = 'x'")
+    Args:
+        predicate: The predicate.
+        alias: Name of the table in the predicate, in lower case. Columns of any other name are of a
+            struct, or of a query around.
+
+    >>> ranges_of("id BETWEEN 3 AND 5 AND target.n > 7 AND n < 20 AND id + 1 = 9", "target")
     {'id': (3, 5), 'n': (7, 20)}
     """
     ranges: dict[str, Range] = {}
     for part in conjuncts(tree_in(predicate, "duckdb") if isinstance(predicate, str) else predicate):
-        for column, (low, high) in _of(part):
+        for column, (low, high) in _of(part, alias):
             known = ranges.get(column, (None, None))
             lows, highs = ([end for end in ends if end is not None] for ends in zip(known, (low, high), strict=True))
             ranges[column] = (max(lows, default=None), min(highs, default=None))
@@ -47,16 +52,16 @@ def _flipped() -> dict[type[exp.Expr], type[exp.Expr]]:
     return {exp.LT: exp.GT, exp.LTE: exp.GTE, exp.GT: exp.LT, exp.GTE: exp.LTE}
 
 
-def _of(part: exp.Expr) -> list[tuple[str, Range]]:
+def _of(part: exp.Expr, alias: str) -> list[tuple[str, Range]]:
     """Return the range of the column that one condition compares with numbers, if it does."""
     column, other = part.this, part.args.get("expression")
     if isinstance(part, exp.Between) and not part.args.get("symmetric"):
         ends = [_number(part.args["low"]), _number(part.args["high"])]
-        return [] if None in ends else _named(column, (ends[0], ends[1]))
+        return [] if None in ends else _named(column, alias, (ends[0], ends[1]))
     if isinstance(part, exp.In):
         numbers = [_number(each) for each in part.expressions]
         whole = [number for number in numbers if number is not None]
-        return _named(column, (min(whole), max(whole))) if whole and len(whole) == len(numbers) else []
+        return _named(column, alias, (min(whole), max(whole))) if whole and len(whole) == len(numbers) else []
     kind = type(part)
     if isinstance(other, exp.Column):
         column, other, kind = other, column, _flipped().get(kind, kind)
@@ -64,14 +69,14 @@ def _of(part: exp.Expr) -> list[tuple[str, Range]]:
     if number is None:
         return []
     if kind is exp.EQ:
-        return _named(column, (number, number))
+        return _named(column, alias, (number, number))
     if kind in (exp.LT, exp.LTE):
-        return _named(column, (None, number))
-    return _named(column, (number, None)) if kind in (exp.GT, exp.GTE) else []
+        return _named(column, alias, (None, number))
+    return _named(column, alias, (number, None)) if kind in (exp.GT, exp.GTE) else []
 
 
-def _named(column: exp.Expr | None, limits: Range) -> list[tuple[str, Range]]:
-    is_of_table = isinstance(column, exp.Column) and column.table.lower() in ("", "target")
+def _named(column: exp.Expr | None, alias: str, limits: Range) -> list[tuple[str, Range]]:
+    is_of_table = isinstance(column, exp.Column) and column.table.lower() in ("", alias)
     return [(column.name.lower(), limits)] if is_of_table and column is not None else []
 
 

@@ -68,7 +68,7 @@ def matching(cursor: duckdb.DuckDBPyConnection, predicate: str | None, *expressi
     if predicate is None or has_subquery(predicate, *expressions) or not is_steady(predicate, cursor):
         return EVERYTHING
     read = _asked(cursor, "a predicate", lambda rows: f"SELECT 1 FROM ({rows}) AS target WHERE ({predicate})")
-    return replace(read, ranges=ranges_of(predicate))
+    return replace(read, ranges=ranges_of(predicate, "target"))
 
 
 def joined(
