@@ -5,9 +5,11 @@ from __future__ import annotations
 import datetime as dt
 import math
 import os
+from decimal import Decimal
 from pathlib import Path
 
 import duckdb
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -79,3 +81,35 @@ def test_one_scan_reads_instants_without_a_zone_in_the_zone_of_the_session(tmp_p
         connection.execute("SET TimeZone = 'America/New_York'")
         query = f"SELECT epoch(t) FROM read_parquet(['{tmp_path}/a.parquet', '{tmp_path}/b.parquet'])"
         assert connection.sql(query).fetchall() == [(1704067200.0,), (1704067200.0 + 5 * 3600,)]
+
+
+POLARS = {
+    "a number below zero": ([-1], pl.col("v") % 3 == 2),
+    "a cast": ([300], pl.col("v").cast(pl.Int8, strict=False).is_null()),
+    "a late time": ([dt.datetime(9999, 12, 31, 23, 59, 59, 999000)], pl.col("v") == dt.datetime(9999, 12, 31, 23, 59, 59, 999000)),
+    "a long decimal": ([Decimal("9223372036854775807.0000000001")], pl.col("v") == Decimal("9223372036854775807.0000000001")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", POLARS)
+def test_a_filter_of_a_lazy_polars_frame_misses_rows(name: str) -> None:
+    """Right: the row."""
+    values, condition = POLARS[name]
+    rows = pl.DataFrame({"v": values})
+    with duckdb.connect() as connection:
+        connection.register("t", rows.to_arrow())
+        lazy = connection.sql("SELECT v FROM t").pl(lazy=True)
+        assert (lazy.filter(condition).collect().height, rows.filter(condition).height) == (0, 1)
+
+
+def test_a_filter_of_a_lazy_polars_frame_knows_no_infinity() -> None:
+    """Right: the row."""
+    with duckdb.connect() as connection, pytest.raises(Exception, match='column "None" not found'):
+        connection.sql("SELECT 1.5::DOUBLE AS v").pl(lazy=True).filter(pl.col("v") < math.inf).collect()
+
+
+def test_a_decimal_of_a_negative_scale_is_an_internal_error() -> None:
+    """Right: 100, or an error that names the type."""
+    rows = pa.table({"v": pa.array([Decimal(100)], pa.decimal128(5, -2))})
+    with pytest.raises(duckdb.InternalException):
+        duckdb.connect().register("t", rows)

@@ -12,34 +12,15 @@ import duckdb
 
 from duckrun.engines.duckdb.instance.instance import Instance
 from duckrun.engines.duckdb.instance.sql import errors_about
+from duckrun.engines.duckdb.rows.polars_source import Relation, lazy_frame
 from duckrun.engines.duckdb.rows.source import Rows, SqlOnCursor, rows_of_relation
 from duckrun.engines.frame import without_arrow_form
 from duckrun.libraries import pa
 from duckrun.run.pins import Reads
 from duckrun.sql.quoting import quote_identifier, quote_literal
+from duckrun.values.columns import told_apart
 
 log = logging.getLogger(__name__)
-
-
-class _Checked:
-    """A relation for DuckDB's polars source. ``read`` reads it, or a relation derived from it."""
-
-    def __init__(
-        self, relation: duckdb.DuckDBPyRelation, read: Callable[[Callable[[], Any]], pa.RecordBatchReader]
-    ) -> None:
-        self._relation, self._read = relation, read
-
-    def project(self, columns: str) -> _Checked:
-        return _Checked(self._relation.project(columns), self._read)
-
-    def limit(self, rows: int) -> _Checked:
-        return _Checked(self._relation.limit(rows), self._read)
-
-    def filter(self, predicate: Any) -> _Checked:
-        return _Checked(self._relation.filter(predicate), self._read)
-
-    def to_arrow_reader(self, *batch_size: int) -> pa.RecordBatchReader:
-        return self._read(lambda: self._relation.to_arrow_reader(*batch_size))
 
 
 @dataclass(eq=False)
@@ -113,18 +94,17 @@ class DuckDBFrame:
     def polars_lazy(self, check: Callable[[], None]) -> Any:
         """A polars LazyFrame that reads the tables at each collect(), after a call of ``check``."""
         import polars
-        from duckdb.polars_io import duckdb_source
 
         self._check_types()
-        columns = polars.from_arrow(self.schema().empty_table())
+        empty = self.schema().empty_table()
+        columns = polars.from_arrow(empty.rename_columns(told_apart(empty.column_names)))
         assert isinstance(columns, polars.DataFrame)
 
-        def read(begin: Callable[[], pa.RecordBatchReader]) -> pa.RecordBatchReader:
+        def read(narrowed: Callable[[Relation], Relation]) -> pa.RecordBatchReader:
             check()
-            return self._read(begin)
+            return self._read(lambda: narrowed(self.native).to_arrow_reader(batch_size=100_000))
 
-        relation: Any = _Checked(self.native, read)
-        return duckdb_source(relation, columns.schema)
+        return lazy_frame(columns.schema, read)
 
     def _check_types(self) -> None:
         for name, kind in zip(self.native.columns, self.native.types, strict=True):
