@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+import re
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -80,7 +81,33 @@ def test_a_condition_of_a_merge_takes_nan_for_the_highest_number(tmp_path: Path,
         assert sorted(session.sql("select n from t").toArrow()["n"].to_pylist()) == [3, 10, 20]
 
 
-def test_a_type_that_duckdb_does_not_have_names_its_column(session: Session) -> None:
-    session.register("halves", pa.table({"v": pa.nulls(1, pa.float16())}))
-    with pytest.raises(duckrun.SchemaMismatch, match="column 'v' has the type halffloat"):
+@pytest.mark.parametrize("kind", [pa.float16(), pa.decimal128(5, -2), pa.list_(pa.decimal128(5, -2))], ids=str)
+def test_a_type_that_duckdb_does_not_have_names_its_column(session: Session, kind: pa.DataType) -> None:
+    session.register("halves", pa.table({"v": pa.nulls(1, kind)}))
+    with pytest.raises(duckrun.SchemaMismatch, match=re.escape(f"column 'v' has the type {kind}")):
         session.sql("from halves").collect()
+
+
+WRONG = pa.array([b"a", b"b\xff", b"z"]).view(pa.string())
+NO_TEXT: dict[str, pa.Array] = {
+    "string": WRONG,
+    "large string": pa.array([b"a", b"b\xff", b"z"], pa.large_binary()).view(pa.large_string()),
+    "dictionary": pa.DictionaryArray.from_arrays(pa.array([0, 1, 2]), WRONG),
+    "list": pa.ListArray.from_arrays(pa.array([0, 1, 2, 3], pa.int32()), WRONG),
+    "struct": pa.StructArray.from_arrays([WRONG], ["y"]),
+}
+
+
+@pytest.mark.parametrize("fewest", [1, 10**9], ids=["polars", "duckdb"])
+@pytest.mark.parametrize("form", ["table", "stream"])
+@pytest.mark.parametrize("name", NO_TEXT)
+def test_bytes_that_are_no_text_are_refused_before_they_make_a_file_that_nobody_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, form: str, fewest: int
+) -> None:
+    monkeypatch.setattr("duckrun.engines.duckdb.writers.columnar._FEWEST", fewest)
+    with duckrun.connect(tmp_path / "lake") as session:
+        rows = GIVEN[form](pa.table({"id": [1, 2, 3], "v": NO_TEXT[name]}))
+        with pytest.raises(duckrun.SchemaMismatch, match=r"column 'v' holds no valid Arrow data.* Nothing was written"):
+            session.execute("t", WriteSpec("overwrite"), rows)
+        assert session.tables() == []
+        assert not Path(session.ref("t").location).exists()

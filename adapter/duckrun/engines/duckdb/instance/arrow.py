@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import duckdb
@@ -9,6 +10,7 @@ import duckdb
 from duckrun.errors import SchemaMismatch
 from duckrun.libraries import pa
 from duckrun.sql.quoting import quote_identifier
+from duckrun.sql.raising import marked
 from duckrun.values.columns import holds
 
 
@@ -19,9 +21,13 @@ def register(cursor: duckdb.DuckDBPyConnection, name: str, rows: Any) -> tuple[s
         SELECT of its rows, and True for a stream, which can be read once.
 
     Raises:
-        SchemaMismatch: DuckDB cannot read a type.
+        SchemaMismatch: DuckDB cannot read a type, or a string in a table is not UTF-8. A stream
+            raises while it is read.
     """
-    rows = with_nested_structs_whole(rows)
+    for field in rows.schema:
+        if holds(field.type, _is_of_tens):  # DuckDB 1.5.5 would end with an internal error
+            raise _cannot_read(field)
+    rows = with_nested_structs_whole(_valid(rows))
     stream = isinstance(rows, pa.RecordBatchReader)
     try:
         # A stream gets no filters pushed down, and goes through Arrow's C interface. DuckDB would
@@ -38,6 +44,44 @@ def register(cursor: duckdb.DuckDBPyConnection, name: str, rows: Any) -> tuple[s
     columns = [quote_identifier(column) for column in rows.schema.names]
     chosen = "*" if stream else ", ".join(f"struct_pack(it := {column}).it AS {column}" for column in columns)
     return f"SELECT {chosen} FROM {quote_identifier(name)}", stream
+
+
+def _valid(rows: Any) -> Any:
+    """Refuse strings that are not UTF-8 in a table or a stream."""
+    # Neither Arrow nor DuckDB looks at them, and DuckDB cannot read the files that it writes of
+    # them. polars' strings, which come as views, are valid.
+    places = [place for place, field in enumerate(rows.schema) if holds(field.type, _is_text)]
+    if isinstance(rows, pa.Table):
+        for place in places:
+            _refuse_invalid(rows.schema.names[place], rows.column(place))
+    elif isinstance(rows, pa.RecordBatchReader) and places:
+        return pa.RecordBatchReader.from_batches(rows.schema, _valid_batches(rows, places))
+    return rows
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _valid_batches(stream: pa.RecordBatchReader, places: Sequence[int]) -> Iterator[pa.RecordBatch]:
+    for batch in stream:
+        try:
+            for place in places:
+                _refuse_invalid(batch.schema.names[place], batch.column(place))
+        except SchemaMismatch as error:
+            raise pa.ArrowInvalid(marked(error)) from error
+        yield batch
+
+
+def _refuse_invalid(name: str, column: pa.Array | pa.ChunkedArray) -> None:
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid as error:
+        raise SchemaMismatch(
+            f"column {name!r} holds no valid Arrow data: {error}. Strings are UTF-8; give other bytes as binary"
+        ) from error
 
 
 def with_nested_structs_whole(rows: Any) -> Any:
@@ -84,8 +128,17 @@ def _unreadable(cursor: duckdb.DuckDBPyConnection, schema: pa.Schema) -> SchemaM
         try:
             cursor.from_arrow(pa.schema([field]).empty_table())
         except duckdb.NotImplementedException:
-            return SchemaMismatch(
-                f"column {field.name!r} has the type {field.type}, which DuckDB cannot read; cast it, for instance to "
-                "a float, a decimal of 38 digits or a string"
-            )
+            return _cannot_read(field)
     return SchemaMismatch(f"DuckDB cannot read the types of these columns: {', '.join(map(str, schema.types))}")
+
+
+def _cannot_read(field: pa.Field) -> SchemaMismatch:
+    return SchemaMismatch(
+        f"column {field.name!r} has the type {field.type}, which DuckDB cannot read; cast it, for instance to a "
+        "float, a decimal of 38 digits or a string"
+    )
+
+
+def _is_of_tens(kind: pa.DataType) -> bool:
+    """True for decimals of a negative scale."""
+    return bool(pa.types.is_decimal(kind)) and kind.scale < 0
