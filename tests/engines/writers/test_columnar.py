@@ -146,6 +146,24 @@ def test_nanoseconds_that_no_table_stores_are_refused(duck: Session) -> None:
         duck.execute("t", WriteSpec("overwrite"), rows)
 
 
+@pytest.mark.parametrize("name", ["*", "^x$", "^.*$", "^", "$x"])
+def test_a_name_that_polars_takes_for_a_pattern_names_its_column(duck: Session, name: str) -> None:
+    with fewest(0):
+        duck.execute("t", WriteSpec("append"), pl.DataFrame({"id": [1, 2], name: [1.0, math.nan], "x": [0.5, 1.5]}))
+        duck.execute("t", WriteSpec("append"), pl.DataFrame({"id": [3], name: [2.0], "x": [2.5]}))
+    assert sorted(rows_of(duck.sql(f'SELECT id FROM t WHERE "{name}" > 5'))) == [(2,)]
+    read = duck.table("t").toDF().pl()
+    assert isinstance(read, pl.DataFrame)
+    assert read.columns == ["id", name, "x"]
+    assert sorted(read.get_column("x")) == [0.5, 1.5, 2.5]
+
+
+def test_a_zone_that_polars_does_not_know_is_written_by_duckdb(duck: Session) -> None:
+    with fewest(0):
+        duck.execute("t", WriteSpec("overwrite"), pa.table({"at": pa.array([1], pa.timestamp("us", "No/Zone"))}))
+    assert stored(duck, "t") == [(datetime(1970, 1, 1, 0, 0, 0, 1, UTC),)]
+
+
 @pytest.mark.parametrize("kind", [pl.Int8, pl.Int16, pl.Int32, pl.UInt32])
 def test_smaller_numbers_are_appended_to_a_wider_column(duck: Session, kind: Any) -> None:
     written(duck, pl.DataFrame({"id": [2**40], "x": [0.5]}), by="polars")

@@ -27,6 +27,11 @@ def is_of_spark(value: Any) -> bool:
     return type(value).__module__.startswith("pyspark.sql") and type(value).__name__ == "DataFrame"
 
 
+def is_pattern(name: str) -> bool:
+    """True for a column's name that polars takes for a pattern of names: ``*``, or ``^…$``."""
+    return name == "*" or (name.startswith("^") and name.endswith("$"))
+
+
 def exactly(rows: pa.Table | pa.RecordBatch, schema: pa.Schema) -> pa.Table | pa.RecordBatch:
     """Return rows cast to the types of a schema with the same columns.
 

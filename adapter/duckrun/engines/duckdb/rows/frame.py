@@ -15,6 +15,7 @@ from duckrun.engines.duckdb.instance.sql import errors_about
 from duckrun.engines.duckdb.rows.polars_source import Relation, lazy_frame
 from duckrun.engines.duckdb.rows.source import Rows, SqlOnCursor, rows_of_relation
 from duckrun.engines.frame import without_arrow_form
+from duckrun.engines.tabular.values import is_pattern
 from duckrun.libraries import pa
 from duckrun.run.pins import Reads
 from duckrun.sql.quoting import quote_identifier, quote_literal
@@ -80,7 +81,7 @@ class DuckDBFrame:
         import polars
 
         files, names = self.files(), list(self.native.columns)
-        if not files:
+        if not files or any(map(is_pattern, names)):
             return None
         try:
             frame = polars.read_parquet(list(files), columns=names, glob=False, hive_partitioning=False).select(names)

@@ -7,6 +7,7 @@ time, and polars 0.87 s.
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterator, Sequence
 from datetime import UTC, date, datetime
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from duckrun.engines.duckdb.rows.source import Rows
+from duckrun.engines.tabular.values import is_pattern
 from duckrun.libraries import pa, pq
 from duckrun.sql.quoting import quote_identifier
 from duckrun.sql.raising import panicked
@@ -25,6 +27,8 @@ from duckrun.values.rows import ColumnFigures
 
 if TYPE_CHECKING:
     import polars as pl
+
+log = logging.getLogger(__name__)
 
 _FEWEST = 20_000
 """Minimum number of rows. DuckDB writes fewer as fast, and polars may not be imported yet."""
@@ -102,11 +106,15 @@ def _frame_of(rows: Rows) -> pl.DataFrame | None:
     if memory is None or memory.table.num_rows < _FEWEST:
         return None
     table = memory.table.select(list(memory.columns.values())).rename_columns(list(memory.columns))
-    if not all(map(_is_plain, table.schema.types)):
+    if not all(map(_is_plain, table.schema.types)) or any(map(is_pattern, table.column_names)):
         return None
     import polars
 
-    frame = polars.DataFrame(table)
+    try:
+        frame = polars.DataFrame(table)
+    except polars.exceptions.PolarsError as error:  # such as a time zone that polars does not know
+        log.debug("DuckDB writes the rows: %s", error)
+        return None
     if not all(frame.select(*_tests(frame, memory.required)).row(0)):
         return None
     casts: dict[Any, Any] = {name: getattr(polars, _POLARS[kind]) for name, kind in memory.casts.items()}
