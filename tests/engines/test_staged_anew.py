@@ -123,6 +123,21 @@ def test_rows_are_checked_against_constraints_that_came_since(
     assert rows_of(table.scan("main.t")) == ([(1,), (8,)] if mode == "append" else [(8,)])
 
 
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
+@pytest.mark.parametrize("kind", ["varchar(3)", "char(3)", "struct<a: varchar(3)>"])
+def test_texts_are_checked_against_lengths_that_came_since(duck: Session, kind: str, mode: Any) -> None:
+    def value(text: str) -> Any:
+        return {"a": text} if kind.startswith("struct") else text
+
+    wrong, right = (duck.stage("main.t", pa.table({"v": [value(text)]})) for text in ("abcd", "abc"))
+    duck.sql(f"create table t (v {kind})", dialect="spark")
+    with pytest.raises(DuckrunError, match=r"\(3\) and cannot hold the value abcd|stage the rows again"):
+        duck.commit_staged("main.t", sent(wrong), WriteSpec(mode))
+    if not kind.startswith("struct"):
+        duck.commit_staged("main.t", sent(right), WriteSpec(mode))
+        assert rows_of(duck.scan("main.t")) == [("abc",)]
+
+
 @pytest.mark.formats(1)
 @pytest.mark.only_format("ducklake", "which has NOT NULL and no CHECK")
 def test_a_ducklakes_rows_are_checked_against_not_null_that_came_since(table: Session) -> None:

@@ -23,6 +23,7 @@ from duckrun.formats.format import Format, logs_of
 from duckrun.formats.logs import LogTables
 from duckrun.libraries import pa
 from duckrun.run.transaction import Transaction
+from duckrun.sql.char_types import is_limited
 from duckrun.sql.quoting import quote_identifier, quote_literal
 from duckrun.storage.storage import Storage
 from duckrun.values.columns import is_required
@@ -256,7 +257,8 @@ def _judge(
     kinds = _kinds(form, schema)
     others = [name for name, kind in _kinds(form, snapshot.schema).items() if kinds.get(name) != kind]
     overwrites = spec.mode == "overwrite"
-    is_restricted = snapshot.checks or spec.within or snapshot.computed() or any(map(is_required, snapshot.schema))
+    limits = [field for field in snapshot.schema if is_required(field) or is_limited(field)]
+    is_restricted = snapshot.checks or spec.within or snapshot.computed() or limits
     if not is_restricted and (overwrites or not others):
         return
     if others or len(kinds) != len(snapshot.schema):
