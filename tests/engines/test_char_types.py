@@ -8,7 +8,17 @@ import pyarrow as pa
 import pytest
 
 import duckrun
-from duckrun import SQL, DeleteInsertSpec, MergeSpec, ReadSpec, SchemaMismatch, UpdateSpec, WriteSpec
+from duckrun import (
+    SQL,
+    DeleteInsertSpec,
+    MergeSpec,
+    ReadSpec,
+    SchemaMismatch,
+    UnsupportedFeature,
+    UpdateSpec,
+    WriteSpec,
+)
+from duckrun.formats.format import logs_of
 from duckrun.session import Session
 from tests.lake import rows_of
 
@@ -110,6 +120,11 @@ def test_a_scan_compares_char_with_its_spaces(duck: Session, clause: str, predic
     parts = duck.table("t").snapshot().scan(ReadSpec(predicate=predicate)).split(2)
     found = [row for part in parts for row in rows_of(duck.open(part))]
     assert sorted(found) == sorted(rows_of(duck.sql(f"from t where {predicate}")))
+
+
+def test_a_dataset_of_files_without_the_spaces_is_refused(table: Session) -> None:
+    with pytest.raises(UnsupportedFeature, match=r"main\.t .* values of CHAR in column k, s, m"):
+        logs_of(table.lake.format).arrow_dataset(table.snapshot("t"))
 
 
 def test_spark_and_the_embedded_engine_write_and_read_the_same(duck: Session, spark: Any) -> None:

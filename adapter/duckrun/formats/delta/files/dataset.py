@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from duckrun.errors import StorageError, UnsupportedFeature
 from duckrun.libraries import pa, pc, pq
+from duckrun.sql.char_types import padded_columns
 from duckrun.storage.storage import Storage
 from duckrun.values.rows import ScanFile
 from duckrun.values.snapshot import Snapshot, TableRef
@@ -28,7 +29,7 @@ def arrow_dataset(storage: Storage, snapshot: Snapshot) -> ds.Dataset:
 
     Raises:
         UnsupportedFeature: The Parquet files alone do not show the table: they have deletion
-            vectors or physical column names.
+            vectors, physical column names or values of CHAR.
     """
     import pyarrow.dataset as ds  # deferred, since it imports pandas
 
@@ -87,6 +88,8 @@ def refuse_features(snapshot: Snapshot, files: Sequence[ScanFile]) -> None:
         why = f"deletion vectors ({marked} of its files hold rows that are deleted)"
     elif strange:
         why = f"the table features {', '.join(sorted(set(strange)))}"
+    elif padded := padded_columns(snapshot.stored_schema):
+        why = f"values of CHAR in column {', '.join(padded)}, which are read with spaces that the files do not have"
     else:
         return
     raise UnsupportedFeature(
