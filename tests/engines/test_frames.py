@@ -257,3 +257,41 @@ def test_what_no_column_can_be_is_refused_by_its_name(session: Session) -> None:
         with pytest.raises(SchemaMismatch, match=rf"(?s)main\.t.*{words}"):
             session.execute("t", WriteSpec("error"), frame)
     assert not session.lake.exists(session.ref("t"))
+
+
+INDESCRIBABLE: dict[str, pl.Series] = {
+    "Object": pl.Series("v", [object()], dtype=pl.Object),
+    "Int128": pl.Series("v", [2**100], dtype=pl.Int128),
+    r"List\(Int128\)": pl.Series("v", [[2**100]], dtype=pl.List(pl.Int128)),
+}
+
+
+@pytest.mark.parametrize("kind", INDESCRIBABLE)
+def test_a_column_of_polars_without_an_arrow_type_is_refused_by_name(duck: Session, kind: str) -> None:
+    """Of objects, polars would give the addresses in memory."""
+    frame = pl.DataFrame({"id": [1]}).with_columns(INDESCRIBABLE[kind])
+    for value in (frame, frame.lazy()):
+        with pytest.raises(SchemaMismatch, match=f"column 'v' has the type {kind} of polars.*Nothing was written"):
+            duck.execute("t", WriteSpec("error"), value)
+    with pytest.raises(SchemaMismatch, match="column 'v' has the type"):
+        duck.register("given", frame)
+    assert duck.tables() == []
+
+
+@pytest.mark.parametrize(
+    "value",
+    [pd.Series([1]), pl.Series([1]), pa.array([1]), pa.chunked_array([[1]]), [{"id": 1}]],
+    ids=["pandas", "polars", "array", "chunks", "list"],
+)
+def test_a_single_column_is_no_table(duck: Session, value: Any) -> None:
+    with pytest.raises(duckrun.InvalidConfig, match=r"cannot be written as a table|is not a table"):
+        duck.execute("t", WriteSpec("error"), value)
+    with pytest.raises(duckrun.InvalidConfig, match="cannot be written as a table"):
+        duck.register("given", value)
+
+
+def test_a_column_without_a_name_is_refused(duck: Session) -> None:
+    """As polars names the index in a CSV file of pandas."""
+    for library in ("arrow", "stream", "pandas", "polars", "lazy"):
+        with pytest.raises(SchemaMismatch, match="a column has an empty name"):
+            duck.execute("t", WriteSpec("error"), framed(duck, library, ("", "x")))

@@ -83,8 +83,8 @@ def test_a_condition_of_a_merge_takes_nan_for_the_highest_number(tmp_path: Path,
 
 @pytest.mark.parametrize("kind", [pa.float16(), pa.decimal128(5, -2), pa.list_(pa.decimal128(5, -2))], ids=str)
 def test_a_type_that_duckdb_does_not_have_names_its_column(session: Session, kind: pa.DataType) -> None:
-    session.register("halves", pa.table({"v": pa.nulls(1, kind)}))
     with pytest.raises(duckrun.SchemaMismatch, match=re.escape(f"column 'v' has the type {kind}")):
+        session.register("halves", pa.table({"v": pa.nulls(1, kind)}))
         session.sql("from halves").collect()
 
 
@@ -111,3 +111,27 @@ def test_bytes_that_are_no_text_are_refused_before_they_make_a_file_that_nobody_
             session.execute("t", WriteSpec("overwrite"), rows)
         assert session.tables() == []
         assert not Path(session.ref("t").location).exists()
+
+
+NANOSECONDS = pa.timestamp("ns", "UTC")
+INSIDE: dict[str, Callable[[list[int]], pa.Array]] = {
+    "instant": lambda values: pa.array(values, NANOSECONDS),
+    "list": lambda values: pa.array([[each] for each in values], pa.list_(NANOSECONDS)),
+    "fixed list": lambda values: pa.array([[each] for each in values], pa.list_(NANOSECONDS, 1)),
+    "struct": lambda values: pa.array([{"y": each} for each in values], pa.struct([("y", NANOSECONDS)])),
+    "map": lambda values: pa.array([[("k", each)] for each in values], pa.map_(pa.string(), NANOSECONDS)),
+    "dictionary": lambda values: pa.array(values, NANOSECONDS).dictionary_encode(),
+    "list of structs": lambda values: pa.array([[{"y": each}] for each in values], pa.list_(pa.struct([("y", NANOSECONDS)]))),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", GIVEN)
+@pytest.mark.parametrize("name", INSIDE)
+def test_parts_of_a_microsecond_are_refused_at_any_depth(tmp_path: Path, name: str, form: str) -> None:
+    with duckrun.connect(tmp_path / "lake") as session:
+        whole = pa.table({"v": INSIDE[name]([1_000, 2_000])})
+        session.execute("t", WriteSpec("error"), GIVEN[form](whole))
+        assert "000002+00" in session.sql("select max(v::varchar) as v from t").collect()[0]["v"]
+        with pytest.raises(duckrun.SchemaMismatch, match="column 'v' has a value that Delta cannot store"):
+            session.execute("t", WriteSpec("append"), GIVEN[form](pa.table({"v": INSIDE[name]([1_001])})))
+        assert session.table("t").toDF().count() == 2

@@ -29,9 +29,11 @@ def defaults_in(schema: pa.Schema) -> dict[str, str]:
 
 
 def refuse_twins(names: Iterable[str]) -> None:
-    """Raise SchemaMismatch if two columns have the same name in any case."""
+    """Raise SchemaMismatch if two columns have the same name in any case, or one has none."""
     seen: dict[str, str] = {}
     for name in names:
+        if not name:
+            raise SchemaMismatch("a column has an empty name, which SQL cannot say; rename it")
         other = seen.get(name.lower())
         if other == name:
             raise SchemaMismatch(f"two columns have the name {name!r}; give one of them another (AS …)")
@@ -85,6 +87,32 @@ def holds(kind: pa.DataType, test: Callable[[pa.DataType], bool]) -> bool:
         return test(kind)
     inner = [kind.field(i).type for i in range(kind.num_fields)] if pa.types.is_nested(kind) else []
     return test(kind) or any(holds(child, test) for child in inner)
+
+
+def with_scalars(kind: pa.DataType, change: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
+    """Return a type whose scalar types, at any depth, are changed.
+
+    A dictionary, or run ends, become their values if these change.
+    """
+    of = pa.types
+    if of.is_dictionary(kind) or of.is_run_end_encoded(kind):
+        values = with_scalars(kind.value_type, change)
+        return kind if values == kind.value_type else values
+    if of.is_map(kind):
+        return pa.map_(with_scalars(kind.key_type, change), with_scalars(kind.item_type, change))
+    if not of.is_nested(kind) or of.is_union(kind):
+        return change(kind)
+    fields = [kind.field(i).with_type(with_scalars(kind.field(i).type, change)) for i in range(kind.num_fields)]
+    if of.is_struct(kind):
+        return pa.struct(fields)
+    if of.is_fixed_size_list(kind):
+        return pa.list_(fields[0], kind.list_size)
+    lists = {
+        of.is_large_list: pa.large_list,
+        of.is_list_view: pa.list_view,
+        of.is_large_list_view: pa.large_list_view,
+    }
+    return next((make for fits, make in lists.items() if fits(kind)), pa.list_)(fields[0])
 
 
 def fields_with(fields: Iterable[pa.Field], test: Callable[[pa.DataType], bool]) -> list[pa.Field]:

@@ -13,7 +13,7 @@ import duckdb
 
 from duckrun.engines.duckdb.changes import rewrites, staging, write
 from duckrun.engines.duckdb.instance.advice import advise
-from duckrun.engines.duckdb.instance.arrow import register
+from duckrun.engines.duckdb.instance.arrow import readable, register
 from duckrun.engines.duckdb.instance.footers import columns_in
 from duckrun.engines.duckdb.instance.instance import Instance
 from duckrun.engines.duckdb.instance.sql import (
@@ -202,7 +202,9 @@ class DuckDBEngine(SpecEngine):
 
     def local(self, rows: pa.Table) -> LazyRows:
         cursor, name = self.cursor(), f"__duckrun_local_{uuid.uuid4().hex}"
-        return LazyRows(DuckDBFrame(self.instance, cursor, register(cursor, name, rows)[0], "query"), self.name)
+        return LazyRows(
+            DuckDBFrame(self.instance, cursor, register(cursor, name, readable(rows))[0], "query"), self.name
+        )
 
     def cast(self, value: exp.Expr, kind: str, rows: LazyRows, column: int) -> exp.Expr:
         return exp.cast(value, kind, dialect="duckdb")

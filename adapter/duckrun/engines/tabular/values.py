@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 
@@ -10,6 +10,9 @@ from duckrun.engines.frame import LazyRows
 from duckrun.engines.tabular.pandas_values import arrow_of_pandas
 from duckrun.errors import InvalidConfig, SchemaMismatch
 from duckrun.libraries import pa
+
+if TYPE_CHECKING:
+    import polars as pl
 
 
 def is_dataset(value: Any) -> bool:
@@ -47,6 +50,51 @@ def exactly(rows: pa.Table | pa.RecordBatch, schema: pa.Schema) -> pa.Table | pa
     return type(rows).from_arrays(columns, schema=schema)
 
 
+def stream_of(value: Any) -> pa.RecordBatchReader | None:
+    """Return the rows of a value with Arrow's interface for streams; None for any other value."""
+    if not hasattr(value, "__arrow_c_stream__"):
+        return None
+    try:
+        return pa.RecordBatchReader.from_stream(value)
+    except pa.ArrowInvalid:  # values of a single column, as of a Series
+        return None
+
+
+def table_of_polars(frame: pl.DataFrame, *, with_views: bool = False) -> pa.Table:
+    """Return a polars frame as an Arrow table, whose strings may be views.
+
+    Raises:
+        SchemaMismatch: A column has no Arrow type.
+    """
+    import polars
+
+    level = polars.CompatLevel.newest() if with_views else polars.CompatLevel.oldest()
+    try:
+        # to_arrow() gives Objects as their addresses in memory.
+        if polars.Object not in frame.dtypes:
+            return frame.to_arrow(compat_level=level)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise _without_arrow_type(frame) from error
+    raise _without_arrow_type(frame)
+
+
+def _without_arrow_type(frame: pl.DataFrame) -> SchemaMismatch:
+    """Error that names the first column without an Arrow type."""
+    name, kind = next(each for each in frame.schema.items() if not _has_arrow_type(frame.get_column(each[0])))
+    return SchemaMismatch(
+        f"column {name!r} has the type {kind} of polars, which Delta cannot store; cast it, for instance to pl.String"
+    )
+
+
+def _has_arrow_type(column: pl.Series) -> bool:
+    import polars
+
+    try:
+        return column.dtype != polars.Object and column.clear().to_arrow() is not None
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return False
+
+
 def arrow_table(value: Any) -> pa.Table:
     """Return a tabular value of this process as an Arrow table.
 
@@ -68,13 +116,11 @@ def arrow_table(value: Any) -> pa.Table:
     if module == "polars" and hasattr(value, "collect"):
         value = value.collect()
     if module == "polars" and hasattr(value, "to_arrow") and hasattr(value, "columns"):
-        from polars import CompatLevel
-
         # Without string_view: DuckDB pushes a query's filters down to pyarrow, which cannot filter
         # that type.
-        return value.to_arrow(compat_level=CompatLevel.oldest())
-    if hasattr(value, "__arrow_c_stream__"):
-        return pa.RecordBatchReader.from_stream(value).read_all()
+        return table_of_polars(value)
+    if (stream := stream_of(value)) is not None:
+        return stream.read_all()
     raise InvalidConfig(
         f"A {type(value).__module__}.{type(value).__qualname__} cannot be written as a table; give a pyarrow Table, "
         "RecordBatchReader or Dataset, a pandas or polars frame, a DuckDB relation, a PySpark DataFrame, a Frame "

@@ -3,31 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import duckdb
 
+from duckrun.engines.tabular.values import exactly
 from duckrun.errors import SchemaMismatch
 from duckrun.libraries import pa
 from duckrun.sql.quoting import quote_identifier
 from duckrun.sql.raising import marked
-from duckrun.values.columns import holds
+from duckrun.values.columns import holds, with_scalars
+
+
+def readable(rows: Any) -> Any:
+    """Return a table, dataset or stream whose values DuckDB reads unchanged.
+
+    Raises:
+        SchemaMismatch: DuckDB cannot read a type, a string is not UTF-8, or an instant has a part
+            of a microsecond. A stream raises while it is read.
+    """
+    for field in rows.schema:
+        if holds(field.type, _is_of_tens):  # DuckDB 1.5.5 would end with an internal error
+            raise _cannot_read(field)
+    return _with_nested_structs_whole(in_microseconds(_valid(rows)))
 
 
 def register(cursor: duckdb.DuckDBPyConnection, name: str, rows: Any) -> tuple[str, bool]:
-    """Name a table, dataset or stream of Arrow data on a cursor.
+    """Name readable() Arrow data on a cursor.
 
     Returns:
         SELECT of its rows, and True for a stream, which can be read once.
 
     Raises:
-        SchemaMismatch: DuckDB cannot read a type, or a string in a table is not UTF-8. A stream
-            raises while it is read.
+        SchemaMismatch: DuckDB cannot read a type.
     """
-    for field in rows.schema:
-        if holds(field.type, _is_of_tens):  # DuckDB 1.5.5 would end with an internal error
-            raise _cannot_read(field)
-    rows = with_nested_structs_whole(_valid(rows))
     stream = isinstance(rows, pa.RecordBatchReader)
     try:
         # A stream gets no filters pushed down, and goes through Arrow's C interface. DuckDB would
@@ -67,12 +77,19 @@ def _is_text(kind: pa.DataType) -> bool:
 
 def _valid_batches(stream: pa.RecordBatchReader, places: Sequence[int]) -> Iterator[pa.RecordBatch]:
     for batch in stream:
-        try:
+        with _in_stream():
             for place in places:
                 _refuse_invalid(batch.schema.names[place], batch.column(place))
-        except SchemaMismatch as error:
-            raise pa.ArrowInvalid(marked(error)) from error
         yield batch
+
+
+@contextmanager
+def _in_stream() -> Iterator[None]:
+    """Let a SchemaMismatch pass through the Arrow stream that raises it."""
+    try:
+        yield
+    except SchemaMismatch as error:
+        raise pa.ArrowInvalid(marked(error)) from error
 
 
 def _refuse_invalid(name: str, column: pa.Array | pa.ChunkedArray) -> None:
@@ -84,7 +101,35 @@ def _refuse_invalid(name: str, column: pa.Array | pa.ChunkedArray) -> None:
         ) from error
 
 
-def with_nested_structs_whole(rows: Any) -> Any:
+def in_microseconds(rows: Any) -> Any:
+    """Cast instants of nanoseconds to microseconds, because DuckDB would truncate them silently.
+
+    Raises SchemaMismatch for a value that is not whole microseconds; a stream raises while it is
+    read.
+    """
+    kinds = [with_scalars(field.type, _of_microseconds) for field in rows.schema]
+    if kinds == rows.schema.types:
+        return rows
+    schema = pa.schema([field.with_type(kind) for field, kind in zip(rows.schema, kinds, strict=True)])
+    if isinstance(rows, pa.Table):
+        return exactly(rows, schema)
+    stream = rows if isinstance(rows, pa.RecordBatchReader) else rows.scanner().to_reader()
+    return pa.RecordBatchReader.from_batches(schema, _exact_batches(stream, schema))
+
+
+def _of_microseconds(kind: pa.DataType) -> pa.DataType:
+    is_instant = pa.types.is_timestamp(kind) and kind.unit == "ns" and kind.tz is not None
+    return pa.timestamp("us", kind.tz) if is_instant else kind
+
+
+def _exact_batches(stream: pa.RecordBatchReader, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    for batch in stream:
+        with _in_stream():
+            batch = exactly(batch, schema)
+        yield batch
+
+
+def _with_nested_structs_whole(rows: Any) -> Any:
     """Copy nested structs that begin in the middle of an Arrow array, as in a slice.
 
     Nested means inside a list, a map or another struct.

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import duckdb
 
 from duckrun.display.progress import shows_progress
-from duckrun.engines.duckdb.instance.arrow import register, with_nested_structs_whole
+from duckrun.engines.duckdb.instance.arrow import readable, register
 from duckrun.engines.duckdb.instance.connection import has_ended, load_extensions, open_connection
 from duckrun.engines.duckdb.instance.sql import attach_again
 from duckrun.errors import InvalidConfig
@@ -173,7 +173,7 @@ class Instance:
     def register(self, name: str, rows: pa.Table, reads: Reads) -> None:
         """Name an Arrow table."""
         refuse_twins(rows.schema.names)
-        self.registered[name] = with_nested_structs_whole(rows)
+        self.registered[name] = readable(rows)
         self.reads[name] = reads
 
     def create_view(self, name: str, sql: str, reads: Reads) -> None:

@@ -11,17 +11,16 @@ from typing import Any
 
 import duckdb
 
-from duckrun.engines.duckdb.instance.arrow import register
+from duckrun.engines.duckdb.instance.arrow import in_microseconds, readable, register
 from duckrun.engines.duckdb.rows.types import untyped
 from duckrun.engines.frame import LazyRows, without_arrow_form
-from duckrun.engines.tabular.values import arrow_table, exactly, is_dataset
+from duckrun.engines.tabular.values import arrow_table, is_dataset, stream_of, table_of_polars
 from duckrun.errors import InvalidConfig, SchemaMismatch
 from duckrun.libraries import pa
 from duckrun.sql.quoting import quote_identifier, quote_literal
-from duckrun.sql.raising import marked
 from duckrun.sql.typed import in_arrow
 from duckrun.values.checked import spec
-from duckrun.values.columns import refuse_twins
+from duckrun.values.columns import refuse_twins, with_scalars
 from duckrun.values.computed import NumberedBy
 from duckrun.values.frozen import frozen
 from duckrun.values.layout import ROW_GROUP
@@ -166,8 +165,8 @@ def _rows_of(value: Any, cursor: duckdb.DuckDBPyConnection, name: str, file: Pat
         return _of_arrow(cursor, name, arrow_table(value))
     if module == "polars":
         return _polars(value, cursor, name, file)
-    if hasattr(value, "__arrow_c_stream__"):
-        return _of_arrow(cursor, name, pa.RecordBatchReader.from_stream(value))
+    if (stream := stream_of(value)) is not None:
+        return _of_arrow(cursor, name, stream)
     raise InvalidConfig(
         f"A {type(value).__module__}.{type(value).__qualname__} cannot be written as a table on the duckdb engine; "
         "give a pyarrow Table, RecordBatchReader or Dataset, a pandas or polars frame, a DuckDB relation, a Frame "
@@ -180,7 +179,7 @@ def _of_arrow(cursor: duckdb.DuckDBPyConnection, name: str, data: Any) -> Rows:
     if not data.schema.names:
         raise SchemaMismatch("the rows have no columns; a table has at least one")
     refuse_twins(data.schema.names)  # DuckDB would rename the second to X_1
-    data = _instants_in_microseconds(data)
+    data = readable(data)
     rows = select(cursor, *register(cursor, name, data))
     for field in data.schema:
         rows.types[field.name] = untyped(rows.types[field.name], field.type)
@@ -205,46 +204,18 @@ def _without_type(relation: duckdb.DuckDBPyRelation) -> dict[str, Any]:
     return {name: duckdb.type(kind) for name, kind in kinds.items() if '"NULL"' in kind}
 
 
-def _instants_in_microseconds(rows: Any) -> Any:
-    """Cast nanosecond instants to microseconds, because DuckDB would truncate them silently.
-
-    Raises SchemaMismatch for a value that is not whole microseconds; a stream raises while it is
-    read.
-    """
-    wanted = {
-        field.name: pa.timestamp("us", field.type.tz)
-        for field in rows.schema
-        if pa.types.is_timestamp(field.type) and field.type.unit == "ns" and field.type.tz is not None
-    }
-    if not wanted:
-        return rows
-    schema = pa.schema([field.with_type(wanted.get(field.name, field.type)) for field in rows.schema])
-    if isinstance(rows, pa.Table):
-        return exactly(rows, schema)
-    stream = rows if isinstance(rows, pa.RecordBatchReader) else rows.scanner().to_reader()
-    return pa.RecordBatchReader.from_batches(schema, _exact_batches(stream, schema))
-
-
-def _exact_batches(stream: pa.RecordBatchReader, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    for batch in stream:
-        try:
-            yield exactly(batch, schema)
-        except SchemaMismatch as error:
-            raise pa.ArrowInvalid(marked(error)) from error
-
-
 def _polars(value: Any, cursor: duckdb.DuckDBPyConnection, name: str, file: Path) -> Rows:
     import polars
 
     if isinstance(value, polars.DataFrame):
         # Views of strings share polars' memory, where the older types are a copy of each string.
-        return _of_arrow(cursor, name, value.to_arrow(compat_level=polars.CompatLevel.newest()))
+        return _of_arrow(cursor, name, table_of_polars(value, with_views=True))
     if not isinstance(value, polars.LazyFrame):
         raise InvalidConfig(f"A polars {type(value).__name__} is not a table; give a DataFrame or a LazyFrame.")
     # The streaming engine computes the frame to disk once, in bounded memory, and it can be read
     # again.
-    empty = polars.DataFrame(schema=value.collect_schema()).to_arrow()
-    exact = _instants_in_microseconds(empty) is empty
+    empty = table_of_polars(polars.DataFrame(schema=value.collect_schema()))
+    exact = in_microseconds(empty) is empty
     types = _of_arrow(cursor, name, empty).types
     # DuckDB's row group size. DuckDB holds one row group in memory, and polars' are twice as large.
     value.sink_parquet(file, row_group_size=ROW_GROUP)
@@ -279,20 +250,12 @@ def arrow_reader(rows: Rows) -> pa.RecordBatchReader:
 
 def in_utc(schema: pa.Schema) -> pa.Schema:
     """Set the zone of a schema's instants to UTC."""
+
     # DuckDB returns instants in the cursor's TimeZone, and Delta has UTC only.
-    return pa.schema([field.with_type(_in_utc(field.type)) for field in schema], schema.metadata)
+    def zoned(kind: pa.DataType) -> pa.DataType:
+        return pa.timestamp(kind.unit, "UTC") if pa.types.is_timestamp(kind) and kind.tz is not None else kind
 
-
-def _in_utc(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_timestamp(kind) and kind.tz is not None:
-        return pa.timestamp(kind.unit, "UTC")
-    if pa.types.is_map(kind):
-        return pa.map_(_in_utc(kind.key_type), _in_utc(kind.item_type))
-    if pa.types.is_list(kind):
-        return pa.list_(kind.value_field.with_type(_in_utc(kind.value_type)))
-    if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(_in_utc(field.type)) for field in kind])
-    return kind
+    return pa.schema([field.with_type(with_scalars(field.type, zoned)) for field in schema], schema.metadata)
 
 
 def spool(rows: Rows) -> Rows:
