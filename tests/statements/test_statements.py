@@ -84,7 +84,26 @@ def test_what_is_not_supported_keeps_everything_from_running(shop: Session) -> N
     with pytest.raises(UnsupportedFeature, match="Statement 2 of 2: CREATE INDEX"):
         shop.sql("delete from sales.orders; create index i on sales.orders (id)")
     with pytest.raises(InvalidConfig, match="Statement 2 of 2: Cannot read"):
-        shop.sql("delete from sales.orders; selec 1 from")
+        shop.sql("delete from sales.orders; insert into sales.orders select from from")
+    assert shop.table("sales.orders").snapshot().version == nth(0)
+
+
+@pytest.mark.parametrize(
+    ("statement", "message"),
+    [
+        ("selct * from sales.orders", r"SELCT begins no statement of SQL. Did you mean SELECT\?"),
+        ("updat sales.orders set id = 1", r"Did you mean UPDATE\?"),
+        ("create or replace tabel sales.x as select 1 as n", r"CREATE TABEL begins .* Did you mean CREATE TABLE\?"),
+        ("drop veiw sales.v", r"Did you mean DROP VIEW\?"),
+        ("delete sales.orders where id = 1", "expected FROM before the name of the table"),
+        ("select 'a from sales.orders", "a quote or a comment has no end"),
+        ("grab * from sales.orders", "an expression is missing at line 1, column 11"),
+    ],
+)
+def test_a_typing_error_is_named_without_words_of_the_parser(shop: Session, statement: str, message: str) -> None:
+    with pytest.raises(InvalidConfig, match=message) as refused:
+        shop.sql(statement)
+    assert "sqlglot" not in str(refused.value)
     assert shop.table("sales.orders").snapshot().version == nth(0)
 
 

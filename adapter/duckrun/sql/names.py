@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache
 from itertools import count
 
 from sqlglot import exp
-from sqlglot.errors import SqlglotError
+from sqlglot.errors import SqlglotError, TokenError
 from sqlglot.tokens import Token
 
 from duckrun.errors import InvalidConfig, UnsupportedFeature
@@ -92,9 +93,13 @@ def _plain_error(error: SqlglotError) -> str:
     """Return the parser's first error with its place, without terminal colours."""
     errors = getattr(error, "errors", None)
     if not errors:
-        return str(error)
+        return "a quote or a comment has no end" if isinstance(error, TokenError) else str(error)
     first = errors[0]
-    return f"{first['description']} at line {first['line']}, column {first['col']}, near {first['highlight']!r}"
+    why = _WITHOUT_PART.sub("an expression is missing", first["description"])
+    return f"{why} at line {first['line']}, column {first['col']}, near {first['highlight']!r}"
+
+
+_WITHOUT_PART = re.compile(r"Required keyword: '\w+' missing for <class '[\w.]+'>")
 
 
 def columns_of(expression: str, dialect: str = "duckdb", sides: Collection[str] = ()) -> set[tuple[str, str]]:

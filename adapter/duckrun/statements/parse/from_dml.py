@@ -240,6 +240,8 @@ def _column(name: StatementText, alias: str) -> str:
 
 
 def delete(tree: exp.Expr, source: StatementText) -> list[Statement]:
+    if "FROM" not in source.words:
+        raise InvalidConfig("Cannot read this DELETE: expected FROM before the name of the table.")
     refuse(tree, "DELETE", "order", "limit", "cluster", "tables")
     target = target_of(tree.this, "DELETE")
     with_, reader = after_with(source, "DELETE")

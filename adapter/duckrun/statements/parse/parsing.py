@@ -30,6 +30,7 @@ from duckrun.statements.values import (
     Update,
     parts_of,
 )
+from duckrun.values.nearest import nearest
 
 
 class Expands(Protocol):
@@ -120,6 +121,7 @@ def _statements(source: StatementText) -> list[Statement]:
         return [from_merge.merge(source)]
     tree = _tree(outline(source))
     if isinstance(tree, exp.Command):
+        _refuse_misspelled(source)
         raise unsupported(named(source))
     if isinstance(tree, exp.Create):
         return [from_ddl.create(tree, source, sorted_by)]
@@ -130,7 +132,19 @@ def _statements(source: StatementText) -> list[Statement]:
             ]
     if isinstance(tree, exp.Query | exp.Describe | exp.Summarize | exp.Values | exp.Pivot):
         return [_query(tree)]
+    _refuse_misspelled(source)
     raise unsupported(named(source))
+
+
+def _refuse_misspelled(source: StatementText) -> None:
+    """Raise InvalidConfig if the first words of a text are nearly those of a statement."""
+    verb, *rest = [word for word in source.head if word not in ("OR", "REPLACE", "TEMP", "TEMPORARY")]
+    about_kind = verb in ("CREATE", "DROP", "ALTER") and bool(rest)
+    word, known = (rest[0], _KINDS) if about_kind else (verb, _VERBS)
+    near = nearest(word, known, cutoff=0.75)
+    if near and word not in known:
+        before = f"{verb} " if about_kind else ""
+        raise InvalidConfig(f"{before}{word} begins no statement of SQL. Did you mean {before}{near[0]}?")
 
 
 def _tree(source: StatementText) -> exp.Expr:
@@ -139,6 +153,7 @@ def _tree(source: StatementText) -> exp.Expr:
     except InvalidConfig as error:
         tree = by_tokens.query(source, str(error))
         if tree is None:
+            _refuse_misspelled(source)
             raise
         return tree
 
@@ -162,6 +177,11 @@ def _query(tree: exp.Expr) -> Statement:
     return Query(tree)
 
 
+_VERBS = (
+    "SELECT", "FROM", "WITH", "VALUES", "INSERT", "UPDATE", "DELETE", "MERGE", "TRUNCATE", "CREATE", "DROP", "ALTER",
+    "DESCRIBE", "SHOW", "SUMMARIZE", "EXPLAIN", "PIVOT", "UNPIVOT", "OPTIMIZE", "VACUUM", "RESTORE", "COMMENT", "CONVERT",
+)  # fmt: skip
+_KINDS = ("TABLE", "VIEW", "SCHEMA", "MACRO")
 _PREPARED = ("PREPARE", "EXECUTE", "DEALLOCATE")
 _BY_TREE: dict[type[exp.Expr], Callable[[exp.Expr, StatementText], list[Statement]]] = {
     exp.Insert: from_dml.insert,
