@@ -57,6 +57,19 @@ class LocationDefinition:
 
 NameDefinition = ViewDefinition | LocationDefinition
 
+_LOG = "_delta_log"
+_FILES = {"csv": "read_csv", "tsv": "read_csv", "parquet": "read_parquet", "json": "read_json", "ndjson": "read_json"}
+
+
+def _reading(name: str) -> str:
+    """Return how SQL reads a name that is a file's; empty for other names.
+
+    >>> _reading("sales/orders.csv"), _reading("orders")
+    ("Read a file by read_csv('sales/orders.csv')", '')
+    """
+    function = _FILES.get(name.removesuffix(".gz").rpartition(".")[2].lower())
+    return f"Read a file by {function}({name!r})" if function and "." in name else ""
+
 
 class Lake:
     """Names and tables of one root, with one set of credentials.
@@ -259,7 +272,9 @@ class Lake:
         """Raise InvalidConfig for a name that is invalid for schemas and tables."""
         why = self._why_no_name(name)
         if why is not None:
-            raise InvalidConfig(f"{name!r} cannot name a schema or table of lake {self.root}: it {why}.")
+            raise InvalidConfig(
+                f"{name!r} cannot name a schema or table of lake {self.root}: it {why}.", remedy=_reading(name)
+            )
 
     def _why_no_name(self, name: str) -> str | None:
         why = why_no_name(name)
@@ -365,16 +380,31 @@ class Lake:
             raise TableNotFound(f"{error}{self.nearest(ref)}") from None
 
     def nearest(self, ref: TableRef) -> str:
-        """Return a sentence with the nearest names."""
+        """Return sentences with the nearest names, and other reasons why the table is missing."""
         names = [
             str(TableRef(schema, name, "", catalog=self.name))
             for schema in self.schemas()
             for name in (*self.tables(schema), *self.views(schema))
         ]
         close = nearest(str(ref), names, count=3, cutoff=0.5)
+        if by_function := _reading(ref.name):
+            return f" {by_function}."
         if close:
             return f" Did you mean {', '.join(close)}?"
-        return f" Lake {self.root} holds {', '.join(names[:10]) or 'no tables yet'}."
+        return f" Lake {self.root} holds {', '.join(names[:10])}." if names else f" {self._why_empty()}"
+
+    def _why_empty(self) -> str:
+        """Return why the lake has no table: its root may be another folder than the user means."""
+        folders, files = self.storage.list_names("")
+        if _LOG in folders:
+            return f"{self.root} is the folder of a table. The root of its lake is two folders above."
+        if table := next((name for name in folders[:10] if _LOG in self.storage.list_names(name)[0]), None):
+            return (
+                f"{self.root} is the folder of a schema, with table {table}. The root of its lake is the folder above."
+            )
+        if self.storage.is_local and not folders and not files and not os.path.isdir(self.root):
+            return f"There is no folder {self.root}."
+        return f"Lake {self.root} holds no tables yet."
 
     # -- schemas without checks (schemas.py checks first)
 
