@@ -185,6 +185,7 @@ def test_diff_tells_versions_rows_and_columns(main: Session, branch: Session) ->
     assert (orders.base_version, orders.version, orders.main_version) == (0, 2, 1)
     assert (orders.rows_inserted, orders.rows_updated, orders.rows_deleted) == (1, 5, 0)
     rows = diff.table("sales.orders").collect()
+    assert diff.table("SALES.Orders").count() == len(rows)
     assert sorted(row["_change_type"] for row in rows) == ["delete"] * 4 + ["insert"] * 5  # the price of id 0 was 0
     assert "sales.made" in diff._repr_html_()
     with pytest.raises(InvalidConfig, match="does not change"):

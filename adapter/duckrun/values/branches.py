@@ -236,12 +236,11 @@ class BranchDiff:
         Raises:
             InvalidConfig: The branch does not change the table.
         """
-        known = {each.table: each for each in self.tables}
-        if name not in known or self.rows_of is None:
-            raise InvalidConfig(
-                f"Branch {self.branch} does not change {name}; it changes {', '.join(known) or 'nothing'}."
-            )
-        return self.rows_of(known[name])
+        known = {each.table.lower(): each for each in self.tables}
+        if name.lower() not in known or self.rows_of is None:
+            changed = ", ".join(each.table for each in self.tables)
+            raise InvalidConfig(f"Branch {self.branch} does not change {name}; it changes {changed or 'nothing'}.")
+        return self.rows_of(known[name.lower()])
 
     def __iter__(self) -> Any:
         return iter(self.tables)
