@@ -175,6 +175,43 @@ def test_a_table_that_is_not_there_is_named_with_the_nearest(session: Session) -
 
 
 @pytest.mark.only_format("delta", "a folder is a table")
+@pytest.mark.parametrize(
+    ("folder", "message"),
+    [
+        ("laek", r"There is no folder .*laek\."),
+        ("lake/main", r"lake/main is the folder of a schema, with table t\. The root of its lake is the folder above"),
+        ("lake/main/t", r"lake/main/t is the folder of a table\. The root of its lake is two folders above"),
+    ],
+)
+def test_a_wrong_root_is_named_where_a_table_is_missing(
+    session: Session, root: Path, folder: str, message: str
+) -> None:
+    with duckrun.connect(root.parent / folder) as other, pytest.raises(TableNotFound, match=message):
+        other.table("t")
+
+
+def test_a_file_in_the_place_of_a_table_is_named_with_the_function_that_reads_it(session: Session) -> None:
+    with pytest.raises(TableNotFound, match=r"Read a file by read_csv\('orders\.csv'\)"):
+        session.sql("from 'orders.csv'")
+    with pytest.raises(InvalidConfig, match=r"Read a file by read_parquet\('in/orders\.parquet'\)"):
+        session.sql("from 'in/orders.parquet'")
+
+
+def test_a_missing_attribute_is_named_with_the_one_to_use(session: Session) -> None:
+    frame, table = session.sql("from main.t"), session.table("t")
+    for use, message in (
+        (lambda: frame.to_pandas(), r"Frame has no attribute 'to_pandas'\. Did you mean toPandas\?"),
+        (lambda: frame.filter("id = 1"), r"Transforms are SQL; .*native is the DuckDB relation"),
+        (lambda: frame.write.partition_by("p"), r"Did you mean partitionBy\?"),
+        (lambda: table.show(), r"toDF\(\) is the frame of its rows"),
+        (lambda: table.restore(0), r"Did you mean restoreToTimestamp, restoreToVersion\?"),
+        (lambda: session.query("select 1"), r"Session has no attribute 'query'\. sql\(\) runs statements"),
+    ):
+        with pytest.raises(AttributeError, match=message):
+            use()
+
+
+@pytest.mark.only_format("delta", "a folder is a table")
 def test_a_folder_without_a_log_is_no_table(root: Path, duck: Session) -> None:
     (root / "main" / "raw").mkdir(parents=True)
     (root / "main" / "raw" / "part.parquet").write_bytes(b"PAR1")

@@ -15,13 +15,14 @@ from duckrun.sql.sides import SOURCE, TARGET, has_subquery
 from duckrun.statements.plan.rows import Asked
 from duckrun.statements.run import change
 from duckrun.statements.values import Given, Merge, When
+from duckrun.values.attributes import NamesAttributes
 from duckrun.values.choices import ClauseKind
 from duckrun.values.options import given as typed, names_in
 from duckrun.values.rows import Commit
 from duckrun.values.snapshot import TableRef
 
 
-class DeltaMergeBuilder:
+class DeltaMergeBuilder(NamesAttributes):
     """Builder of ``table.merge(source, condition)``. Only execute() reads or writes.
 
     Clauses apply in the order given. The condition has at least one equality of a target and a

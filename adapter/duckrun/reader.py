@@ -12,6 +12,7 @@ from duckrun.frame import Frame
 from duckrun.sessions.tables import TableSession
 from duckrun.sql.quoting import quote_identifier
 from duckrun.storage.roots import normalise_root
+from duckrun.values.attributes import NamesAttributes
 from duckrun.values.options import FORMATS, as_bool, as_int, given, known_option, known_value
 from duckrun.values.rows import ReadSpec
 
@@ -30,7 +31,7 @@ _OPTIONS = {
 }
 
 
-class DataFrameReader:
+class DataFrameReader(NamesAttributes):
     """Reader of ``s.read``. Nothing is read before a method of the Frame needs rows.
 
     Example: ``s.read.format("delta").option("versionAsOf", 3).load("lake/sales/orders")``.

@@ -28,6 +28,7 @@ from duckrun.statements.change_queries import feed_between
 from duckrun.statements.run import change
 from duckrun.statements.values import Delete, Update
 from duckrun.table_builder import DeltaTableBuilder
+from duckrun.values.attributes import NamesAttributes
 from duckrun.values.changes import ChangeKind, OwnFunction
 from duckrun.values.checked import checked
 from duckrun.values.options import given, names_in
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
 _PARQUET = re.compile(r"parquet\.`((?:[^`]|``)+)`", re.IGNORECASE)
 
 
-class Table:
+class Table(NamesAttributes):
     """One table of a session: its rows, its history and its changes.
 
     Each change returns its commit.
@@ -67,6 +68,8 @@ class Table:
         merge = orders.merge(changes, "t.id = s.id").whenMatchedUpdateAll()
         merge.whenNotMatchedInsertAll().execute()
     """
+
+    _INSTEAD = "toDF() is the frame of its rows, with show(), collect(), toPandas() and pl()."
 
     def __init__(self, session: TableSession, ref: TableRef, alias: str | None = None) -> None:
         self.session = session
@@ -592,7 +595,7 @@ class Table:
         )
 
 
-class DeltaOptimizeBuilder:
+class DeltaOptimizeBuilder(NamesAttributes):
     """Builder of table.optimize(). Only its two execute methods read or write."""
 
     def __init__(self, table: Table) -> None:

@@ -12,6 +12,7 @@ from typing import Any, Protocol, Self, cast
 from duckrun.engines.frame import LazyRows
 from duckrun.errors import InvalidConfig, SchemaMismatch
 from duckrun.lake.lakes import Lakes
+from duckrun.values.attributes import NamesAttributes
 from duckrun.values.layout import CODECS, Codec
 from duckrun.values.options import as_bool, as_int, given, known_option, known_value, names_in
 from duckrun.values.rows import AppTransaction, Commit, WriteSpec
@@ -41,11 +42,13 @@ class WritingSession(Protocol):
     def execute(self, name: str | TableRef, spec: WriteSpec, source: Any | None = None) -> Commit: ...
 
 
-class DataFrameWriter:
+class DataFrameWriter(NamesAttributes):
     """Writer of ``frame.write``. saveAsTable(), insertInto() and save() each return one commit.
 
     Example: ``frame.write.mode("overwrite").partitionBy("day").saveAsTable("sales.orders")``.
     """
+
+    _INSTEAD = "It writes the tables of a lake; frame.native and frame.toArrow() write other files."
 
     def __init__(self, session: WritingSession, rows: LazyRows) -> None:
         self._session, self._rows = session, rows

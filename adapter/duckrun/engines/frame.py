@@ -13,6 +13,7 @@ from duckrun.engines.tabular.pandas_values import pandas_frame, require_pandas
 from duckrun.errors import UnsupportedFeature
 from duckrun.libraries import pa
 from duckrun.run.pins import NOTHING, Reads
+from duckrun.values.attributes import NamesAttributes
 from duckrun.values.columns import told_apart
 from duckrun.values.options import given
 
@@ -61,13 +62,17 @@ class Projectable(Protocol):
     def projected(self, names: Sequence[str], columns: Sequence[str]) -> FrameSource: ...
 
 
-class LazyRows:
+class LazyRows(NamesAttributes):
     """Rows that are computed on demand, from tables that are pinned at one version each.
 
     Transforms are SQL. For everything else, ``native`` is the DuckDB relation or Spark DataFrame
     underneath.
     """
 
+    _INSTEAD = (
+        "Transforms are SQL; collect(), toArrow(), toPandas() and pl() return the rows; native is the DuckDB relation "
+        "or the Spark DataFrame, with its methods."
+    )
     is_held = False
     """True for rows in a user's hands: names in their query may have changed meaning when they are
     written.

@@ -22,6 +22,7 @@ from duckrun.run.memory import Arbiter
 from duckrun.run.pins import Pins, Reads, together
 from duckrun.run.work_log import WorkLog
 from duckrun.sessions.together import OpenTransaction, Transactions
+from duckrun.values.attributes import NamesAttributes
 from duckrun.values.checked import checked, unknown_word
 from duckrun.values.choices import BY_DELTA_RS, ENGINES, EngineName, WriterChoice
 from duckrun.values.lake_format import LakeFormat
@@ -41,8 +42,10 @@ else:
         def createDataFrame(self) -> Any: ...
 
 
-class Opened:
+class Opened(NamesAttributes):
     """Part of a Session that exists before any statement: its lakes and engines."""
+
+    _INSTEAD = "sql() runs statements, table() opens a table, register() names a frame of Python."
 
     def __init__(
         self,
