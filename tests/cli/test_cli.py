@@ -50,6 +50,16 @@ def test_tables_are_listed_plainly_in_a_pipe(run: Run) -> None:
     assert json.loads(run("tables", "--format", "json")) == [{"schema": "sales", "name": "orders", "kind": "table"}]
 
 
+def test_a_root_without_tables_is_told_beside_the_empty_list(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["tables", "--root", str(tmp_path / "laek"), "--format", "json"])
+    printed = capsys.readouterr()
+    assert not ended.value.code
+    assert (printed.out, printed.err) == ("[]\n", f"There is no folder {tmp_path / 'laek'}.\n")
+
+
 def test_rows_are_printed_as_a_table_as_csv_and_as_json(run: Run) -> None:
     query = "select * from sales.orders where id = 1 limit 1"
     assert "fig, [red]dried[/red]" in run("sql", query)

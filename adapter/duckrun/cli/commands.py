@@ -48,6 +48,7 @@ def tables(s: Session, format: Format = None) -> None:
     ]
     if not entries:
         s.lake.refuse_other_format()
+        typer.echo(s.lake.why_empty(), err=True)
     rows = ((folder, name, kind) for name, folder, kind in sorted(entries))
     print_as(("schema", "name", "kind"), rows, output(format))
 

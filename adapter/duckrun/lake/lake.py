@@ -391,9 +391,9 @@ class Lake:
             return f" {by_function}."
         if close:
             return f" Did you mean {', '.join(close)}?"
-        return f" Lake {self.root} holds {', '.join(names[:10])}." if names else f" {self._why_empty()}"
+        return f" Lake {self.root} holds {', '.join(names[:10])}." if names else f" {self.why_empty()}"
 
-    def _why_empty(self) -> str:
+    def why_empty(self) -> str:
         """Return why the lake has no table: its root may be another folder than the user means."""
         folders, files = self.storage.list_names("")
         if _LOG in folders:
