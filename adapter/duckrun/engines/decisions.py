@@ -29,7 +29,7 @@ def leaves_table(mode: str, snapshot: Snapshot) -> bool:
     if mode == "error":
         raise CommitConflict(
             f"Table {snapshot.ref} exists already, at version {snapshot.version}; mode 'error' writes new tables only.",
-            remedy="Add rows by mode 'append' or INSERT INTO; replace the table by mode 'overwrite' or CREATE OR REPLACE",
+            remedy="Add rows by mode 'append' or INSERT INTO; replace them by mode 'overwrite' or CREATE OR REPLACE",
         )
     return mode == "ignore"
 
