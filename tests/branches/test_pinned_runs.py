@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -94,6 +95,23 @@ def test_a_table_that_a_publish_creates_or_replaces_is_the_old_one_or_none(main:
     with pytest.raises(TableNotFound, match="for this run"):
         run.newest("d")
     assert Run(main).newest("d", "b") == [1, 7]
+
+
+def test_a_run_of_more_than_a_week_is_refused_after_a_publish(main: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = Run(main)
+    assert before.newest("a") == [0]
+    publish(main, 1)
+    after = Run(main)
+    assert after.newest("a") == [1]
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now + 8 * 86_400)
+    assert after.newest("b") == [1]
+    with duckrun.connect(main.lake.root) as other:
+        other.publish("b")  # replayed; it removes the old record
+    with pytest.raises(VersionNotReadable, match="main.b: this run began .* a week ago"):
+        before.newest("b")
+    assert before.newest("a") == [0]
+    assert Run(main).newest("b", "c") == [1, 1]
 
 
 def test_a_publish_under_way_is_hidden_from_runs_that_begin_in_it(main: Session, root: Path) -> None:

@@ -283,8 +283,7 @@ def _published(storage: Storage, name: str) -> Published | None:
 def _forget_old(storage: Storage) -> None:
     """Remove records older than a week, which each run would list.
 
-    A run that began before a publish needs its record. It cannot be older than a week: by default,
-    VACUUM then removes the files of the versions that it reads.
+    A run that began before a publish needs its record. An older run is refused (LaterPublishes).
     """
     oldest = registry.now() / 1000 - WEEK.total_seconds()
     folder = f"{storage.root}/{PUBLISHES}"

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import replace
 
+from duckrun.errors import VersionNotReadable
 from duckrun.storage.storage import Storage
-from duckrun.values.branches import PENDING, PLAN, PUBLISHES
+from duckrun.values.branches import PENDING, PLAN, PUBLISHED, PUBLISHES
 from duckrun.values.snapshot import TableRef
+from duckrun.values.upkeep import WEEK
 
 
 class LaterPublishes:
@@ -19,6 +22,7 @@ class LaterPublishes:
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
+        self._began = time.time()
         self._ended = frozenset(self._names(PUBLISHES))
         self._before: dict[str, dict[str, int | None]] = {}
 
@@ -29,13 +33,27 @@ class LaterPublishes:
         """Return the version of a table before each of these publishes; None without a table.
 
         The caller has opened the newest version before, so no commit of a publish is overlooked.
+
+        Raises:
+            VersionNotReadable: The lake may have removed the record of one of these publishes.
         """
+        if time.time() - self._began > WEEK.total_seconds() and self._has_later():
+            raise VersionNotReadable(
+                f"Table {ref}: this run began to read the lake more than a week ago, and branches were published since "
+                "whose records are gone, so it could read one table from before a publish and another from after it",
+                remedy="Begin a new run",
+            )
         # In this order: a publish writes its record before it removes its plan.
         plans = [name.removesuffix(PLAN) for name in self._names(PENDING) if name.endswith(PLAN)]
         ids = {*plans, *(name.removesuffix(".json") for name in {*self._names(PUBLISHES)} - self._ended)}
         later = (self._versions(id) for id in sorted(ids) if f"{id}.json" not in self._ended)
         name = str(replace(ref, catalog=None))
         return [before[name] for before in later if name in before]
+
+    def _has_later(self) -> bool:
+        """True if a branch was published since, also without its record."""
+        last = self._storage.keys(f"{self._storage.root}/{PUBLISHED}")
+        return any(key["modified"] > self._began for key in last)
 
     def _versions(self, id: str) -> dict[str, int | None]:
         """Return the versions before a publish, by table."""
