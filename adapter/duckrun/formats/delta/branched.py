@@ -32,7 +32,7 @@ from duckrun.formats.delta.definition.properties import FEED, ROW_TRACKING, is_o
 from duckrun.formats.delta.delta import DeltaFormat
 from duckrun.formats.delta.files.scan_sql import BranchReads, scan_sql
 from duckrun.formats.delta.files.vectors import deleted_of
-from duckrun.formats.delta.log.entries import COPY, entry, parse_commit
+from duckrun.formats.delta.log.entries import COPY, entry, mark_at, parse_commit
 from duckrun.formats.delta.log.lines import LineStorage, entry_of, lines_at, numbers_in, pointer_path, seal, seal_of
 from duckrun.formats.delta.versions.long_logs import ListFiles, LongLogs
 from duckrun.formats.delta.versions.newest import Opened
@@ -98,6 +98,10 @@ class BranchFormat(DeltaFormat):
         self._scan_logs, self._spark_logs = ScanLogs(self), ReadLogs(self, storage)
         self._differences = Differences(self)
         self._later: dict[str, bool] = {}
+        self._defines: dict[tuple[str, str], tuple[int, bool]] = {}
+        """Newest version of each log that was read for definitions, and True if it has one."""
+        self._ids: dict[tuple[str, int, str | None], str] = {}
+        """Ids of main's tables by location, version and the identity of its commit."""
 
     @property
     def branch(self) -> Branch:
@@ -268,13 +272,33 @@ class BranchFormat(DeltaFormat):
         """
         if line.base < 0:
             return
-        if any(each.changes_metadata for each in actions_of(self, ref, line, handle.version())):
-            handle = super().handle(ref, line.base)  # the id in the branch tells nothing about main
-        if str(handle.metadata().id) != line.table_id:
+        table_id = str(handle.metadata().id)
+        if self._has_definition(ref, line, handle.version()):
+            table_id = self._id_in_main(ref, line.base)  # that in the branch tells nothing about main
+        if table_id != line.table_id:
             raise TableNotFound(
                 f"Table {ref} was created again in main since branch {self.branch.name} has forked it, and the rows "
                 f"that the branch continues from are gone. Discard the branch, or drop the table in it."
             )
+
+    def _has_definition(self, ref: TableRef, line: Line, version: int) -> bool:
+        """True if a commit of a line, up to a version, defines the table."""
+        log = (ref.location, f"{line.folder}/{line.log}")
+        read, has_one = self._defines.get(log, (line.base, False))
+        if version > read:
+            commits = actions_of(self, ref, replace(line, base=read), version)
+            has_one = has_one or any(commit.changes_metadata for commit in commits)
+            self._defines[log] = (version, has_one)
+        return has_one
+
+    def _id_in_main(self, ref: TableRef, version: int) -> str:
+        """Return the id of main's table at a version."""
+        key = (ref.location, version, mark_at(self.line_storage.plain, ref.location, version))
+        if key[2] is None:  # only a checkpoint has it
+            return str(super().handle(ref, version).metadata().id)
+        if key not in self._ids:
+            self._ids[key] = str(super().handle(ref, version).metadata().id)
+        return self._ids[key]
 
     def latest_version(self, ref: TableRef) -> int | None:
         line = self.line_storage.lines.get(ref.location)
