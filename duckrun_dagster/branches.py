@@ -12,9 +12,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dagster import AssetKey, DagsterInstance, DagsterRun, InitResourceContext
+from dagster import AssetKey, DagsterEventType, DagsterInstance, DagsterRun, InitResourceContext
 
 from duckrun.branches import registry
+from duckrun.branches.diff import changed_tables
+from duckrun.branches.publish import tables_of
 from duckrun.errors import InvalidConfig
 from duckrun.lake.lake import Lake
 from duckrun_dagster.chain import PARENT_BACKFILL, PARENT_RUN, OfSteps, StepWork, runs_of_chain
@@ -45,6 +47,54 @@ class ChainBranch:
     """Keys of further steps that check assets of these steps."""
     assets: frozenset[AssetKey]
     """Assets of the steps."""
+
+    def superseded(self, instance: DagsterInstance, lake: Lake) -> dict[str, list[str]]:
+        """Return the tables with rows of a step's older attempt, which its last one did not write.
+
+        Drops and views have no commit that names their step, and are not among them.
+
+        Returns:
+            The steps by the name of the table.
+        """
+        branch = registry.find(lake.storage, self.name)
+        last = self._last_attempts(instance)
+        if branch is None or all(attempt == f"{self.runs[-1].run_id}:0" for attempt in last.values()):
+            return {}
+        written = self._materialized(instance, last)
+        tables, stale = tables_of(lake.storage, branch), {}
+        for ref, line, _ in changed_tables(lake, branch, tables):
+            notes = [record.note for record in tables.commits(ref, line)]
+            by = {(note["step"], note["attempt_of_step"]) for note in notes if "step" in note}
+            steps = {step for step, _ in by if step in last and (step, last[step]) not in by}
+            if left := sorted(step for step in steps if (step, str(ref)) not in written):
+                stale[str(ref)] = left
+        tables.close()
+        return stale
+
+    def _last_attempts(self, instance: DagsterInstance) -> dict[str, str]:
+        """Return the last attempt of each step, as ``attempt_of()`` names it."""
+        last: dict[str, str] = {}
+        for run in self.runs:
+            for each in instance.get_run_step_stats(run.run_id, sorted(self.steps)):
+                if each.status is not None and each.attempts:
+                    last.setdefault(each.step_key, f"{run.run_id}:{each.attempts - 1}")
+        return last
+
+    def _materialized(self, instance: DagsterInstance, last: Mapping[str, str]) -> set[tuple[str, str]]:
+        """Return the steps with the tables of the assets that their last attempts materialized.
+
+        Such an attempt may have had nothing to commit.
+        """
+        pairs = set()
+        kind = DagsterEventType.ASSET_MATERIALIZATION
+        for run_id in {attempt.rpartition(":")[0] for attempt in last.values()}:
+            for record in instance.get_records_for_run(run_id, of_type=kind).records:
+                event = record.event_log_entry
+                materialization, step = event.asset_materialization, str(event.step_key)
+                table = None if materialization is None else materialization.metadata.get("dagster/table_name")
+                if table is not None and last.get(step, "").startswith(f"{run_id}:"):
+                    pairs.add((step, str(table.value)))
+        return pairs
 
     def unfinished(self, instance: DagsterInstance) -> list[str]:
         """Return the steps without a success in the newest run that began them."""

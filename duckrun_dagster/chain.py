@@ -127,9 +127,14 @@ def work_of(app_id: str, step: Any) -> WorkTransaction:
     began = 0.0 if record is None else record.create_timestamp.timestamp()
     return WorkTransaction(
         app_id,
-        attempt=f"{run.run_id}:{retried}",
+        attempt=attempt_of(step),
         started=began + retried / 1000,  # a retry of the step comes later than the step
     )
+
+
+def attempt_of(step: Any) -> str:
+    """Return the identity of a running step's attempt among all of its chain."""
+    return f"{step.run_id}:{step.previous_attempt_count}"
 
 
 def chain_of_step(step: Any) -> str:

@@ -134,12 +134,25 @@ def _asset(
         if unfinished := branch.unfinished(context.instance):
             text = f"Branch {branch.name} is not published, since {', '.join(unfinished)} did not succeed."
             raise Failure(f"{text} {_advice(branch.name, lake.root)}", allow_retries=False)
+        if superseded := branch.superseded(context.instance, lake):
+            tables = ", ".join(f"{table} ({', '.join(steps)})" for table, steps in superseded.items())
+            raise Failure(_superseded(tables, branch.name, lake.root), allow_retries=False)
         published = _published(resource.session(), branch.name)
         for event in _observations(context.instance, branch, published):
             context.log_event(event)
         return _result(_metadata(published))
 
     return publish
+
+
+def _superseded(tables: str, branch: str, root: str) -> str:
+    """Return why a branch with tables of older attempts is not published, and what to do."""
+    return (
+        f"Branch {branch} is not published, since it has tables that an earlier attempt of a step has written, and "
+        f"the last attempt has not: {tables}. Run the job again, which begins a new branch. Or drop the tables in "
+        f"the branch, by duckrun.connect({root!r}, branch={branch!r}), and execute this step again. Publish them, "
+        f"too, by: {_command('publish', branch, root)}. Remove the branch by: {_command('discard', branch, root)}"
+    )
 
 
 def _published(session: "Session", branch: str) -> Published:

@@ -41,13 +41,13 @@ from duckrun.errors import DuckrunError, TableNotFound
 from duckrun.lake.lake import Lake, TableRef, ViewDefinition
 from duckrun.lake.lakes import Lakes
 from duckrun.sql.quoting import select_list
-from duckrun.values.branches import VARIABLE
+from duckrun.values.branches import STEP_VARIABLE, VARIABLE
 from duckrun.values.rows import Commit
 from duckrun.values.snapshot import Snapshot
 from duckrun.values.type_names import type_name
 from duckrun_dagster import metadata as meta
 from duckrun_dagster.branches import branch_in, branch_of_step
-from duckrun_dagster.chain import chain_of, chain_of_step, is_rerun
+from duckrun_dagster.chain import attempt_of, chain_of, chain_of_step, is_rerun
 from duckrun_dagster.config_values import partition_expr
 from duckrun_dagster.data_version import data_version
 from duckrun_dagster.dbt.branch import branch_beside, refuse_another_lake
@@ -188,6 +188,8 @@ class DuckrunDbtCliResource(KnownResource, DbtCliResource):
             values["DUCKRUN_RUN_ID"] = str(call)
         if branch is not None:
             values[VARIABLE] = branch
+            if step is not None:
+                values[STEP_VARIABLE] = f"{step.step.key} {attempt_of(step)}"
         fraction = self.memory_fraction or (1.0 if step is None else share_of_step(step))
         if fraction < 1:  # otherwise a value in the environment stays
             values["DUCKRUN_MEMORY_FRACTION"] = str(fraction)

@@ -24,7 +24,7 @@ from duckrun.run.pins import Pins
 from duckrun.run.reruns import as_before
 from duckrun.values.choices import EngineName
 from duckrun.values.snapshot import Snapshot, TableRef
-from duckrun_dagster.chain import is_rerun, own_works, work_of
+from duckrun_dagster.chain import attempt_of, is_rerun, own_works, work_of
 from duckrun_dagster.config import parse_table, table_of
 from duckrun_dagster.private import StepOutputHandle
 
@@ -56,6 +56,8 @@ class StepPins(Pins):
     def __init__(self, step_context: Any, lakes: Lakes) -> None:
         super().__init__(lakes)
         self._step = step_context
+        if lakes.own.branch_name is not None:
+            self.by = (step_context.step.key, attempt_of(step_context))
 
     def _read_of(self, newest: Snapshot) -> Snapshot | None:
         is_own = own_works(self._step)
@@ -150,10 +152,17 @@ def sessions_of(step_context: Any, lakes: Lakes) -> StepSessions:
     open in this process are closed.
     """
     step = StepId.of(step_context)
+    close_earlier(step_context)
+    with _lock:
+        return _steps.setdefault((step, lakes.own.root), StepSessions(lakes, StepPins(step_context, lakes)))
+
+
+def close_earlier(step_context: Any) -> None:
+    """Close the sessions that earlier steps of a step's run left open in this process."""
+    step = StepId.of(step_context)
     with _lock:
         for key in [key for key in _steps if key[0].run_id == step.run_id and key[0] != step]:
             _steps.pop(key).close()
-        return _steps.setdefault((step, lakes.own.root), StepSessions(lakes, StepPins(step_context, lakes)))
 
 
 def close_run(run_id: str | None) -> None:

@@ -1,7 +1,8 @@
 """A job that publishes its tables after its checks, which test_publishing.py runs in one process and in several.
 
 The folder has the lake. Its ``state.json`` says how a step behaves: it ``raises``, it ``dies``, or it fails ``once`` after its
-write. ``check`` is the severity by which the blocking check fails; ``value`` is the row that the orders append.
+write. ``check`` is the severity by which the blocking check fails; ``value`` is the row that the orders append. ``also`` are
+statements that the step of the totals runs.
 """
 
 import json
@@ -50,7 +51,9 @@ def definitions(folder: Path) -> dg.Definitions:
         )
 
     @dg.asset(key=TOTALS, ins={"orders": dg.AssetIn(key=ORDERS)})
-    def totals(orders: pa.Table) -> pa.Table:
+    def totals(orders: pa.Table, duckrun: DuckrunResource) -> pa.Table:
+        for statement in state(folder).get("also", ()):
+            duckrun.session().sql(statement)
         behave(folder, "totals")
         return pa.table({"n": [orders.num_rows]})
 

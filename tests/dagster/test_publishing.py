@@ -199,6 +199,39 @@ def test_retries_count_an_append_once(nightly: Nightly) -> None:
     assert (nightly.rows("orders"), nightly.branches()) == ([1, 3, 7], [])
 
 
+def test_tables_that_only_an_earlier_attempt_wrote_are_not_published(nightly: Nightly) -> None:
+    with duckrun.connect(nightly.root) as main:
+        main.sql("create table sales.days as select 1 as day")
+    also = ["create table sales.extra as select 1 as x", "insert into sales.days values (2)"]
+    nightly.behave(totals="raises", also=also)
+    failed = nightly.run(fails=True)
+    branch = f"nightly-{failed.run_id[:13]}"
+    nightly.behave()
+    again = nightly.run(parent=failed.run_id, fails=True)
+    error = error_of(again, "publish__nightly")
+    assert "sales.days (sales__totals), sales.extra (sales__totals)" in error
+    assert nightly.tables() == ["sales.days", "sales.orders"] and nightly.rows("days") == [1]
+    assert "sales.extra" in nightly.check().description
+
+    nightly.behave(also=["insert into sales.days values (3)"])
+    again = nightly.run(parent=failed.run_id, steps=["sales__totals", "publish__nightly"], fails=True)
+    assert "sales.days" not in error_of(again, "publish__nightly")  # as in main, its earlier rows stay
+    with duckrun.connect(nightly.root, branch=branch) as session:
+        session.sql("drop table sales.extra")
+    nightly.run(parent=again.run_id)
+    assert nightly.tables() == ["sales.days", "sales.orders", "sales.totals"]
+    assert (nightly.rows("days"), nightly.rows("orders")) == ([1, 2, 3], [1, 7])
+
+
+def test_tables_that_the_last_attempt_wrote_again_are_published(nightly: Nightly) -> None:
+    also = ["create or replace table sales.extra as select 1 as x"]
+    nightly.behave(totals="raises", also=also)
+    failed = nightly.run(fails=True)
+    nightly.behave(also=also)
+    nightly.run(parent=failed.run_id)
+    assert nightly.tables() == ["sales.extra", "sales.orders", "sales.totals"]
+
+
 def test_a_thread_of_a_step_writes_the_branch_if_it_has_the_context_of_the_step(tmp_path: Path) -> None:
     errors = []
 

@@ -29,6 +29,9 @@ PLAN = ".plan.json"
 VARIABLE = "DUCKRUN_BRANCH"
 """Environment variable that names a branch for dbt and Dagster."""
 
+STEP_VARIABLE = "DUCKRUN_STEP"
+"""Environment variable that tells dbt its step of Dagster, and after a space the attempt."""
+
 # The prefix of a vector's path is part of its descriptor, which engines do not decode alike. So
 # only characters that every spelling leaves alone are allowed.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")

@@ -40,6 +40,7 @@ from duckrun.run.reruns import as_before
 from duckrun.run.transaction import Transaction
 from duckrun.run.work_log import Read, WorkLog
 from duckrun.sql.quoting import quote_identifier, quote_literal
+from duckrun.values.branches import STEP_VARIABLE
 from duckrun.values.choices import BY_DELTA_RS
 from duckrun.values.rows import WorkTransaction
 from duckrun.values.snapshot import Snapshot, TableRef
@@ -434,6 +435,9 @@ class InvocationPins(Pins):
     def __init__(self, env: LakeEnvironment) -> None:
         super().__init__(env.lakes)
         self._env = env
+        if variable := os.environ.get(STEP_VARIABLE):
+            step, _, attempt = variable.rpartition(" ")
+            self.by = (step, attempt)
         self._looked: dict[str, bool] = {}
         """Node -> True if an older attempt created its table; only for nodes that have read it."""
 
