@@ -58,6 +58,15 @@ def about_tables(mode: str, tables: Iterable[str]) -> str:
     return f"{mode} on table{'s' if len(names) > 1 else ''} {', '.join(names[:_MOST_NAMED])}{more}"
 
 
+def in_branch(subject: str, branch: str | None) -> str:
+    """Return the subject of an error about a table, with the branch that the table is in.
+
+    >>> in_branch("alter on table main.a", "pr-42")
+    'alter on table main.a in branch pr-42'
+    """
+    return subject if branch is None else f"{subject} in branch {branch}"
+
+
 def uncomputable(what: str, engine: str, why: str) -> InvalidConfig:
     """Return the error about an expression without a value.
 
@@ -170,14 +179,15 @@ class DuckrunError(Exception):
             message = f"{_closed(message)} {ROLLED_BACK}"
         return f"{message}\n{self.detail}" if self.detail else message
 
-    def name(self, subject: str, known_by: str | None = None) -> None:
+    def name(self, subject: str, *known_by: str) -> None:
         """Put a subject in front of the reason, unless the reason begins with it.
 
         Args:
-            known_by: Part of the subject, such as the table's name, that is enough anywhere in it.
+            subject: The subject.
+            *known_by: Parts of it, such as the table's name, that may be anywhere in the reason.
         """
         subject = redacted(subject)
-        is_named = self.reason.startswith(subject) if known_by is None else known_by in self.reason
+        is_named = all(part in self.reason for part in known_by) if known_by else self.reason.startswith(subject)
         if not is_named:
             self.args = (f"{subject}: {self.reason}", *self.args[1:])
 
@@ -220,7 +230,9 @@ _OUTCOMES: ContextVar[tuple[Outcome, ...]] = ContextVar("outcomes", default=())
 
 
 @contextmanager
-def outcome_of(mode: str | None = None, table: object | None = None, *, writes: bool = True) -> Iterator[Outcome]:
+def outcome_of(
+    mode: str | None = None, table: object | None = None, branch: str | None = None, *, writes: bool = True
+) -> Iterator[Outcome]:
     """Complete the errors of an operation with what it has committed, its mode and its table.
 
     This is the boundary of a write. Code inside raises an error with its reason and remedy. Blocks
@@ -229,6 +241,7 @@ def outcome_of(mode: str | None = None, table: object | None = None, *, writes: 
     Args:
         mode: The operation.
         table: The table of the operation. The message names it.
+        branch: The branch of the table. The message names it.
         writes: False if the operation may only read. Then an error tells of commits alone.
     """
     outcome = Outcome()
@@ -236,19 +249,28 @@ def outcome_of(mode: str | None = None, table: object | None = None, *, writes: 
     try:
         yield outcome
     except DuckrunError as error:
-        _complete(error, outcome, mode, table, writes=writes)
+        _complete(error, outcome, mode, table, branch, writes=writes)
         raise
     finally:
         _OUTCOMES.reset(token)
 
 
-def _complete(error: DuckrunError, outcome: Outcome, mode: str | None, table: object | None, *, writes: bool) -> None:
+def _complete(
+    error: DuckrunError,
+    outcome: Outcome,
+    mode: str | None,
+    table: object | None,
+    branch: str | None,
+    *,
+    writes: bool,
+) -> None:
     if error.mode is None and mode is not None:
         error.mode = mode
     if error.table is None and table is not None:
         error.table = str(table)
     if table is not None:
-        error.name(f"table {table}" if mode is None else f"{mode} on table {table}", known_by=str(table))
+        subject = f"table {table}" if mode is None else f"{mode} on table {table}"
+        error.name(in_branch(subject, branch), str(table), *(() if branch is None else (f"branch {branch}",)))
     if outcome.commits:
         error.commits = tuple(dict.fromkeys(outcome.commits))
     if is_outcome_unknown(error):

@@ -221,6 +221,24 @@ def test_a_branch_whose_base_left_the_log_says_so(main: Session, branch: Session
         assert fresh.discard("pr-42")
 
 
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "alter table sales.orders add constraint dear check (price > 1000)",
+        "alter table sales.orders alter column price set not null",
+        "alter table sales.orders rename column nothing to anything",
+        "insert into sales.orders select 'a', 'EU', 1",
+        "update sales.orders set price = 1 / 'a'",
+        "create table sales.orders (id int)",
+        "optimize sales.orders where nothing = 1",
+    ],
+)
+def test_errors_of_writes_name_the_branch(branch: Session, statement: str) -> None:
+    branch.sql("insert into sales.orders (id) values (90)")
+    with pytest.raises(duckrun.DuckrunError, match=r"sales\.orders.* branch pr-42"):
+        branch.sql(statement)
+
+
 def test_a_table_that_a_branch_has_forked_keeps_its_name(main: Session, branch: Session) -> None:
     with pytest.raises(CommitConflict, match="pr-42"):
         main.sql("alter table sales.orders rename to sales.others")

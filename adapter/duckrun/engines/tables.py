@@ -13,9 +13,10 @@ from dataclasses import replace
 from typing import Any, NoReturn
 
 from duckrun.engines.engine import Engine
-from duckrun.errors import CommitConflict, SchemaMismatch, UnsupportedFeature, outcome_of
+from duckrun.errors import CommitConflict, SchemaMismatch, UnsupportedFeature, in_branch, outcome_of
 from duckrun.formats.commits import NewCommit
 from duckrun.formats.format import logs_of
+from duckrun.lake.lake import Lake
 from duckrun.run.consumers import stranded
 from duckrun.run.lake_upkeep import maintain
 from duckrun.run.transaction import Transaction
@@ -46,6 +47,12 @@ REWRITTEN = "the table was written anew in one commit: Parquet files know their 
 class SpecEngine(Engine):
     """Engine that writes rows itself, and whose other operations are those of this module."""
 
+    lake: Lake
+
+    def about(self, subject: str) -> str:
+        """Return the subject of an error, with the branch of this engine's lake."""
+        return in_branch(subject, self.lake.branch_name)
+
     def execute(
         self,
         spec: RowSpec | TableSpec,
@@ -53,7 +60,7 @@ class SpecEngine(Engine):
         transaction: Transaction,
         driver: Callable[[], Engine] | None = None,
     ) -> Commit | MaintenanceResult:
-        with outcome_of(spec.mode, transaction.ref):
+        with outcome_of(spec.mode, transaction.ref, transaction.lake.branch_name):
             spec = transaction.lake.format.with_properties(spec, transaction.ref)
             if isinstance(spec, TableSpec):
                 job = LakeTableJob if transaction.lake.format.logs is None else LogTableJob

@@ -176,7 +176,7 @@ class Transaction:
         self.mode, self.engine = mode, engine if self.written_for is None else self.written_for[0]
         started = time.perf_counter()
         now = None
-        with outcome_of(mode, self.ref), PeakSampler() as sampler:
+        with outcome_of(mode, self.ref, self.lake.branch_name), PeakSampler() as sampler:
             for tried in range(1, MAX_ATTEMPTS + 1):
                 try:
                     with self.locked():

@@ -137,7 +137,7 @@ class DuckDBEngine(SpecEngine):
 
     def weighed(self, read: WeighedRead, query: Callable[[str], str]) -> LazyRows:
         what = f"changes of table {read.ref}"
-        with errors_about(what, writes=False):
+        with errors_about(self.about(what), writes=False):
             sql = query(f"({weighed_sql(read, self.cursor(), self.instance.scratch)})")
         return self._frame(sql, what)
 
@@ -194,7 +194,7 @@ class DuckDBEngine(SpecEngine):
         return names
 
     def explain(self, query: exp.Expr, *, analyze: bool = False, what: str = "explain") -> str:
-        with errors_about(what, as_written=partial(with_names_as_written, query), writes=False):
+        with errors_about(self.about(what), as_written=partial(with_names_as_written, query), writes=False):
             plan = self.instance.cursor_with_values().execute(
                 f"EXPLAIN {'ANALYZE ' if analyze else ''}{text_in(query, 'duckdb')}"
             )
@@ -214,12 +214,7 @@ class DuckDBEngine(SpecEngine):
 
     def _frame(self, sql: str, what: str, as_written: Callable[[str], str] = str) -> LazyRows:
         cursor = self.instance.cursor_with_values()
-        return LazyRows(DuckDBFrame(self.instance, cursor, sql, f"{what}{self._where}", as_written), self.name)
-
-    @property
-    def _where(self) -> str:
-        """End of the subject of an error: the branch, if this is one."""
-        return "" if self.lake.branch_name is None else f" in branch {self.lake.branch_name}"
+        return LazyRows(DuckDBFrame(self.instance, cursor, sql, self.about(what), as_written), self.name)
 
     def register(self, name: str, value: Any, reads: Reads = NOTHING) -> None:
         """Name a frame or an Arrow-like value, so that later queries can read it.
@@ -304,7 +299,7 @@ class DuckDBEngine(SpecEngine):
             is_on_it = isinstance(source.source, DuckDBFrame) and source.source.cursor is self.instance.held
             source = source if is_on_it else source.toArrow()
         source_rows = nullcontext() if source is None else rows_of(source, cursor, self.instance.scratch)
-        with errors_about(f"table {transaction.ref}, {spec.mode}{self._where}", self.arbiter), source_rows as rows:
+        with errors_about(self.about(f"table {transaction.ref}, {spec.mode}"), self.arbiter), source_rows as rows:
             commit = self._written(job, transaction, rows, cursor if rows is None else rows.cursor)
         return commit if commit.replayed else commit.with_(memory=job.shares)
 
@@ -338,18 +333,18 @@ class DuckDBEngine(SpecEngine):
     # -- a table as a whole (see engines/tables.py)
 
     def count_breaking(self, snapshot: Snapshot, alteration: Alteration, condition: str) -> int:
-        with errors_about(f"table {snapshot.ref}, alter"):
+        with errors_about(self.about(f"table {snapshot.ref}, alter")):
             return rewrites.count_breaking(snapshot, alteration, condition, self.cursor())
 
     @contextmanager
     def rewritten(
         self, snapshot: Snapshot, alteration: Alteration, transaction: Transaction
     ) -> Iterator[Sequence[StagedFile]]:
-        with errors_about(f"table {snapshot.ref}, alter"):
+        with errors_about(self.about(f"table {snapshot.ref}, alter")):
             yield rewrites.rewritten(logs_of(transaction.lake.format), snapshot, alteration, self.cursor())
 
     def optimize(self, spec: OptimizeSpec | PurgeSpec, snapshot: Snapshot, transaction: Transaction) -> Commit:
-        with errors_about(f"table {snapshot.ref}, {spec.mode}{self._where}", self.arbiter):
+        with errors_about(self.about(f"table {snapshot.ref}, {spec.mode}"), self.arbiter):
             return rewrites.optimize(spec, snapshot, transaction, self.cursor())
 
     # -- rows that N processes stage: DuckDB's alone, whatever engine a session has
@@ -361,7 +356,7 @@ class DuckDBEngine(SpecEngine):
         lake = transaction.lake
         snapshot = lake.snapshot(transaction.ref) if lake.exists(transaction.ref) else None
         with (
-            errors_about(f"table {transaction.ref}, staging", self.arbiter),
+            errors_about(self.about(f"table {transaction.ref}, staging"), self.arbiter),
             rows_of(source, self.cursor(), self.instance.scratch) as rows,
         ):
             return staging.stage(lake.format, transaction.ref, rows, snapshot, partition_by)
@@ -369,14 +364,14 @@ class DuckDBEngine(SpecEngine):
     def net_feed(self, form: Format, snapshot: Snapshot, changes: LazyRows) -> tuple[StagedFile, ...]:
         """Write the net changes of a branch's table as files of main's change feed."""
         with (
-            errors_about(f"table {snapshot.ref}, change feed", self.arbiter),
+            errors_about(self.about(f"table {snapshot.ref}, change feed"), self.arbiter),
             rows_of(changes, self.cursor(), self.instance.scratch) as rows,
         ):
             return net_feed(logs_of(form), snapshot, rows)
 
     def commit_staged(self, files: Sequence[StagedFile], spec: WriteSpec, transaction: Transaction) -> Commit:
         """Commit the staged files of any number of processes at once."""
-        with errors_about(f"table {transaction.ref}, {spec.mode}{self._where}", self.arbiter):
+        with errors_about(self.about(f"table {transaction.ref}, {spec.mode}"), self.arbiter):
             spec = transaction.lake.format.with_properties(spec, transaction.ref)
             if transaction.lake.format.transactions is None:
                 writer = write.file_writer(spec, transaction, self.arbiter, self.duckdb_limit)

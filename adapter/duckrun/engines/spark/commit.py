@@ -13,7 +13,7 @@ from duckrun.engines.data_files import file_properties
 from duckrun.engines.spark.access import SparkAccess
 from duckrun.engines.spark.errors import errors_about
 from duckrun.engines.spark.sql import quote, table_at
-from duckrun.errors import CommitConflict, CommitUnknown, InvalidConfig, StorageError, redacted
+from duckrun.errors import CommitConflict, CommitUnknown, InvalidConfig, StorageError, in_branch, redacted
 from duckrun.formats.commits import WORDS, CommitTaken
 from duckrun.formats.format import logs_of
 from duckrun.run.transaction import Transaction
@@ -54,6 +54,8 @@ class SparkCommit:
         self.transaction = transaction
         self.snapshot = snapshot
         self.ref = transaction.ref
+        self.what = in_branch(f"{spec.mode} on table {self.ref}", transaction.lake.branch_name)
+        """Subject of errors."""
         self.log = logs_of(transaction.lake.format).log_to_write(transaction.ref, snapshot)
         """Log that Spark commits to."""
         self.location = access.location_of(self.log.location)
@@ -70,7 +72,7 @@ class SparkCommit:
         Raises:
             InvalidConfig: Spark cannot analyse the query.
         """
-        with errors_about(f"{self.spec.mode} on table {self.ref}", analysis=InvalidConfig):
+        with errors_about(self.what, analysis=InvalidConfig):
             return self.spark.sql(query).schema
 
     def statement(self, text: str) -> Commit | None:
@@ -86,7 +88,7 @@ class SparkCommit:
 
         def run() -> Commit | None:
             with (
-                errors_about(f"{self.spec.mode} on table {self.ref}", analysis=InvalidConfig),
+                errors_about(self.what, analysis=InvalidConfig),
                 self.access.settings(settings),
             ):
                 return self.statement(text)

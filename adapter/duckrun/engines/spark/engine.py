@@ -162,7 +162,7 @@ class SparkEngine(SpecEngine):
 
     def _of_ducklake(self, snapshot: Snapshot, **some: Any) -> DataFrame:
         """Return the rows of a DuckLake table, or some of them."""
-        with errors_about(about_tables("read", [str(snapshot.ref)]), analysis=InvalidConfig, writes=False):
+        with errors_about(self.about(about_tables("read", [str(snapshot.ref)])), analysis=InvalidConfig, writes=False):
             return reading.rows_of(self.access, snapshot, **some)
 
     def open(self, scan: Scan) -> LazyRows:
@@ -256,7 +256,7 @@ class SparkEngine(SpecEngine):
             raise UnsupportedFeature(
                 "Spark has no EXPLAIN ANALYZE; run it with engine: duckdb, or look at Spark's page."
             )
-        with errors_about(what, analysis=InvalidConfig, writes=False):
+        with errors_about(self.about(what), analysis=InvalidConfig, writes=False):
             return str(self.spark.sql(f"EXPLAIN EXTENDED {text_in(query, 'spark')}").collect()[0][0])
 
     def local(self, rows: pa.Table) -> LazyRows:
@@ -360,7 +360,7 @@ class SparkEngine(SpecEngine):
         return alter.instead(self.access, spec, snapshot, transaction)
 
     def count_breaking(self, snapshot: Snapshot, alteration: Alteration, condition: str) -> int:
-        with errors_about(f"alter on table {snapshot.ref}", analysis=InvalidConfig):
+        with errors_about(self.about(f"alter on table {snapshot.ref}"), analysis=InvalidConfig):
             rows = altered_rows(self.access, snapshot, alteration)
             return rows.where(f"NOT coalesce(({condition}), false)").count()
 
@@ -374,7 +374,7 @@ class SparkEngine(SpecEngine):
         """Yield files with all rows in their altered form, to be committed."""
         logs_of(transaction.lake.format).refuse_copies(snapshot)
         with (
-            errors_about(f"alter on table {snapshot.ref}", analysis=SchemaMismatch),
+            errors_about(self.about(f"alter on table {snapshot.ref}"), analysis=SchemaMismatch),
             scratch(self.access, transaction.lake, snapshot, alteration) as copy,
         ):
             yield copy.files()
@@ -392,13 +392,13 @@ class SparkEngine(SpecEngine):
         self, what: str, rows: Callable[[], DataFrame], analysis: type[DuckrunError] = InvalidConfig
     ) -> LazyRows:
         """Return the lazy rows of a query, which Spark has analysed."""
-        with errors_about(what, analysis=analysis, writes=False):
+        with errors_about(self.about(what), analysis=analysis, writes=False):
             frame = rows()
             frame.schema  # noqa: B018  Connect analyses a query only for its schema
         return self._frame(frame, what)
 
     def _frame(self, native: DataFrame, what: str) -> LazyRows:
-        return LazyRows(SparkFrame(native, self.temp_names, what), self.name)
+        return LazyRows(SparkFrame(native, self.temp_names, self.about(what)), self.name)
 
     def _native(self, value: Any) -> DataFrame:
         """Return any tabular value as a Spark DataFrame.

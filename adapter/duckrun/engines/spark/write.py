@@ -59,11 +59,11 @@ class Attempt(SparkWrite):
 
     def _carried_out(self) -> Commit | None:
         try:
-            with errors_about(f"{self.spec.mode} on table {self.ref}", analysis=SchemaMismatch), ExitStack() as stack:
+            with errors_about(self.what, analysis=SchemaMismatch), ExitStack() as stack:
                 return self._dispatch(stack)
         except (SchemaMismatch, InvalidConfig) as error:
             version = "which does not exist yet" if self.snapshot is None else f"at version {self.snapshot.version}"
-            error.name(f"{self.spec.mode} on table {self.ref} ({version})", known_by=str(self.ref))
+            error.name(f"{self.what} ({version})", str(self.ref))
             if error.version is None and self.snapshot is not None:
                 error.version = self.snapshot.version
             raise

@@ -196,7 +196,7 @@ def errors_about(
     try:
         yield
     except DuckrunError as error:
-        error.name(what, known_by=what.split(",", maxsplit=1)[0].removeprefix("table "))
+        error.name(what, what.split(",", maxsplit=1)[0].removeprefix("table "))
         raise
     except BaseException as error:
         if _of_a_library(error):

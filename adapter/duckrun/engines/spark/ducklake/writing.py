@@ -164,7 +164,7 @@ class _Write:
         try:
             planned = plan(self.access, self.form, self.spec, self.frame, snapshot)
         except (SchemaMismatch, InvalidConfig, UnsupportedFeature) as error:
-            error.name(f"{self.spec.mode} on table {self.ref}", known_by=str(self.ref))
+            error.name(f"{self.spec.mode} on table {self.ref}", str(self.ref))
             raise
         for limit in (self.spec.within, self.spec.predicate):
             if limit is not None and planned.why_not is None:
