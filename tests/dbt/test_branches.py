@@ -192,3 +192,57 @@ def test_an_invocation_finishes_a_publish_whose_process_has_ended(
     monkeypatch.undo()
     project.run("run")
     assert project.rows("main.one") == project.rows("main.two") == [(1,), (2,)]
+
+
+ROUNDS = (
+    "select 1 as id, 10 as amount union all select 2, 20",
+    "select 2 as id, 21 as amount, 'b' as note union all select 3, 30, 'c'",
+    "select 3 as id, 'd' as note, 1.5 as rate union all select 4, 'e', 2.5",
+)
+
+
+def grown(feed: str) -> dict[str, str]:
+    """Return models and a snapshot over a feed, whose columns follow those of the feed."""
+
+    def model(strategy: str, change: str) -> str:
+        config = f"incremental_strategy='{strategy}', unique_key='id', on_schema_change='{change}'"
+        return f"{{{{ config(materialized='incremental', {config}) }}}} select * from {{{{ ref('feed') }}}}"
+
+    return {
+        "models/feed.sql": f"{{{{ config(materialized='view') }}}} {feed}",
+        "models/wider.sql": model("merge", "append_new_columns"),
+        "models/synced.sql": model("delete+insert", "sync_all_columns"),
+        "snapshots/kept.sql": "{% snapshot kept %}{{ config(target_schema='main', unique_key='id', strategy='check', "
+        "check_cols='all') }} select * from {{ ref('feed') }}{% endsnapshot %}",
+    }
+
+
+def test_models_and_snapshots_whose_columns_change_are_published_as_main_builds_them(
+    make_project: Callable, tmp_path: Path
+) -> None:
+    branched = make_project(grown(ROUNDS[0]))
+    plain = make_project(grown(ROUNDS[0]), "plain", root_path=str(tmp_path / "plain_lake"))
+    plain.lake = tmp_path / "plain_lake"
+
+    def rows(project: Any, branch: str | None = None) -> dict[str, list[object]]:
+        with duckrun.connect(project.lake, branch=branch) as session:
+            tables = {name: session.sql(f"from {name}").collect() for name in ("wider", "synced", "kept")}
+        return {name: sorted(map(str, map(untimed, rows))) for name, rows in tables.items()}
+
+    def untimed(row: dict[str, Any]) -> dict[str, Any]:
+        ends = {"is_open": row["dbt_valid_to"] is None} if "dbt_valid_to" in row else {}
+        return {name: value for name, value in row.items() if not name.startswith("dbt_")} | ends
+
+    for number, feed in enumerate(ROUNDS):
+        for project in (branched, plain):
+            project.write(grown(feed))
+        before = files_of(branched.lake) if number else {}
+        branched.run("build", env={"DUCKRUN_BRANCH": f"round-{number}"})
+        assert not number or files_of(branched.lake) == before
+        branched.run("build", env={"DUCKRUN_BRANCH": f"round-{number}"})  # as a second invocation would
+        plain.run("build")
+        plain.run("build")
+        assert rows(branched, f"round-{number}") == rows(plain)
+        with duckrun.connect(branched.lake) as main:
+            main.publish(f"round-{number}")
+        assert rows(branched) == rows(plain)
