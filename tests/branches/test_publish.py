@@ -8,6 +8,7 @@ import threading
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -27,6 +28,7 @@ from duckrun import (
 )
 from duckrun.branches import registry
 from duckrun.engines.duckdb import load_extensions
+from duckrun.formats.format import logs_of
 from tests.branches.killing import Killed, killed_at
 from tests.branches.rows import values
 
@@ -234,6 +236,25 @@ def test_vacuum_keeps_what_branches_read_and_removes_what_nobody_does(
     (old,) = (path for path in main.execute("sales.items", now).removed if path.startswith("_branches"))
     assert old.endswith(".parquet")
     assert by_others(root, "items") == [[(3,), (11,)]] * 2
+
+
+def test_a_vacuum_beside_a_publish_keeps_the_published_files(
+    main: Session, branch: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the lock of the table, as in an object store."""
+    branch.sql("insert into sales.items values (2)")
+    tables, now = main.lake.format, main.table("sales.items").snapshot()
+    read = tables.snapshot
+
+    def read_before_publish(*args: Any, **more: Any) -> Any:
+        snapshot = read(*args, **more)
+        monkeypatch.setattr(tables, "snapshot", read)
+        main.publish("pr-42")
+        return snapshot
+
+    monkeypatch.setattr(tables, "snapshot", read_before_publish)
+    assert logs_of(tables).vacuum(now, VacuumSpec(retention_hours=0, enforce_retention=False)) == ()
+    assert values(main, "from sales.items") == [(1,), (2,)]
 
 
 def test_a_rebased_branch_has_the_rows_of_main_and_its_own(main: Session, branch: Session, root: Path) -> None:

@@ -56,10 +56,12 @@ def vacuum(tables: TableAccess, snapshot: Snapshot, spec: VacuumSpec) -> tuple[s
             remedy="Run VACUUM with the engine that made the table",
         )
     before = time.time() * 1000 - file_retention(snapshot, spec)
-    snapshot = tables.snapshot(snapshot.ref)  # after ``before``: commits in between are young, or live
     keys = list(tables.storage.keys(snapshot.ref.location))
-    needed = _needed(tables, snapshot, before)
     lines = lines_at(tables.storage, snapshot.ref.location, [key["path"] for key in keys])
+    # After ``before``: commits in between are young, or live. After the lines: files of a branch
+    # that is published meanwhile are those of a line, or live.
+    snapshot = tables.snapshot(snapshot.ref)
+    needed = _needed(tables, snapshot, before)
     for folder, line in lines.items():
         needed.update(_of_line(tables, snapshot, folder, line))
     copies = (f"{LOG}/", COPY, f"{BRANCHES}/")
