@@ -98,7 +98,8 @@ class ChainBranch:
 
     def unfinished(self, instance: DagsterInstance) -> list[str]:
         """Return the steps without a success in the newest run that began them."""
-        left, failed = set(self.steps), set()
+        # Mapped steps have other keys. A step after them collects them, and needs all of them.
+        left, failed = {key for key in self.steps if not key.endswith("[?]")}, set()
         for run in self.runs if left else ():
             for each in instance.get_run_step_stats(run.run_id, sorted(self.steps)):
                 if each.step_key in left and each.status is not None:

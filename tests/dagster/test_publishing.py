@@ -7,17 +7,18 @@ import json
 import re
 import shlex
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
+import pyarrow as pa
 import pytest
 
 import duckrun
 from duckrun import InvalidConfig
 from duckrun.cli import main as command
-from duckrun_dagster import DuckrunResource, publish_after_checks
+from duckrun_dagster import DeltaIOManager, DuckrunResource, publish_after_checks
 from tests.dagster import published
 from tests.dagster.published import ORDERS, PUBLISH, REPORT, TOTALS
 from tests.dagster.test_backfills import backfills
@@ -256,6 +257,41 @@ def test_a_thread_of_a_step_writes_the_branch_if_it_has_the_context_of_the_step(
     assert result.success
     with duckrun.connect(tmp_path / "lake") as main:
         assert main.tables() == ["sales.inherits"]
+
+
+def test_assets_of_mapped_steps_are_published(tmp_path: Path) -> None:
+    in_memory = {"io_manager_key": "memory"}
+    fails = [1]
+
+    @dg.op(out=dg.DynamicOut(int, **in_memory))
+    def split() -> Iterator[dg.DynamicOutput[int]]:
+        for number in range(3):
+            yield dg.DynamicOutput(number, mapping_key=str(number))
+
+    @dg.op(out=dg.Out(int, **in_memory))
+    def tenfold(number: int) -> int:
+        if number in fails:
+            raise RuntimeError("fails")
+        return number * 10
+
+    @dg.op
+    def gathered(numbers: list[int]) -> pa.Table:
+        return pa.table({"x": numbers})
+
+    @dg.graph_asset(key=ORDERS)
+    def orders() -> Any:
+        return gathered(split().map(tenfold).collect())
+
+    resource = DuckrunResource(root_path=str(tmp_path / "lake"))
+    managers = {"io_manager": DeltaIOManager(duckrun=resource), "memory": dg.mem_io_manager}
+    mine = dg.Definitions(assets=[orders], resources={"duckrun": resource, **managers})
+    job = dg.Definitions.merge(mine, publish_after_checks("nightly", [orders])).resolve_job_def("nightly")
+    assert not job.execute_in_process(raise_on_error=False).success
+    with duckrun.connect(tmp_path / "lake") as main:
+        assert main.tables() == []
+        fails.clear()
+        assert job.execute_in_process().success
+        assert sorted(row["x"] for row in main.sql("from sales.orders").collect()) == [0, 10, 20]
 
 
 def test_running_all_again_begins_a_new_branch(nightly: Nightly) -> None:
