@@ -159,6 +159,28 @@ def test_what_belongs_to_main_is_refused_in_a_branch(branch: Session) -> None:
         branch.sql("alter table sales.orders rename to sales.other")
 
 
+def test_each_commit_of_a_branch_is_read_once(branch: Session, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(5):
+        branch.sql(f"insert into sales.items values ({number})")
+    branch.sql("alter table sales.items add column note varchar")
+    paths: list[str] = []
+    read = Storage.read_at
+
+    def counted(storage: Storage, location: str, path: str) -> bytes | None:
+        paths.append(path)
+        return read(storage, location, path)
+
+    monkeypatch.setattr(Storage, "read_at", counted)
+    with duckrun.connect(root, branch="pr-42") as session:
+        tables, ref = session.lake.format, session.table("sales.items").ref
+        counts = []
+        for _ in range(3):
+            paths.clear()
+            assert tables.handle(ref).version() == 6
+            counts.append(sum("/_log/" in path for path in paths))
+    assert counts == [1, 1, 1]  # the newest one, which may be a seal
+
+
 def test_two_sessions_of_a_branch_see_each_other(branch: Session, root: Path) -> None:
     with duckrun.connect(root, branch="pr-42") as other:
         other.sql("insert into sales.orders values (100, 'EU', 1)")
