@@ -175,6 +175,69 @@ def test_a_publish_obeys_the_rules_of_every_commit(
     assert [each.state for each in main.branches()] == ["open"]
 
 
+SET = "alter table t set tblproperties "
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "reason"),
+    [
+        ([SET + "('a' = '2')"], [SET + "('a' = '1')"], "both sides changed the property a"),
+        (["comment on table t is 'ours'"], ["comment on table t is 'theirs'"], "both sides changed its description"),
+        (["alter table t cluster by (g)"], ["alter table t cluster by (i)"], "both sides changed its clustering"),
+        (["delete from t where i = 1"], [SET + "('delta.appendOnly' = 'true')"], "append-only"),
+        (["drop table t", "create table t (x int)"], [SET + "('delta.appendOnly' = 'true')"], "append-only"),
+    ],
+    ids=["property", "comment", "clustering", "append-only", "append-only table replaced"],
+)
+def test_definitions_that_both_sides_change_leave_main(
+    main: Session, branch: Session, ours: list[str], theirs: list[str], reason: str
+) -> None:
+    main.sql("create table t as select 1 as i, 2 as g")
+    for session, statements in ((branch, [*ours, "create table other.u as select 1 as x"]), (main, theirs)):
+        for statement in statements:
+            session.sql(statement)
+    version = main.table("t").snapshot().version
+    with pytest.raises(CommitConflict, match=f"main.t: .*{reason}.*Main is unchanged"):
+        main.publish("pr-42")
+    assert (main.table("t").snapshot().version, "other.u" in main.tables()) == (version, False)
+
+
+@pytest.mark.parametrize(
+    ("ours", "part", "value"),
+    [
+        ("create or replace table sales.t partitioned by (g) as select * from sales.t", "partition_columns", ("g",)),
+        ("alter table sales.t cluster by (g)", "cluster_by", (("g",),)),
+        ("alter table sales.t set tblproperties ('b' = '2')", "description", "theirs"),
+    ],
+)
+def test_a_definition_of_a_branch_is_put_over_that_of_main(
+    main: Session, branch: Session, root: Path, ours: str, part: str, value: object
+) -> None:
+    main.sql("create table sales.t as select 1 as i, 2 as g")
+    main.sql("insert into sales.t values (2, 3)")
+    branch.sql(ours)
+    main.sql("alter table sales.t set tblproperties ('a' = '1')")
+    main.sql("comment on table sales.t is 'theirs'")
+    main.publish("pr-42")
+    snapshot = main.table("sales.t").snapshot()
+    assert getattr(snapshot, part) == value
+    assert (snapshot.description, snapshot.properties["a"]) == ("theirs", "1")
+    main.sql("insert into sales.t values (4, 3)")
+    assert values(main, "from sales.t") == [(1, 2), (2, 3), (4, 3)]
+    assert by_others(root, "t") == [[(1, 2), (2, 3), (4, 3)]] * 2
+
+
+def test_a_feed_that_main_turns_on_has_the_net_rows_alone(main: Session, branch: Session) -> None:
+    main.sql("create table t as select i::int as i, 0 as g from range(3) r(i)")
+    branch.sql("update t set g = 9 where i = 1")
+    branch.sql(SET + "('a' = '1')")
+    main.sql(SET + "('delta.enableChangeDataFeed' = 'true')")
+    version = main.table("t").snapshot().version
+    main.publish("pr-42")
+    feed = main.table("t").changes("feed", version).collect()
+    assert sorted((row["i"], row["g"]) for row in feed) == [(1, 0), (1, 9)]
+
+
 def test_the_transactions_and_properties_of_a_branch_are_published(main: Session, branch: Session) -> None:
     app = AppTransaction("nightly", 7)
     branch.execute("sales.orders", UpdateSpec({"price": "0"}, "id = 1", app=app))

@@ -475,6 +475,8 @@ class BranchFormat(DeltaFormat):
                 return list(publishing.conflicts_of(main, net, now, sees).conflicts)
         if now is None:
             return []
+        if change == "replaced" and now.is_append_only and now.files():
+            return [publishing.APPEND_ONLY_NOW]
         since = main.records_after(ref, line.main)
         if any(each.changes_rows or each.changes_metadata for each in since) or len(since) < now.version - line.main:
             return [f"main's table was changed since version {line.main}, at which the branch {change} it"]
@@ -486,7 +488,7 @@ class BranchFormat(DeltaFormat):
         if now is None or self.change(ref, line) != "changed":
             return ()
         net = net_change(self, ref, line)
-        definition = net.definition or main.definition(now)
+        definition = publishing.merged_definition(main, net, now) or main.definition(now)
         if not is_on(definition.properties, FEED) or not net.replaces_files:
             return ()
         return feed(self, ref, line.base, net.head.version)

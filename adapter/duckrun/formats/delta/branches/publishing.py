@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
@@ -15,6 +15,7 @@ from duckrun.formats.delta.commits.commit import write_commit
 from duckrun.formats.delta.commits.operations import Operation
 from duckrun.formats.delta.commits.restore import changed_definition
 from duckrun.formats.delta.definition.definition import DeltaDefinition
+from duckrun.formats.delta.definition.properties import RECORDED
 from duckrun.formats.delta.files.vectors import read_vector, write_vectors
 from duckrun.formats.delta.log.adds import adds_of
 from duckrun.formats.delta.versions.tables import TableAccess
@@ -23,6 +24,7 @@ from duckrun.values.rows import StagedFile, counted_rows
 from duckrun.values.snapshot import Snapshot, TableRef
 
 _RACES = 12
+APPEND_ONLY_NOW = "main's table is append-only (delta.appendOnly), and the branch removed rows"
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,8 @@ def conflicts_of(main: TableAccess, net: NetChange, now: Snapshot, sees: Sees) -
     ref = now.ref
     if now.table_id != base.table_id:
         return Merged(("main's table was created again since",))
+    if net.removes and net.data_change and now.is_append_only:
+        return Merged((APPEND_ONLY_NOW,))
     if now.version == base.version:
         return Merged()
     since = main.records_after(ref, base.version)
@@ -71,7 +75,30 @@ def _of_definitions(main: TableAccess, net: NetChange, now: Snapshot, since: Seq
         return ["main changed its columns, partitions or constraints since"]
     if ours and any(record.changes_rows for record in since):
         return ["the branch changed its columns, partitions or constraints, and main changed rows since"]
+    if net.definition is not None and (both := _set_by_both(before, after, net.definition)):
+        return [f"both sides changed {', '.join(both)}"]
     return []
+
+
+def _set_by_both(before: DeltaDefinition, theirs: DeltaDefinition, ours: DeltaDefinition) -> list[str]:
+    """Return what both sides have set, each to another value, in words."""
+
+    def differs(old: object, of_main: object, of_branch: object) -> bool:
+        return old not in (of_main, of_branch) and of_main != of_branch
+
+    sides = (before, theirs, ours)
+    names = sorted({name for side in sides for name in side.properties} - RECORDED)
+    both = [f"the property {name}" for name in names if differs(*(side.properties.get(name) for side in sides))]
+    parts = {"cluster_by": "its clustering", "description": "its description"}
+    return both + [text for part, text in parts.items() if differs(*(getattr(side, part) for side in sides))]
+
+
+def merged_definition(main: TableAccess, net: NetChange, now: Snapshot) -> DeltaDefinition | None:
+    """Return main's definition with the changes of a line over it; None if it has none."""
+    base = cast(Snapshot, net.base)
+    if net.definition is None or main.definition(now) == main.definition(base):
+        return net.definition
+    return changed_definition(main, base, now, net.definition)
 
 
 def _differs(one: DeltaDefinition, other: DeltaDefinition) -> bool:
@@ -192,12 +219,12 @@ def _commit(
             raise CommitConflict(f"Table {ref}: {'; '.join(merged.conflicts)}")
         removes = tuple(now.files().named(set(net.removes)).values())
         adds |= _united(main, ref, net, merged.marks, str(note["folder"]))
-        base = cast(Snapshot, net.base)
-        if definition is not None and main.definition(now) != main.definition(base):
-            definition = changed_definition(main, base, now, definition)
-    if definition is not None and now is None:
-        # Features that a statement requested by name are in the protocol alone.
-        definition = replace(definition, requested=definition.requested | branch.protocol(net.head).present())
+        definition = merged_definition(main, net, now)
+    # Features that a statement requested by name are in the protocol alone.
+    before: Set[str] = frozenset() if net.base is None else branch.protocol(net.base).present()
+    if features := branch.protocol(net.head).present() - before:
+        definition = definition or main.definition(cast(Snapshot, now))
+        definition = replace(definition, requested=definition.requested | features)
     new = NewCommit(
         None,
         definition,

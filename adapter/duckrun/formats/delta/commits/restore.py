@@ -19,6 +19,7 @@ from duckrun.formats.delta.commits.marks import marked
 from duckrun.formats.delta.commits.operations import Operation, operation_of
 from duckrun.formats.delta.definition import expressions, mapping
 from duckrun.formats.delta.definition.definition import DeltaDefinition
+from duckrun.formats.delta.definition.properties import IN_COMMIT_TIME, IN_COMMIT_VERSION
 from duckrun.formats.delta.files.scan_sql import scan_sql
 from duckrun.formats.delta.log.adds import adds_in_order, adds_of
 from duckrun.formats.delta.versions.changes import missing_files
@@ -136,15 +137,18 @@ def _definition(tables: TableAccess, snapshot: Snapshot, over: Snapshot, new: Ne
     return changed_definition(tables, snapshot, over, cast(DeltaDefinition, new.definition))
 
 
+PARTS = ("fields", "partition_columns", "cluster_by", "description", "requested")
+"""Parts of a definition that change as a whole; properties change one by one."""
+
+
 def changed_definition(
     tables: TableAccess, snapshot: Snapshot, over: Snapshot, after: DeltaDefinition
 ) -> DeltaDefinition:
     """Return the definition of ``over`` with the changes from that of ``snapshot`` to ``after``."""
     then, now = tables.definition(snapshot), tables.definition(over)
     changed = {key: value for key, value in after.properties.items() if then.properties.get(key) != value}
+    since = {key: now.properties[key] for key in (IN_COMMIT_VERSION, IN_COMMIT_TIME) if key in now.properties}
     gone = then.properties.keys() - after.properties.keys()
-    properties = {key: value for key, value in {**now.properties, **changed}.items() if key not in gone}
-    fields = after.fields if after.fields != then.fields else now.fields
-    return expressions.never_back(
-        replace(now, fields=fields, properties=properties, description=after.description), now
-    )
+    properties = {key: value for key, value in {**now.properties, **changed, **since}.items() if key not in gone}
+    parts = {part: getattr(after, part) for part in PARTS if getattr(after, part) != getattr(then, part)}
+    return expressions.never_back(replace(now, **parts, properties=properties), now)

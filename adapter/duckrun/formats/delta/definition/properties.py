@@ -60,7 +60,7 @@ _SPECIAL = {
 
 In Spark's own statements, Spark sets them.
 """
-_KEPT = frozenset({mapping.MAX_ID, ROW_ID, ROW_COMMIT, IN_COMMIT_VERSION, IN_COMMIT_TIME})
+RECORDED = frozenset({mapping.MAX_ID, ROW_ID, ROW_COMMIT, IN_COMMIT_VERSION, IN_COMMIT_TIME})
 """Properties that record results of commits.
 
 Wrong ones would give two columns one id, or two rows.
@@ -86,7 +86,7 @@ PLAIN = {
 
 Any other may require more than metadata.
 """
-_NAMES = {name.lower(): name for name in (*PLAIN, *_KEPT, *VERSIONS, *(FEATURE + name for name in WRITTEN))}
+_NAMES = {name.lower(): name for name in (*PLAIN, *RECORDED, *VERSIONS, *(FEATURE + name for name in WRITTEN))}
 
 
 def is_on(properties: Mapping[str, str], name: str) -> bool:
@@ -145,7 +145,7 @@ def property_value(name: str, value: Any) -> str:
         raise InvalidConfig(f"{name} is a constraint: add it as one, so that the rows are checked.")
     if name == GIVEN:
         raise InvalidConfig(f"{name} is kept by the writes that give a table constraints; it is not set by hand.")
-    if name in _KEPT:
+    if name in RECORDED:
         raise InvalidConfig(f"{name} is kept by the commits that need it (Delta protocol); it is not set by hand.")
     if name == SORT_BY:
         sort_order({SORT_BY: text})
