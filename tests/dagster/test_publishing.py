@@ -439,6 +439,10 @@ def test_dbt_models_and_assets_are_published_together(
     failed = job.execute_in_process(instance=instance, raise_on_error=False)
     assert not failed.success
     assert rows(lake, "sales.orders") == [{"id": 7}]
+    with duckrun.connect(lake, branch=f"nightly-{failed.run_id[:13]}") as session:
+        notes = [session.table(f"sales.{name}").history()[0]["duckrun"] for name in ("orders", "totals")]
+    assert [note["attempt_of_step"] for note in notes] == [f"{failed.run_id}:0"] * 2
+    assert notes[0]["step"] != notes[1]["step"]  # dbt is told the one that it runs in
     monkeypatch.setenv("MOST", "9")
     result = job.execute_in_process(instance=instance)
     assert rows(lake, "sales.large") == [{"n": 3}]
