@@ -122,6 +122,7 @@ class Lake:
             "replace",
             "overwrite",
             "optimize",
+            "property",
             "drop",
         ]
         kind = self.draw.choice(kinds if branch is not None else [*kinds, "foreign"])
@@ -157,6 +158,9 @@ class Lake:
             case "overwrite":
                 text = f"create or replace table {name} as select 7::int as id, 1::int as g, 5::int as v"
                 return kind, self.statement(text), Counter({(7, 1, 5): 1})
+            case "property":
+                text = f"alter table {name} set tblproperties ('p{low % 2}' = '{self.next}')"
+                return kind, self.statement(text), before
             case "drop":
                 return kind, self.statement(f"drop table {name}"), None
         return kind, lambda session: session.execute(name, OptimizeSpec()).version is not None, before
