@@ -19,6 +19,7 @@ import duckrun
 from duckrun import (
     AppTransaction,
     CommitConflict,
+    DeleteSpec,
     InvalidConfig,
     OptimizeSpec,
     Session,
@@ -318,6 +319,35 @@ def test_a_vacuum_beside_a_publish_keeps_the_published_files(
     monkeypatch.setattr(tables, "snapshot", read_before_publish)
     assert logs_of(tables).vacuum(now, VacuumSpec(retention_hours=0, enforce_retention=False)) == ()
     assert values(main, "from sales.items") == [(1,), (2,)]
+
+
+def test_vacuum_keeps_what_a_branch_has_restored(main: Session, branch: Session) -> None:
+    main.sql("alter table sales.items set tblproperties ('delta.enableDeletionVectors' = 'true')")
+    main.sql("insert into sales.items select 10 + range from range(20)")
+    main.execute("sales.items", DeleteSpec("item = 13", merge_mode="deletion_vectors"))
+    before = values(main, "from sales.items")
+    main.sql("create or replace table sales.items as select 2 as item")
+    branch.table("sales.items").restoreToVersion(branch.table("sales.items").history(1)[0]["version"] - 1)
+    assert values(branch, "from sales.items") == before
+    main.execute("sales.items", VacuumSpec(retention_hours=0, enforce_retention=False))
+    assert values(branch, "from sales.items") == before
+    main.publish("pr-42")
+    assert values(main, "from sales.items") == before
+
+
+def test_files_that_a_branch_staged_are_its_own(main: Session, branch: Session, root: Path) -> None:
+    """The discard of a branch removes its files."""
+    rows = pa.table({"item": pa.array([7], pa.int32())})
+    staged = {session: session.stage("sales.items", rows) for session in (main, branch)}
+    with duckrun.connect(root, branch="other") as other:
+        for session, files in ((main, staged[branch]), (other, staged[branch]), (branch, staged[main])):
+            with pytest.raises(CommitConflict, match="of another branch, or of the lake itself"):
+                session.commit_staged("sales.items", files, WriteSpec("append"))
+    for session in (branch, main):
+        session.commit_staged("sales.items", staged[session], WriteSpec("append"))
+        assert values(session, "from sales.items") == [(1,), (7,)]
+    main.discard("pr-42")
+    assert values(main, "from sales.items") == [(1,), (7,)]
 
 
 def test_a_rebased_branch_has_the_rows_of_main_and_its_own(main: Session, branch: Session, root: Path) -> None:

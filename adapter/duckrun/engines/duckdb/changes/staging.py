@@ -26,6 +26,7 @@ from duckrun.run.transaction import Transaction
 from duckrun.sql.char_types import is_limited
 from duckrun.sql.quoting import quote_identifier, quote_literal
 from duckrun.storage.storage import Storage
+from duckrun.values.branches import BRANCHES
 from duckrun.values.columns import is_required
 from duckrun.values.data_files import is_absolute, literally
 from duckrun.values.rows import Commit, StagedFile, WriteSpec, counted_rows
@@ -79,7 +80,8 @@ def commit_staged(
     changed.
 
     Raises:
-        CommitConflict: The table was replaced, or has the files already.
+        CommitConflict: The table was replaced, or has the files already. Or another branch of the
+            lake staged them.
         InvalidConfig: The spec does not match the files.
         SchemaMismatch: The files' columns or rows do not fit the table.
         StorageError: A file no longer exists.
@@ -87,7 +89,7 @@ def commit_staged(
     transaction = writer.transaction
     ref, form = transaction.ref, transaction.lake.format
     schema, partition_by = _as_staged(spec, ref, files)
-    _refuse_places(ref, files)
+    _refuse_places(ref, files, writer.logs.files_folder(ref))
     reason = "files staged beforehand"
 
     def attempt(snapshot: Snapshot | None) -> Commit:
@@ -194,13 +196,25 @@ def _refuse_numbers(snapshot: Snapshot | None) -> None:
         )
 
 
-def _refuse_places(ref: TableRef, files: Sequence[StagedFile]) -> None:
-    """Raise InvalidConfig for a path outside the table's folder, or a repeated path."""
+def _refuse_places(ref: TableRef, files: Sequence[StagedFile], folder: str) -> None:
+    """Raise InvalidConfig for a path outside the table's folder, or a repeated path.
+
+    Raises CommitConflict for a file of another branch, whose files go with it.
+
+    Args:
+        ref: The table.
+        files: The staged files.
+        folder: Folder of the branch's files; empty for the lake itself.
+    """
     seen = set()
     for file in files:
         parts = file.path.split("/")
         if is_absolute(file.path) or not file.path.endswith(".parquet") or {"..", ".", "", "_delta_log"} & set(parts):
             raise InvalidConfig(f"Table {ref}: {file.path!r} is no staged file of its folder", remedy=_AGAIN)
+        if ("/".join(parts[:2]) if parts[0] == BRANCHES else "") != folder:
+            raise CommitConflict(
+                f"Table {ref}: the staged file {file.path} is of another branch, or of the lake itself", remedy=_AGAIN
+            )
         if file.path in seen:
             raise InvalidConfig(f"Table {ref}: the staged file {file.path} is named twice; name each once.")
         seen.add(file.path)

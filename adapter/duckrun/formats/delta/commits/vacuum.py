@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import posixpath
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from duckrun.display.progress import tracked
@@ -20,7 +20,7 @@ from duckrun.formats.delta.definition.protocol import WRITTEN
 from duckrun.formats.delta.definition.retention import file_retention
 from duckrun.formats.delta.files.vectors import vector_file
 from duckrun.formats.delta.log.adds import adds_of, removes_since
-from duckrun.formats.delta.log.entries import COPY, LOG
+from duckrun.formats.delta.log.entries import COPY, LOG, actions_in
 from duckrun.formats.delta.log.lines import lines_at
 from duckrun.formats.delta.versions.tables import TableAccess
 from duckrun.values.branches import BRANCHES, Line
@@ -64,6 +64,8 @@ def vacuum(tables: TableAccess, snapshot: Snapshot, spec: VacuumSpec) -> tuple[s
     needed = _needed(tables, snapshot, before)
     for folder, line in lines.items():
         needed.update(_of_line(tables, snapshot, folder, line))
+        log = f"{BRANCHES}/{folder}/_log"
+        needed.update(_added_by(tables, snapshot, [key["path"] for key in keys if key["path"].startswith(log)]))
     copies = (f"{LOG}/", COPY, f"{BRANCHES}/")
     logs = (key["path"].partition(f"/{LOG}/") for key in keys if not key["path"].startswith(copies))
     inner = tuple({f"{folder}/" for folder, separator, _ in logs if separator})
@@ -93,11 +95,28 @@ def _needed(tables: TableAccess, snapshot: Snapshot, before: float) -> set[str]:
     actions: list[Mapping[str, Any]] = list(adds_of(tables, snapshot, marked).values())
     actions += removes_since(tables, snapshot, before)
     for action in actions:
-        needed.update(_below(decoded(action["path"])))
-        vector = vector_file(snapshot.ref, action["deletionVector"]) if action.get("deletionVector") else None
-        if vector is not None:
-            needed.update(_below(decoded(vector) if is_absolute(vector) else vector))
+        needed.update(_files_of(snapshot, action))
     return needed
+
+
+def _files_of(snapshot: Snapshot, action: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the paths of the file and the deletion vector of an action."""
+    yield from _below(decoded(action["path"]))
+    vector = vector_file(snapshot.ref, action["deletionVector"]) if action.get("deletionVector") else None
+    if vector is not None:
+        yield from _below(decoded(vector) if is_absolute(vector) else vector)
+
+
+def _added_by(tables: TableAccess, snapshot: Snapshot, entries: Sequence[str]) -> Iterator[str]:
+    """Yield the paths of the files that log entries add.
+
+    A branch adds files outside of its folder if it restores a version.
+    """
+    for entry in entries:
+        raw = tables.storage.read_at(snapshot.ref.location, entry)
+        for action in actions_in(raw or b"", entry):
+            if "add" in action:
+                yield from _files_of(snapshot, action["add"])
 
 
 def _of_line(tables: TableAccess, snapshot: Snapshot, folder: str, line: Line) -> Iterator[str]:
@@ -118,11 +137,7 @@ def _of_line(tables: TableAccess, snapshot: Snapshot, folder: str, line: Line) -
         for remove in actions.removes:
             if _identity(remove) in later:
                 continue  # the branch's version did not have it yet
-            yield from _below(decoded(remove["path"]))
-            descriptor = remove.get("deletionVector")
-            vector = vector_file(snapshot.ref, descriptor) if descriptor else None
-            if vector is not None:
-                yield from _below(decoded(vector) if is_absolute(vector) else vector)
+            yield from _files_of(snapshot, remove)
         later.update(map(_identity, actions.adds))
 
 
