@@ -145,11 +145,11 @@ def test_engines_take_turns_in_a_branch(main: Session, branch: Session, root: Pa
         others.pop(1)  # delta_scan() gives NULL for a mapped partition column, without a branch, too
     assert all(rows == expected for rows in others)
     folder = (root / "sales" / "orders").as_posix()
+    branch.close()
     spark.sql(f"update delta.`{folder}` set price = 0 where id = 40")
     spark.sql(f"delete from delta.`{folder}` where id = 20")
     expected = [row for row in expected if row[0] not in (20, 40)] + [(40, "U S", 0.0)]
     assert values(main, "from sales.orders") == sorted(expected)
-    branch.close()
     assert left_over(root) == []
 
 
@@ -257,9 +257,46 @@ def test_what_spark_cannot_do_in_a_branch_is_refused_by_name(main: Session, bran
     folder, _ = branch.table("sales.orders").snapshot().log()
     assert spark.read.format("delta").load(folder).count() == 12
     with pytest.raises(Exception, match="duckrunBranch"):  # plain PySpark over the log of a read
-        spark.sql(f"delete from delta.`{folder}`")
+        spark.newSession().sql(f"delete from delta.`{folder}`")
     with pytest.raises(InvalidConfig, match="writer"):
         branch.execute("sales.orders", WriteSpec("append", writer="delta_rs"), spark.range(1))
+    branch.close()
     name_tables(spark, main.lake)
     with pytest.raises(UnsupportedFeature, match="stand for main"):  # else saveAsTable would write to main
         duckrun.connect(main.lake.root, branch="pr-43", engine="spark", spark=spark).sql("from sales.items")
+
+
+def test_names_and_paths_that_spark_gets_after_the_session_do_not_write_main(
+    main: Session, branch: Session, root: Path, spark: Any
+) -> None:
+    folder, schema = (root / "sales" / "items").as_posix(), (root / "sales").as_posix()
+    branch.sql("insert into sales.items values (2)")
+    with pytest.raises(UnsupportedFeature, match="works in branch pr-42"):
+        name_tables(spark, main.lake)
+    for statement in (
+        f"create table of_main using delta location '{folder}'",
+        f"/* all */ create database later location 'file:{schema}'",
+        f"insert into delta.`{folder}` values (9)",
+        f"with x as (select 9 as item) insert into delta.`{folder}` select * from x",
+        f"update delta.`file://{folder}` set item = 9",
+        f"drop table if exists delta.`{folder}`",
+    ):
+        with pytest.raises(UnsupportedFeature, match="pr-42.*path of the lake"):
+            spark.sql(statement)
+    assert spark.sql(f"(select item, 'insert into' as x from delta.`{folder}`)").collect() == [(1, "insert into")]
+    other = spark.newSession()  # as another process of a shared server
+    other.sql(f"create table of_main using delta location '{folder}'")
+    try:
+        for use in (
+            lambda: spark.table("of_main"),
+            lambda: spark.sql("insert into of_main values (9)"),
+            lambda: branch.execute("sales.items", WriteSpec("append"), spark.range(1).selectExpr("3 as item")),
+        ):
+            with pytest.raises(UnsupportedFeature, match="of_main.*stand for main"):
+                use()
+    finally:
+        other.sql("drop table of_main")
+    assert (values(main, "from sales.items"), by_both(branch, "from sales.items")) == ([(1,)], [(1,), (2,)])
+    branch.close()
+    spark.sql(f"insert into delta.`{folder}` values (5)")
+    assert values(main, "from sales.items") == [(1,), (5,)]

@@ -10,8 +10,9 @@ import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from duckrun.engines.spark.process.databases import own_statements
 from duckrun.engines.spark.process.session import apply_storage, spark_session
 from duckrun.engines.spark.sql import quote
 from duckrun.engines.spark.types import storable_table
@@ -45,6 +46,11 @@ class SparkAccess:
     def spark(self) -> SparkSession:
         """Spark session with this lake's credentials."""
         return spark_session(storage=self.storage)
+
+    def sql(self, text: str, **values: Any) -> DataFrame:
+        """Run a statement of this library."""
+        with own_statements():
+            return self.spark.sql(text, **values)
 
     def location_of(self, location: str) -> str:
         """Return a location as Spark addresses it."""

@@ -73,13 +73,13 @@ class SparkCommit:
             InvalidConfig: Spark cannot analyse the query.
         """
         with errors_about(self.what, analysis=InvalidConfig):
-            return self.spark.sql(query).schema
+            return self.access.sql(query).schema
 
     def statement(self, text: str) -> Commit | None:
         """Run a statement with the settings of this commit."""
         log.debug("%s on %s: %s", self.spec.mode, self.ref, redacted(text))
         with self.access.settings(self.statement_settings() | self.asking_all(text)):
-            self.spark.sql(text)
+            self.access.sql(text)
         return None
 
     def alone(self, text: str, reason: str, settings: Mapping[str, str] = MappingProxyType({})) -> Commit:

@@ -23,8 +23,8 @@ from duckrun.engines.spark.ducklake.changes import ComputedFrame
 from duckrun.engines.spark.errors import errors_about
 from duckrun.engines.spark.foreign_servers import refuse_branch, refuse_what_it_would_get_wrong
 from duckrun.engines.spark.frame import SparkFrame, arrow_schema
-from duckrun.engines.spark.names import refuse_named
 from duckrun.engines.spark.process.checks import check_workers_see
+from duckrun.engines.spark.process.databases import guard
 from duckrun.engines.spark.process.session import apply_storage
 from duckrun.engines.spark.scratch import altered_rows, scratch
 from duckrun.engines.spark.sql import quote, to_spark
@@ -101,7 +101,9 @@ class SparkEngine(SpecEngine):
         self.access = SparkAccess(lake.storage, spark)
         if lake.branch_name is not None:
             refuse_branch(self.access.spark, lake.branch_name)
-            refuse_named(self.access.spark, lake)
+            statements = guard(self.access.spark)
+            statements.refuse_names(lake)
+            statements.branches.add(lake)
         self._reached: list[Storage] = [lake.storage]
         self.temp_names = AnyCase()
         self._inlined: list[str] = []
@@ -146,6 +148,8 @@ class SparkEngine(SpecEngine):
 
     def close(self) -> None:
         """Drop what this engine created; the session stays open."""
+        if self.lake.branch_name is not None:
+            guard(self.spark).branches.discard(self.lake)
         self._until_closed.close()
         while self._inlined:
             self.spark.catalog.dropTempView(self._inlined.pop())
@@ -206,7 +210,7 @@ class SparkEngine(SpecEngine):
             transpile(query(name), "duckdb", "spark").replace("{", "{{").replace("}", "}}").replace(name, "{weighed}")
         )
         return self._lazily(
-            f"changes of table {read.ref}", lambda: self.spark.sql(text, weighed=weighed_rows(self.access, read))
+            f"changes of table {read.ref}", lambda: self.access.sql(text, weighed=weighed_rows(self.access, read))
         )
 
     def inlined(self, rows: LazyRows) -> exp.Expr:
@@ -244,7 +248,7 @@ class SparkEngine(SpecEngine):
 
         Other names are Spark's own (temporary views).
         """
-        return self._lazily(what, lambda: self.spark.sql(text_in(query, "spark")))
+        return self._lazily(what, lambda: self.access.sql(text_in(query, "spark")))
 
     def explain(self, query: exp.Expr, *, analyze: bool = False, what: str = "explain") -> str:
         """Return Spark's plan of a query.
@@ -257,7 +261,7 @@ class SparkEngine(SpecEngine):
                 "Spark has no EXPLAIN ANALYZE; run it with engine: duckdb, or look at Spark's page."
             )
         with errors_about(self.about(what), analysis=InvalidConfig, writes=False):
-            return str(self.spark.sql(f"EXPLAIN EXTENDED {text_in(query, 'spark')}").collect()[0][0])
+            return str(self.access.sql(f"EXPLAIN EXTENDED {text_in(query, 'spark')}").collect()[0][0])
 
     def local(self, rows: pa.Table) -> LazyRows:
         """Return rows of this process as rows of the engine."""
@@ -266,7 +270,7 @@ class SparkEngine(SpecEngine):
     def cast(self, value: exp.Expr, kind: str, rows: LazyRows, column: int) -> exp.Expr:
         if "struct<" in kind.lower():
             field = rows.native.schema.fields[column]
-            target = self.spark.sql(f"SELECT CAST(NULL AS {kind})").schema.fields[0].dataType
+            target = self.access.sql(f"SELECT CAST(NULL AS {kind})").schema.fields[0].dataType
             name = value.name if isinstance(value, exp.Column) else field.name
             text = shaped(name, text_in(value, "spark"), field.dataType, target)
             if text is not None:
@@ -407,7 +411,11 @@ class SparkEngine(SpecEngine):
         executors is future work.
         """
         if is_of_spark(value):
-            return value.native if isinstance(value, LazyRows) else value
+            if isinstance(value, LazyRows):
+                return value.native
+            if self.lake.branch_name is not None:  # names may be newer than this engine
+                guard(self.spark).refuse_names(self.lake)
+            return value
         if isinstance(value, LazyRows):
             return self.access.from_arrow(value.toArrow())
         return self.access.from_arrow(arrow_table(value))

@@ -99,10 +99,10 @@ def merge(job: SparkWrite, spec: MergeSpec, create: Create) -> Commit | None:
         if not spec.only_if_changed:
             return job.change(statement(source))
         spec = _changes_alone(job, spec, columns, apart)
-        changing = job.spark.sql(changing_rows(spec, job.target, source, apart, chars))
+        changing = job.access.sql(changing_rows(spec, job.target, source, apart, chars))
         with kept(changing) if other_implementation(job.spark) is None else nullcontext(changing) as rows:
             alone = any(clause.kind.startswith("not_matched_by_source") for clause in spec.clauses)
-            others = job.spark.sql(changing_others(spec, job.target, source, apart, chars)) if alone else None
+            others = job.access.sql(changing_others(spec, job.target, source, apart, chars)) if alone else None
             # Spark's MERGE commits a version even if it changes nothing.
             if not evolve and rows.isEmpty() and (others is None or others.isEmpty()):
                 assert job.snapshot is not None
@@ -204,7 +204,7 @@ def _merge_into_nothing(job: SparkWrite, frame: DataFrame, spec: MergeSpec, crea
             values = assignments(clause, columns, spec.dialect)
             select = ", ".join(f"{value} AS {quote(column)}" for column, value in values.items())
             where = f"({condition}) AND NOT ({earlier})"
-            parts.append(job.spark.sql(f"SELECT {select} FROM {source} AS source WHERE {where}"))
+            parts.append(job.access.sql(f"SELECT {select} FROM {source} AS source WHERE {where}"))
             earlier = f"{earlier} OR coalesce(({condition}), false)"
         rows = reduce(partial(type(frame).unionByName, allowMissingColumns=True), parts) if parts else frame.limit(0)
         if spec.within is not None:
@@ -223,7 +223,7 @@ def _compared_schema(job: SparkWrite, spec: MergeSpec) -> Any:
     if not compared:
         return schema
     query = f"SELECT {', '.join(compared.values())} FROM {job.target} AS target"
-    fields = job.spark.sql(query).schema.fields
+    fields = job.access.sql(query).schema.fields
     kinds = [StructField(key, field.dataType) for key, field in zip(compared, fields, strict=True)]
     key_schema = job.rows().select(*[quote(key) for key in compared]).schema
     fit_all(key_schema, StructType(kinds), "fail", checked=job.access.ansi(), cast=compared)

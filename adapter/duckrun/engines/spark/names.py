@@ -55,7 +55,8 @@ def name_tables(session: SparkSession, lake: Lake, names: Iterable[str] = (), *,
         InvalidConfig: The lake is read-only, or the session has another catalog. The session has a
             database with a schema's name elsewhere, or a table of another lake that Spark made by
             name. ``names`` has a schema that gets no names.
-        UnsupportedFeature: The lake is a DuckLake, or a branch of a lake.
+        UnsupportedFeature: The lake is a DuckLake or a branch, or the session works in a branch of
+            the lake.
 
     Example::
 
@@ -109,6 +110,13 @@ def name_tables(session: SparkSession, lake: Lake, names: Iterable[str] = (), *,
 
 def _refuse(session: SparkSession, lake: Lake) -> None:
     refuse_spark_names(lake)
+    for branch in guard(session).branches:
+        if branch.root == lake.root:
+            raise UnsupportedFeature(
+                f"Lake {lake.root}: the Spark session works in branch {branch.branch_name} of it, and names would "
+                "stand for main",
+                remedy="Close the duckrun session of the branch, or use a process with another Spark session",
+            )
     if lake.has_catalog:
         raise UnsupportedFeature(
             f"Lake {lake.root} is a DuckLake, whose tables have no names in Spark's catalog. Read and write them by a "
@@ -127,22 +135,6 @@ def _refuse(session: SparkSession, lake: Lake) -> None:
             f"of lake {lake.root} are not registered. Register its tables there by CREATE TABLE … USING DELTA "
             "LOCATION."
         )
-
-
-def refuse_named(session: SparkSession, lake: Lake) -> None:
-    """Refuse a session that has names of main's tables, for a branch.
-
-    Raises:
-        UnsupportedFeature: ``saveAsTable`` would write to main.
-    """
-    root = local_path(lake.storage.spark_location(lake.root))
-    for database in session.catalog.listDatabases():
-        if local_path(database.locationUri).startswith(f"{root}/"):
-            raise UnsupportedFeature(
-                f"Branch {lake.branch_name} of lake {lake.root}: the Spark session has the lake's names "
-                f"({database.name}), which stand for main, so PySpark would write to main by them",
-                remedy="Use a process whose Spark session has no names of the lake, or engine: duckdb",
-            )
 
 
 def _split(lake: Lake, name: str) -> tuple[str, str]:

@@ -63,7 +63,7 @@ def weighed_rows(access: SparkAccess, read: WeighedRead) -> DataFrame:
     text = (" UNION ALL ".join(selects) or query.nothing()).replace("{", "{{").replace("}", "}}")
     for name in frames:
         text = re.sub(rf"\b{name}\b", f"{{{name}}}", text)
-    return access.spark.sql(text, **frames)
+    return access.sql(text, **frames)
 
 
 def _file_schema(read: WeighedRead, *, is_feed: bool) -> StructType:

@@ -1,7 +1,8 @@
-"""Guard of statements that create and drop Spark's databases, in sessions with a lake's names.
+"""Guard of the statements of a Spark session that has a lake's names, or works in a branch.
 
 Spark deletes the folder of a dropped database, including tables that its catalog does not know. The
-guard also adds to Spark's error for a missing table how a table of the lake gets its name.
+guard also adds to Spark's error for a missing table how a table of the lake gets its name. In a
+branch it refuses statements that would read or write main by a name, or write it by its path.
 """
 
 from __future__ import annotations
@@ -10,12 +11,14 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
+from weakref import WeakSet
 
 from duckrun.engines.spark.process.conditions import condition_of, text_of
 from duckrun.engines.spark.sql import quote, text_literal
-from duckrun.errors import InvalidConfig
+from duckrun.errors import InvalidConfig, UnsupportedFeature
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -35,11 +38,28 @@ _STATEMENT = re.compile(
 )
 _LITERAL = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL)
 
+_READS = re.compile(
+    rf"(?:{_GAP}|\()*(?:select|with|from|values|table|show|describe|desc|explain|set|reset|use)\b", re.IGNORECASE
+)
+_INSERTS = re.compile(rf"\binsert{_GAP}+(?:into|overwrite)\b", re.IGNORECASE)
+_LOCATION = re.compile(r"^Location: (.*)$", re.MULTILINE)
+_is_own: ContextVar[bool] = ContextVar("is_own", default=False)
+
+
+@contextmanager
+def own_statements() -> Iterator[None]:
+    """Run statements of this library, which write to the logs that a branch has for Spark."""
+    token = _is_own.set(True)
+    try:
+        yield
+    finally:
+        _is_own.reset(token)
+
 
 class DatabaseStatements:
-    """``sql`` of a Spark session that applies a lake's rules to databases.
+    """``sql`` of a Spark session that applies a lake's rules to databases, and those of branches.
 
-    They concern CREATE and DROP of DATABASE, SCHEMA and NAMESPACE. A new database without a
+    The first concern CREATE and DROP of DATABASE, SCHEMA and NAMESPACE. A new database without a
     location becomes a schema of ``lake``. Dropping a schema of any lake is refused.
     """
 
@@ -50,8 +70,11 @@ class DatabaseStatements:
         """The lake whose names the session has; None before ``name_tables()``."""
         self.unreadable: dict[str, str] = {}
         """Quoted names of tables that Spark cannot read, and why."""
+        self.branches: WeakSet[Lake] = WeakSet()
+        """Lakes in a branch that engines on this session have open."""
 
     def __call__(self, sqlQuery: str, *args: Any, **kwargs: Any) -> DataFrame:
+        self.refuse_main(sqlQuery)
         statement = _STATEMENT.match(sqlQuery) if isinstance(sqlQuery, str) else None
         if statement is None:
             with self.explaining_missing_names():
@@ -66,6 +89,51 @@ class DatabaseStatements:
         ):
             return self._create(sqlQuery, parts[-1], *args, **kwargs)
         return self._sql(sqlQuery, *args, **kwargs)
+
+    def refuse_main(self, text: object = None) -> None:
+        """Refuse a user's statement that may read or write main instead of an open branch.
+
+        Args:
+            text: The statement; None for a read of a table by its name.
+
+        Raises:
+            UnsupportedFeature: The session has names of main's tables, or the statement writes to a
+                path of the lake.
+        """
+        for lake in () if _is_own.get() else tuple(self.branches):
+            self.refuse_names(lake)
+            reads = text is None or _READS.match(str(text)) and not _INSERTS.search(_LITERAL.sub("''", str(text)))
+            if not reads and f"{_folder(lake)}/" in unquote(str(text)):
+                raise UnsupportedFeature(
+                    f"Branch {lake.branch_name} of lake {lake.root}: a statement of PySpark that writes to a path of "
+                    "the lake would write to main",
+                    remedy="Write the branch by a session on Spark: duckrun.session('spark'), session.sql(…)",
+                )
+
+    def refuse_names(self, lake: Lake) -> None:
+        """Refuse a session that has names of main's tables, for a branch.
+
+        Raises:
+            UnsupportedFeature: PySpark would write to main by them.
+        """
+        for name in self._names_below(_folder(lake)):
+            raise UnsupportedFeature(
+                f"Branch {lake.branch_name} of lake {lake.root}: the Spark session has the lake's names ({name}), "
+                "which stand for main, so PySpark would write to main by them",
+                remedy="Use a process whose Spark session has no names of the lake, or engine: duckdb",
+            )
+
+    def _names_below(self, root: str) -> Iterator[str]:
+        """Yield the databases and tables that lie below a folder."""
+        for database in self._session.catalog.listDatabases():
+            if _is_below(database.locationUri, root):
+                yield database.name
+                continue
+            name = quote(database.name.strip("`"))  # Spark quotes a name that begins with a digit
+            for row in self._sql(f"SHOW TABLE EXTENDED IN {name} LIKE '*'").collect():
+                location = _LOCATION.search(row["information"])
+                if location is not None and _is_below(location[1], root):
+                    yield f"{database.name}.{row['tableName']}"
 
     def _refuse_drop(self, name: str) -> None:
         root = self.lake_of(name)
@@ -186,6 +254,14 @@ def local_path(location: str) -> str:
     return re.sub(r"^file:/+", "/", unquote(location)).rstrip("/")
 
 
+def _folder(lake: Lake) -> str:
+    return local_path(lake.storage.spark_location(lake.root))
+
+
+def _is_below(location: str, root: str) -> bool:
+    return local_path(location).startswith(f"{root}/")
+
+
 def guard(session: SparkSession) -> DatabaseStatements:
     """Return a session's guard; install it as ``sql`` and around ``table`` at the first call."""
     if not isinstance(session.sql, DatabaseStatements):
@@ -199,6 +275,7 @@ def guard(session: SparkSession) -> DatabaseStatements:
 
 def _explaining(table: Callable[[str], DataFrame], statements: DatabaseStatements) -> Callable[[str], DataFrame]:
     def explained(tableName: str) -> DataFrame:
+        statements.refuse_main()
         with statements.explaining_missing_names():
             return table(tableName)
 
