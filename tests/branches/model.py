@@ -160,7 +160,7 @@ class Lake:
                 return kind, self.statement(text), Counter({(7, 1, 5): 1})
             case "property":
                 text = f"alter table {name} set tblproperties ('p{low % 2}' = '{self.next}')"
-                return kind, self.statement(text), before
+                return kind, lambda session: session.sql(text) is not None, before  # no writer has files
             case "drop":
                 return kind, self.statement(f"drop table {name}"), None
         return kind, lambda session: session.execute(name, OptimizeSpec()).version is not None, before
