@@ -19,6 +19,7 @@ from duckrun import (
     Session,
     StorageError,
     TableNotFound,
+    VacuumSpec,
     VersionNotReadable,
     WriteSpec,
 )
@@ -202,6 +203,16 @@ def test_a_branch_whose_base_another_writer_has_vacuumed_names_what_is_gone(
     main.publish("other")  # it needs no old file
     assert values(main, "select id from sales.orders") == [(50,), (51,)]
     assert values(branch, "from sales.items") == [(1,), (2,)]
+
+
+def test_rows_that_main_has_written_and_vacuumed_since_count_as_read(main: Session, branch: Session) -> None:
+    branch.sql("merge into sales.items t using (values (1)) s(item) on t.item = s.item when matched then delete")
+    main.sql("insert into sales.items values (7)")
+    main.sql("delete from sales.items where item = 7")
+    main.execute("sales.items", VacuumSpec(retention_hours=0, enforce_retention=False))
+    for work in (main.publish, main.rebase):
+        with pytest.raises(CommitConflict, match="sales.items: .* computed from"):
+            work("pr-42")
 
 
 def test_a_branch_whose_base_left_the_log_says_so(main: Session, branch: Session, root: Path) -> None:

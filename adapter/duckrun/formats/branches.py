@@ -14,7 +14,7 @@ from duckrun.values.rows import ScanFile, StagedFile
 from duckrun.values.snapshot import Snapshot, TableRef
 
 Sees = Callable[[Snapshot, Sequence[ScanFile], Snapshot | None, str], bool]
-"""Tells whether files of a version hold rows of a predicate (DuckDB's SQL).
+"""Tells whether files of a version may hold rows of a predicate (DuckDB's SQL).
 
 With another version, only rows count that the files do not have there.
 """

@@ -9,7 +9,7 @@ from typing import Any
 
 from duckrun.branches import diff as diffs, publish as publishes, registry
 from duckrun.branches.lake import BranchLake
-from duckrun.engines.duckdb.rows.reads import matching
+from duckrun.engines.duckdb.rows.reads import may_hold
 from duckrun.errors import DuckrunError
 from duckrun.formats.branches import RowAccess
 from duckrun.formats.format import Format
@@ -97,5 +97,5 @@ def _net_feed(session: Opened, form: Format, ref: TableRef, base: int, head: int
 def _sees(
     session: Opened, snapshot: Snapshot, files: Sequence[ScanFile], other: Snapshot | None, predicate: str
 ) -> bool:
-    """True if files hold rows of a predicate (see formats.branches.Sees)."""
-    return matching(session.embedded.cursor(), predicate).meets(snapshot, files, other)
+    """True if files may hold rows of a predicate (see formats.branches.Sees)."""
+    return may_hold(session.embedded.cursor(), predicate, snapshot, files, other)

@@ -176,6 +176,25 @@ def _without(snapshot: Snapshot, other: Snapshot, files: Sequence[ScanFile]) -> 
     return f"SELECT {names} FROM {here} AS here ANTI JOIN {there} AS there {on}"
 
 
+def may_hold(
+    cursor: duckdb.DuckDBPyConnection,
+    predicate: str,
+    snapshot: Snapshot,
+    files: Sequence[ScanFile],
+    other: Snapshot | None,
+) -> bool:
+    """True if files at a version hold rows of a predicate, or cannot be read any more.
+
+    With another version, only rows count that the files do not have there.
+    """
+    try:
+        return matching(cursor, predicate).meets(snapshot, files, other)
+    except (DuckrunError, duckdb.Error) as error:
+        text = "table %s: whether files of version %s have rows that matter is not known: %s"
+        log.info(text, snapshot.ref, snapshot.version, error)
+        return True
+
+
 def has_subquery(*expressions: str) -> bool:
     """True if an expression may read more than its row."""
     try:
