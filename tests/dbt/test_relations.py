@@ -438,3 +438,18 @@ def test_the_query_of_a_model_is_split_into_tokens_once(make_project, monkeypatc
     assert sum("'marked; too'" in text for text in texts) > 1, "a semicolon may begin a statement on a lake"
     assert project.rows("main.long") == [(1, "marked")]
     assert project.rows("main.other") == [(1, "marked; too")]
+
+
+def test_a_table_that_the_lake_lacks_is_named_with_the_nearest(make_project):
+    models = {
+        "models/typo.sql": "{{ config(materialized='table') }} select * from raw.ordrs",
+        "models/joined.sql": "with o as (select * from raw.orders) select * from o join raw.ordrs as p using (id)",
+        "models/function.sql": "select nofun(id) as id from raw.orders",
+    }
+    project = make_project(models)
+    with duckrun.connect(project.lake) as s:
+        s.sql("create table raw.orders as select 1 as id")
+    result = project.dbt("run")
+    for name in ("typo", "joined"):
+        assert f"There is no table raw.ordrs in lake {project.lake}. Did you mean raw.orders?" in result.message(name)
+    assert "nofun does not exist" in result.message("function") and "no table" not in result.message("function")

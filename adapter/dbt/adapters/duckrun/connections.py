@@ -82,6 +82,12 @@ class DuckrunConnectionManager(DuckDBConnectionManager):
             with super().exception_handler(redacted(sql), connection_name):
                 try:
                     yield
+                except duckdb.CatalogException as error:
+                    # DuckDB knows the views that statements needed, not what the lakes hold.
+                    lines = [*self.lake_env().missing(sql), str(error)]
+                    error.args = ("\n".join(lines),)
+                    redact(error)
+                    raise
                 except duckdb.Error as error:
                     redact(error)
                     raise

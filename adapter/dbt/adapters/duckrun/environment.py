@@ -183,6 +183,10 @@ class LakeEnvironment(LocalEnvironment):
             for snapshot in shown:
                 self.pins.log.note(snapshot.ref.location, Read.of(snapshot))
 
+    def missing(self, sql: str) -> list[str]:
+        """Return a sentence for each table that a query reads, and its lake lacks."""
+        return [sentence for catalog in self.catalogs.values() for sentence in catalog.missing(sql)]
+
     def reads(self, sql: str) -> dict[str, int]:
         """Return the tables that a statement names, with the version of each in this run."""
         refs = [ref for catalog in self.catalogs.values() for ref in catalog.tables_in(sql)]

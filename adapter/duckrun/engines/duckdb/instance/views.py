@@ -295,6 +295,27 @@ class ViewCatalog:
             tables = [key for key in keys if self._names[key[0]].get(key[1], ("", ""))[1] == "table"]
             return [self.lake.resolve(*self._spelled(key)) for key in tables]
 
+    def missing(self, sql: str) -> list[str]:
+        """Return a sentence for each table that a query reads by schema, and the lake lacks."""
+        try:
+            trees = trees_in(sql, "duckdb")
+        except sqlglot.errors.SqlglotError:
+            return []
+        tables = [
+            table
+            for tree in trees
+            for table in tree.find_all(exp.Table)
+            if table.db and table.find_ancestor(exp.From, exp.Join)
+        ]
+        with self._lock:
+            refs = {
+                self.lake.resolve(self.schema(table.db), table.name)
+                for table in tables
+                if table.catalog.lower() in ("", self.database.lower()) and self.lake.is_name(table.db, table.name)
+            }
+            lacking = [ref for ref in refs if self.lake.definition(ref) is None and not self.lake.exists(ref)]
+        return sorted(f"There is no table {ref} in lake {self.lake.root}.{self.lake.nearest(ref)}" for ref in lacking)
+
     def _through(self, keys: Iterable[_Key]) -> Iterator[_Key]:
         """Yield the names, and those that existing persisted views among them read."""
         waiting, seen = list(keys), set[_Key]()
