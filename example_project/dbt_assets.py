@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import dagster as dg
-from dagster_dbt import DbtProject, dbt_assets
+from dagster_dbt import DagsterDbtTranslatorSettings, DbtProject, dbt_assets
 
 from duckrun_dagster import DuckrunDbtCliResource, DuckrunDbtTranslator, partition_vars
 from example_project import landing, settings
@@ -45,7 +45,7 @@ class Translator(DuckrunDbtTranslator):
         return spec
 
 
-translator = Translator(format=settings.FORMAT)
+translator = Translator(DagsterDbtTranslatorSettings(enable_code_references=True), format=settings.FORMAT)
 
 
 @dbt_assets(manifest=project.manifest_path, project=project, dagster_dbt_translator=translator, exclude=MONTHLY)

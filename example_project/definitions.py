@@ -51,7 +51,12 @@ report_job = dg.define_asset_job(
 )
 
 
-@dg.schedule(cron_schedule="0 6 * * *", job=ingest, execution_timezone="America/New_York")
+@dg.schedule(
+    cron_schedule="0 6 * * *",
+    job=ingest,
+    execution_timezone="America/New_York",
+    description="Every morning: the files that landed since yesterday. Its sensors run the jobs after ingest.",
+)
 def every_morning(context: dg.ScheduleEvaluationContext) -> list[dg.RunRequest] | dg.SkipReason:
     """Ingest the files that landed since yesterday; `after_ingest` continues from there."""
     landing.report(context.instance)
@@ -72,6 +77,7 @@ def _after(job: Any, following: Any) -> dg.SensorDefinition:
         run_status=dg.DagsterRunStatus.SUCCESS,
         monitored_jobs=[job],
         request_jobs=[job, following],
+        description=f"After each run of {job.name}: the rest of it that is due, then {following.name}.",
     )
     def after(context: dg.RunStatusSensorContext) -> list[dg.RunRequest] | dg.SkipReason:
         ended = context.dagster_run
@@ -84,15 +90,26 @@ def _after(job: Any, following: Any) -> dg.SensorDefinition:
     return after
 
 
+def _with_owner(spec: dg.AssetSpec) -> dg.AssetSpec:
+    """Return the asset with the team that answers for it."""
+    return spec.merge_attributes(owners=["team:platform" if spec.group_name in PLATFORM else "team:analysts"])
+
+
+PLATFORM = (landing.GROUP, "ingest")
+
 # Refuses two assets on one table.
 defs = check_definitions(
     dg.Definitions(
-        assets=[
-            *landing.specs(),
-            *spark_assets.ASSETS,
-            *transformed,
-            *report.ASSETS,
-        ],
+        # Each asset's page links to its code, here files of this machine. Dagster's
+        # link_code_references_to_git() makes them links of a repository.
+        assets=dg.with_source_code_references(
+            [
+                *landing.specs(),
+                *spark_assets.ASSETS,
+                *transformed,
+                *report.ASSETS,
+            ]
+        ),
         asset_checks=checks.CHECKS,
         jobs=[ingest, transform, report_job],
         schedules=[every_morning],
@@ -104,5 +121,5 @@ defs = check_definitions(
             "io_manager": DeltaIOManager(duckrun=duckrun, spark=spark, engine=settings.ENGINE),
             "dbt": DuckrunDbtCliResource(project_dir=dbt_assets.project),
         },
-    )
+    ).map_asset_specs(func=_with_owner)
 )

@@ -99,3 +99,46 @@ def test_the_schedule_requests_the_runs_that_wait_for_no_other(tmp_path: Path) -
         "starts 0 1",
         "starts 0",
     ]
+
+
+LACKS = """
+import json
+from itertools import chain
+
+from example_project.definitions import defs
+
+graph, lacks = defs.resolve_asset_graph(), []
+for node in map(graph.get, graph.get_all_asset_keys()):
+    metadata, name = node.metadata, node.key.to_user_string()
+    schema = metadata.get("dagster/column_schema")
+    described = metadata.get("column_descriptions") or (
+        {column.name: column.description for column in schema.columns} if schema else {}
+    )
+    parts = {
+        "a description": node.description,
+        "an owner": node.owners,
+        "kinds": node.kinds,
+        "code": "dagster/code_references" in metadata or node.is_external,
+        "columns": described or node.group_name in ("landing", "publish", "report"),
+        "a description of each column": all(described.values()),
+    }
+    lacks += [f"{name}: {part}" for part, value in parts.items() if not value]
+repository = defs.get_repository_def()
+for each in chain(repository.get_all_jobs(), repository.schedule_defs, repository.sensor_defs):
+    if not each.description and not each.name.startswith("__"):
+        lacks.append(f"{each.name}: a description")
+for check in graph.asset_check_keys:
+    spec = graph.get_check_spec(check)
+    if not spec.description and "dagster_dbt/unique_id" not in spec.metadata:  # dbt names its tests by what they test
+        lacks.append(f"{check.to_user_string()}: a description")
+print(json.dumps(lacks))
+"""
+
+
+@pytest.mark.slow
+def test_each_asset_job_and_check_of_the_example_is_described_and_owned(tmp_path: Path) -> None:
+    environment = {**os.environ, "DUCKRUN_EXAMPLE_HOME": str(tmp_path)}
+    command = [sys.executable, "-W", "ignore", "-c", LACKS]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.strip().splitlines()[-1]) == []
