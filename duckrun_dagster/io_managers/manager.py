@@ -87,6 +87,8 @@ class DeltaIOManager(KnownResource, TableDefaults, ConfigurableIOManager):
     preview: bool = Field(default=True, description="Show the first rows of a table that is small.")
 
     def __init__(self, **values: Any) -> None:
+        if values.get("duckrun") is None:  # pydantic's error would name Dagster's own classes
+            raise InvalidConfig(f"{type(self).__name__} needs its lake: duckrun=DuckrunResource(root_path=…).")
         super().__init__(**checked_defaults(type(self), values))
         refuse_word("DeltaIOManager: engine", self.engine, ENGINES)
         refuse_word("DeltaIOManager: default_type", self.default_type, type_names(self.handlers()))

@@ -35,6 +35,7 @@ CASES: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: DuckrunResource(root_path="lake", lakes={"b": {"root_path": "b", "encrypt": True}}), r"LakeConfig has no 'encrypt'"),
     "Spark": (lambda: SparkResource(mastr="local[1]"), r"SparkResource has no 'mastr'.*'master'"),
     "IO manager": (lambda: DeltaIOManager(duckrun=LAKE, default_typ="polars"), r"DeltaIOManager has no 'default_typ'.*'default_type'"),
+    "IO manager, its lake": (lambda: DeltaIOManager(root_path="lake"), r"DeltaIOManager needs its lake: duckrun=DuckrunResource\(root_path=…\)"),
     "IO manager at launch": (lambda: DeltaIOManager.configure_at_launch(duckrun=LAKE, engin="x"), r"'engin'.*'engine'"),
     "component": (lambda: DuckrunLakeComponent(root_path="lake", encrypt=True), r"DuckrunLakeComponent has no 'encrypt'.*'encrypted'"),
     "component of tables": (lambda: MaintainedTablesComponent(tables=[], cron="@daily"), r"MaintainedTablesComponent has no 'cron'"),
