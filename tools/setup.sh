@@ -47,7 +47,10 @@ environment
 "$PY" tools/setup_java.py "$VENV/java_home"
 echo "setup: Python packages (about 1 GB the first time)"
 touch "$INSTALLING"
-if ! "$PY" -m pip install --quiet --retries 5 --disable-pip-version-check -r requirements.lock ||
+QUIET=--quiet
+[ ! -t 1 ] || QUIET= # pip draws its progress on a terminal: the first download takes minutes
+# shellcheck disable=SC2086 # no word if it is empty
+if ! "$PY" -m pip install $QUIET --retries 5 --disable-pip-version-check -r requirements.lock ||
     ! "$PY" -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .; then
     # pip has told why, and has undone its work: only a killed pip leaves half a package.
     rm -f "$INSTALLING"
