@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
@@ -14,7 +15,7 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from duckrun import Session
+from duckrun import SQL, Session, WriteSpec
 from duckrun.engines.duckdb.rows.polars_source import Relation, lazy_frame
 
 column = pl.col("v")
@@ -147,3 +148,20 @@ def test_the_zone_of_the_session_may_change_before_a_frame_is_read(duck: Session
     frame = duck.sql("SELECT TIMESTAMPTZ '2024-01-01 00:00:00+00' AS at").pl(lazy=True)
     duck.engine.connection.execute("SET GLOBAL TimeZone = 'Asia/Tokyo'")
     assert frame.collect().rows() == [(datetime(2024, 1, 1, tzinfo=UTC),)]
+
+
+MANY = 300_000
+"""Rows of more batches than a reader has ready."""
+
+
+def test_lazy_frames_of_one_table_are_collected_together(duck: Session) -> None:
+    duck.execute("t", WriteSpec("error"), SQL(f"SELECT range AS id, range % 3 AS g FROM range({MANY})"))
+    lazy = duck.table("t").toDF().pl(lazy=True)
+    parts = [lazy.filter(pl.col("g") == number) for number in range(3)]
+    assert [part.height for part in pl.collect_all(parts)] == [MANY // 3] * 3
+    assert pl.concat(parts).select(pl.len()).collect().item() == MANY
+    joined = parts[0].join(lazy.filter(pl.col("id") % 2 == 0), on="id")
+    for engine in ("in-memory", "streaming"):
+        assert joined.select(pl.len()).collect(engine=engine).item() == MANY // 6
+    with ThreadPoolExecutor(3) as pool:
+        assert [part.height for part in pool.map(lambda part: part.collect(), parts * 2)] == [MANY // 3] * 6

@@ -15,7 +15,7 @@ from duckrun.engines.duckdb.changes import rewrites, staging, write
 from duckrun.engines.duckdb.instance.advice import advise
 from duckrun.engines.duckdb.instance.arrow import readable, register
 from duckrun.engines.duckdb.instance.footers import columns_in
-from duckrun.engines.duckdb.instance.instance import Instance
+from duckrun.engines.duckdb.instance.instance import Instance, name_values
 from duckrun.engines.duckdb.instance.sql import (
     attached,
     errors_about,
@@ -201,10 +201,11 @@ class DuckDBEngine(SpecEngine):
             return "\n".join(str(row[1]) for row in plan.fetchall())
 
     def local(self, rows: pa.Table) -> LazyRows:
-        cursor, name = self.cursor(), f"__duckrun_local_{uuid.uuid4().hex}"
-        return LazyRows(
-            DuckDBFrame(self.instance, cursor, register(cursor, name, readable(rows))[0], "query"), self.name
+        cursor, naming = (
+            self.cursor(),
+            partial(register, name=f"__duckrun_local_{uuid.uuid4().hex}", rows=readable(rows)),
         )
+        return LazyRows(DuckDBFrame(self.instance, cursor, naming(cursor)[0], "query", name_values=naming), self.name)
 
     def cast(self, value: exp.Expr, kind: str, rows: LazyRows, column: int) -> exp.Expr:
         return exp.cast(value, kind, dialect="duckdb")
@@ -213,8 +214,10 @@ class DuckDBEngine(SpecEngine):
         return {name: str(kind) for name, kind in types_of(snapshot).items()}
 
     def _frame(self, sql: str, what: str, as_written: Callable[[str], str] = str) -> LazyRows:
-        cursor = self.instance.cursor_with_values()
-        return LazyRows(DuckDBFrame(self.instance, cursor, sql, self.about(what), as_written), self.name)
+        cursor, values = self.instance.cursor_with_values(), dict(self.instance.registered.items())
+        naming = partial(name_values, values=values)
+        frame = DuckDBFrame(self.instance, cursor, sql, self.about(what), as_written, name_values=naming)
+        return LazyRows(frame, self.name)
 
     def register(self, name: str, value: Any, reads: Reads = NOTHING) -> None:
         """Name a frame or an Arrow-like value, so that later queries can read it.

@@ -6,7 +6,7 @@ import logging
 import sys
 import tempfile
 import threading
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Mapping
 from contextlib import contextmanager
 
 import duckdb
@@ -146,7 +146,11 @@ class Instance:
         for cursor in (self.held, self.only):
             if cursor is not None:
                 return cursor
-        cursor = self.connection.cursor()
+        return self.beside(self.connection)
+
+    def beside(self, other: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
+        """A new cursor of the instance that another cursor is of."""
+        cursor = other.cursor()
         if self._progress and shows_progress(sys.stdout):  # where DuckDB draws its bar
             cursor.execute("SET enable_progress_bar = true")
         return cursor
@@ -154,9 +158,7 @@ class Instance:
     def cursor_with_values(self) -> duckdb.DuckDBPyConnection:
         """A cursor that sees the registered tables too."""
         cursor = self.cursor()
-        for name, value in self.registered.items():
-            select, _ = register(cursor, f"__duckrun_arrow_{name}", value)
-            cursor.execute(f"CREATE OR REPLACE TEMP VIEW {quote_identifier(name)} AS {select}")
+        name_values(cursor, self.registered)
         return cursor
 
     @contextmanager
@@ -213,6 +215,13 @@ class Instance:
                     self._opened.close()
                 self._opened = None
         self._folder.cleanup()
+
+
+def name_values(cursor: duckdb.DuckDBPyConnection, values: Mapping[str, pa.Table]) -> None:
+    """Let a cursor see registered tables."""
+    for name, value in values.items():
+        select, _ = register(cursor, f"__duckrun_arrow_{name}", value)
+        cursor.execute(f"CREATE OR REPLACE TEMP VIEW {quote_identifier(name)} AS {select}")
 
 
 def _attach(connection: duckdb.DuckDBPyConnection, lake: Lake) -> None:

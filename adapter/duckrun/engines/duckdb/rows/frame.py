@@ -42,6 +42,9 @@ class DuckDBFrame:
     files: Callable[[], Sequence[str] | None] = lambda: None
     """Returns files whose columns of these names are the rows, for any Parquet reader."""
 
+    name_values: Callable[[duckdb.DuckDBPyConnection], object] = lambda cursor: None
+    """Names the registered values that the text reads on another cursor."""
+
     def __post_init__(self) -> None:
         with self._errors():
             parsed = self.cursor.extract_statements(self.sql)
@@ -58,14 +61,32 @@ class DuckDBFrame:
     def reader(self) -> pa.RecordBatchReader:
         self._check_types()
         # A relation would bind the query again, and each bind reads the log or the catalog.
-        return self._read(lambda: self.cursor.execute(self._statement).to_arrow_reader(batch_size=100_000))
+        return self._read(lambda cursor: cursor.execute(self._statement))
 
-    def _read(self, begin: Callable[[], pa.RecordBatchReader]) -> pa.RecordBatchReader:
+    def _read(
+        self, run: Callable[[duckdb.DuckDBPyConnection], Relation | duckdb.DuckDBPyConnection]
+    ) -> pa.RecordBatchReader:
+        """Read the rows of a query that runs on a cursor."""
         with self._errors():
-            reader = begin()
-        return pa.RecordBatchReader.from_batches(reader.schema, self._batches(reader))
+            if self.cursor is self.instance.held:
+                return run(self.cursor).to_arrow_table().to_reader()
+            cursor = self._another_cursor()
+            reader = run(cursor).to_arrow_reader(batch_size=100_000)
+        return pa.RecordBatchReader.from_batches(reader.schema, self._batches(reader, cursor))
 
-    def _batches(self, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+    def _another_cursor(self) -> duckdb.DuckDBPyConnection:
+        """A cursor for one read.
+
+        DuckDB ends a stream, without an error, at the next query of its cursor.
+        """
+        if self.cursor is self.instance.only:
+            return self.cursor
+        cursor = self.instance.beside(self.cursor)
+        self.name_values(cursor)
+        return cursor
+
+    def _batches(self, reader: pa.RecordBatchReader, cursor: duckdb.DuckDBPyConnection) -> Iterator[pa.RecordBatch]:
+        """Yield the batches of a reader; its cursor lives until the last one."""
         with self._errors():
             yield from reader
 
@@ -103,7 +124,7 @@ class DuckDBFrame:
 
         def read(narrowed: Callable[[Relation], Relation]) -> pa.RecordBatchReader:
             check()
-            return self._read(lambda: narrowed(self.native).to_arrow_reader(batch_size=100_000))
+            return self._read(lambda cursor: narrowed(cursor.sql(self._statement)))
 
         return lazy_frame(columns.schema, read)
 
