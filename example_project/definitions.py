@@ -81,8 +81,8 @@ def _after(job: Any, following: Any) -> dg.SensorDefinition:
     )
     def after(context: dg.RunStatusSensorContext) -> list[dg.RunRequest] | dg.SkipReason:
         ended = context.dagster_run
-        if not plan.is_last(context.instance, ended):
-            return dg.SkipReason("Another run of the job is under way or has ended since; its end continues.")
+        if other := plan.continued_by(context.instance, ended):
+            return dg.SkipReason(f"Run {other} of {job.name} continues when it succeeds. If it is gone, terminate it.")
         due = [run for run in _can_start(context.instance) if run.job in (job.name, following.name)]
         # An asset that stays due after its run would be requested for ever.
         return [run.request() for run in due if not run.is_of(ended)] or dg.SkipReason("Nothing to do yet.")

@@ -150,13 +150,19 @@ def _waits(graph: Graph, run: Run, earlier: Run) -> bool:
     )
 
 
-def is_last(instance: dg.DagsterInstance, ended: dg.DagsterRun) -> bool:
-    """Return True if no other run of the same job is under way, and none succeeded later."""
-    if instance.get_runs_count(dg.RunsFilter(job_name=ended.job_name, statuses=UNDER_WAY)):
-        return False
-    succeeded = dg.RunsFilter(job_name=ended.job_name, statuses=[dg.DagsterRunStatus.SUCCESS])
-    newest = instance.get_run_records(succeeded, limit=1, order_by="update_timestamp")
-    return [each.dagster_run.run_id for each in newest] == [ended.run_id]
+def continued_by(instance: dg.DagsterInstance, ended: dg.DagsterRun) -> str | None:
+    """Return the run whose end continues the job instead of this run's end; None if this one does.
+
+    It is another run of the job: one that is under way, or the one that succeeded last.
+    """
+
+    def newest(*statuses: dg.DagsterRunStatus) -> list[str]:
+        of_job = dg.RunsFilter(job_name=ended.job_name, statuses=list(statuses))
+        records = instance.get_run_records(of_job, limit=1, order_by="update_timestamp")
+        return [each.dagster_run.run_id for each in records]
+
+    (other,) = newest(*UNDER_WAY) or newest(dg.DagsterRunStatus.SUCCESS)
+    return None if other == ended.run_id else other
 
 
 def wanted_partitions(instance: dg.DagsterInstance, graph: Graph, lake: Lake) -> dict[dg.AssetKey, Partitions]:

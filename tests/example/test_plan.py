@@ -6,7 +6,7 @@ import uuid
 
 import dagster as dg
 
-from example_project.runner.plan import UNDER_WAY, Run, is_last
+from example_project.runner.plan import UNDER_WAY, Run, continued_by
 
 
 def _add(
@@ -20,12 +20,12 @@ def test_the_last_of_several_runs_continues() -> None:
         first, second = (_add(instance, dg.DagsterRunStatus.SUCCESS) for _ in range(2))
         _add(instance, dg.DagsterRunStatus.FAILURE)
         _add(instance, dg.DagsterRunStatus.STARTED, job="report")
-        assert [is_last(instance, run) for run in (first, second)] == [False, True]
+        assert [continued_by(instance, run) for run in (first, second)] == [second.run_id, None]
         for status in {*UNDER_WAY} - {dg.DagsterRunStatus.QUEUED}:  # a queued run needs a code location
             other = _add(instance, status)
-            assert not is_last(instance, second)
+            assert continued_by(instance, second) == other.run_id
             instance.delete_run(other.run_id)
-        assert is_last(instance, second)
+        assert continued_by(instance, second) is None
 
 
 def test_a_run_of_dagster_is_known_by_its_job_its_assets_and_its_range() -> None:

@@ -15,9 +15,10 @@ BY_DATE = "select flight_date, count(*) as flights, sum(arr_delay) as late from 
 @dg.schedule(cron_schedule="* * * * *", job=example.ingest, default_status=dg.DefaultScheduleStatus.RUNNING)
 def every_minute(context: dg.ScheduleEvaluationContext) -> Any:
     """The example's morning, unless a run is under way: the plan would request its assets again."""
+    requests = example.every_morning(context)
     if context.instance.get_runs_count(dg.RunsFilter(statuses=UNDER_WAY)):
         return dg.SkipReason("A run is under way.")
-    return example.every_morning(context)
+    return requests
 
 
 @dg.asset(

@@ -44,8 +44,12 @@ run_monitoring:
 """
 REEXECUTE = """mutation($params: ReexecutionParams!) { launchRunReexecution(reexecutionParams: $params) {
     __typename ... on PythonError { message } } }"""
+TERMINATE = """mutation($params: String!) {
+    terminateRun(runId: $params, terminatePolicy: MARK_AS_CANCELED_IMMEDIATELY) {
+        __typename ... on PythonError { message } } }"""
 BACKFILL = """mutation($params: LaunchBackfillParams!) { launchPartitionBackfill(backfillParams: $params) {
     __typename ... on PythonError { message } } }"""
+BEGUN = [dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING]
 
 
 class Day:
@@ -171,7 +175,12 @@ class Day:
             process.kill()
         os.killpg(self._server, signal.SIGKILL)
         self._servers.close()
+        lost = [each.run_id for each in self._instance.get_runs(dg.RunsFilter(statuses=BEGUN))]
         self._serve()
+        # Dagster does not notice that their processes are gone. Such a run stays under way.
+        for run_id in lost:
+            self._say(f"run {run_id[:8]} is marked as canceled: its process is gone")
+            self._ask(TERMINATE, run_id)
 
     # -- the engineer on call
 
@@ -222,7 +231,7 @@ class Day:
         self._server, port = self._servers.enter_context(serving(command, cwd=ROOT, env=dict(os.environ)))
         self._client = DagsterGraphQLClient("127.0.0.1", port_number=port)
 
-    def _ask(self, mutation: str, params: dict[str, Any]) -> None:
+    def _ask(self, mutation: str, params: dict[str, Any] | str) -> None:
         answer = self._client._execute(mutation, {"params": params})
         result = next(iter(answer.values()))
         if not result["__typename"].endswith("Success"):
