@@ -55,6 +55,11 @@ def statement(text: str) -> Callable[[Session], object]:
     return lambda s: s.sql(text)
 
 
+def committed_in_parts(s: Session) -> object:
+    files = [file for row in SOURCE for file in s.stage("main.t", table_of([row]))]
+    return s.commit_staged("main.t", files, WriteSpec("append"))
+
+
 def merged(rows: list[Row]) -> list[Row]:
     return [r for r in rows if r[0] != 7] + SOURCE
 
@@ -73,6 +78,14 @@ MODES: dict[str, Mode] = {
     "merge by delta_rs": Mode(spec(MergeSpec(("id",), writer="delta_rs")), merged),
     "merge with vectors": Mode(spec(MergeSpec(("id",), merge_mode="deletion_vectors")), merged, VECTORS),
     "delete and insert": Mode(spec(DeleteInsertSpec(("id",))), merged),
+    "merge in SQL": Mode(
+        statement(
+            "merge into t using (values (7, 70, 'b'), (8, 80, 'a')) as s(id, n, g) on t.id = s.id "
+            "when matched then update set n = s.n when not matched then insert *"
+        ),
+        merged,
+    ),
+    "staged files": Mode(committed_in_parts, lambda rows: rows + SOURCE),
     "update": Mode(statement("update t set n = n + 1"), lambda rows: [(i, n + 1, g) for i, n, g in rows]),
     "update with vectors": Mode(
         statement("update t set n = n + 1 where id < 3"),
