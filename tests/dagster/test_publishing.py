@@ -18,7 +18,7 @@ import pytest
 import duckrun
 from duckrun import InvalidConfig
 from duckrun.cli import main as command
-from duckrun_dagster import DeltaIOManager, DuckrunResource, publish_after_checks
+from duckrun_dagster import DeltaIOManager, DuckrunResource, SparkResource, publish_after_checks
 from tests.dagster import published
 from tests.dagster.published import ORDERS, PUBLISH, REPORT, TOTALS
 from tests.dagster.test_backfills import backfills
@@ -292,6 +292,29 @@ def test_assets_of_mapped_steps_are_published(tmp_path: Path) -> None:
         fails.clear()
         assert job.execute_in_process().success
         assert sorted(row["x"] for row in main.sql("from sales.orders").collect()) == [0, 10, 20]
+
+
+@pytest.mark.spark
+def test_a_step_in_main_after_one_in_the_branch_has_mains_names_in_spark(tmp_path: Path, spark: Any) -> None:
+    counts = []
+    with duckrun.connect(tmp_path / "lake") as main:
+        main.sql("create table sales.orders as select 1::bigint as x")
+
+    @dg.asset(key=ORDERS, metadata={"engine": "spark"})
+    def orders() -> pa.Table:
+        return pa.table({"x": [1, 2]})
+
+    @dg.asset(key=REPORT, deps=[ORDERS], op_tags={"dagster/priority": "9"})  # before the publish
+    def report(duckrun: DuckrunResource, spark: SparkResource) -> None:
+        counts.append(spark.session(lake=duckrun.lake()).table("sales.orders").count())
+
+    resource, engine = DuckrunResource(root_path=str(tmp_path / "lake")), SparkResource()
+    managers = {"io_manager": DeltaIOManager(duckrun=resource, spark=engine), "duckrun": resource, "spark": engine}
+    everything = dg.define_asset_job("everything", "*")
+    mine = dg.Definitions(assets=[orders, report], jobs=[everything], resources=managers)
+    job = dg.Definitions.merge(mine, publish_after_checks("nightly", [orders])).resolve_job_def("everything")
+    assert job.execute_in_process().success
+    assert counts == [1]  # the session of the first step works in the branch, and is closed
 
 
 def test_running_all_again_begins_a_new_branch(nightly: Nightly) -> None:
