@@ -81,18 +81,21 @@ class ChainBranch:
         return last
 
     def _materialized(self, instance: DagsterInstance, last: Mapping[str, str]) -> set[tuple[str, str]]:
-        """Return the steps with the tables of the assets that their last attempts materialized.
+        """Return the steps with the tables of assets that they materialized last.
 
-        Such an attempt may have had nothing to commit.
+        An attempt may have nothing to commit, and a run may leave out assets of a step.
         """
-        pairs = set()
+        runs, pairs = {run.run_id: run for run in self.runs}, set()
         kind = DagsterEventType.ASSET_MATERIALIZATION
-        for run_id in {attempt.rpartition(":")[0] for attempt in last.values()}:
-            for record in instance.get_records_for_run(run_id, of_type=kind).records:
-                event = record.event_log_entry
-                materialization, step = event.asset_materialization, str(event.step_key)
-                table = None if materialization is None else materialization.metadata.get("dagster/table_name")
-                if table is not None and last.get(step, "").startswith(f"{run_id}:"):
+        for run in self.runs:
+            for record in instance.get_records_for_run(run.run_id, of_type=kind).records:
+                step, materialization = str(record.event_log_entry.step_key), record.asset_materialization
+                newest = runs.get(last.get(step, "").rpartition(":")[0])
+                if newest is None or materialization is None:
+                    continue
+                selected, table = newest.asset_selection, materialization.metadata.get("dagster/table_name")
+                is_left_out = selected is not None and materialization.asset_key not in selected
+                if table is not None and (newest is run or is_left_out):
                     pairs.add((step, str(table.value)))
         return pairs
 

@@ -233,6 +233,31 @@ def test_tables_that_the_last_attempt_wrote_again_are_published(nightly: Nightly
     assert nightly.tables() == ["sales.extra", "sales.orders", "sales.totals"]
 
 
+def test_an_asset_that_the_rerun_of_its_step_leaves_out_is_published(tmp_path: Path) -> None:
+    fails = [True]
+
+    @dg.multi_asset(specs=[dg.AssetSpec(ORDERS), dg.AssetSpec(TOTALS)], can_subset=True)
+    def both(context, duckrun: DuckrunResource):  # type: ignore[no-untyped-def]  # Dagster wants the class itself
+        for key in sorted(context.selected_asset_keys):
+            if key == TOTALS and fails:
+                raise RuntimeError("fails")
+            duckrun.session().sql(f"create or replace table sales.{key.path[-1]} as select 1 as x")
+            yield dg.MaterializeResult(key, metadata={"dagster/table_name": f"sales.{key.path[-1]}"})
+
+    resource = DuckrunResource(root_path=str(tmp_path / "lake"))
+    mine = dg.Definitions(assets=[both], resources={"duckrun": resource})
+    job = dg.Definitions.merge(mine, publish_after_checks("nightly", [both])).resolve_job_def("nightly")
+    instance = dg.DagsterInstance.ephemeral()
+    first = job.execute_in_process(instance=instance, raise_on_error=False)
+    assert not first.success
+    fails.clear()
+    tags = {"dagster/parent_run_id": first.run_id, "dagster/root_run_id": first.run_id}
+    again = job.execute_in_process(instance=instance, asset_selection=[TOTALS, PUBLISH], tags=tags)
+    assert again.success
+    with duckrun.connect(tmp_path / "lake") as main:
+        assert main.tables() == ["sales.orders", "sales.totals"]
+
+
 def test_a_thread_of_a_step_writes_the_branch_if_it_has_the_context_of_the_step(tmp_path: Path) -> None:
     errors = []
 
