@@ -104,11 +104,14 @@ class DuckrunDbtTranslator(DagsterDbtTranslator):
     def get_asset_check_spec(
         self, asset_spec: AssetSpec, manifest: Mapping[str, Any], unique_id: str, project: DbtProject | None
     ) -> AssetCheckSpec | None:
-        """Return dagster-dbt's spec; None for a test of a source that is a node's table."""
+        """Return a test's spec, described; None if it tests a source that is a node's table."""
         # Such a test becomes an observation of the node's asset.
         if asset_spec.key in self._twin_sources(manifest).unseen:
             return None
-        return super().get_asset_check_spec(asset_spec, manifest, unique_id, project)
+        spec = super().get_asset_check_spec(asset_spec, manifest, unique_id, project)
+        if spec is None or spec.description:
+            return spec
+        return spec._replace(description=_tested(self.get_resource_props(manifest, unique_id)))
 
     def _twin_sources(self, manifest: Mapping[str, Any]) -> TwinSources:
         known = self.__dict__.setdefault("_twins", {})  # a subclass may leave out super().__init__()
@@ -116,6 +119,16 @@ class DuckrunDbtTranslator(DagsterDbtTranslator):
             # The manifest is stored too: the id of a collected object may be reused.
             known[id(manifest)] = (manifest, TwinSources.of(manifest, self.get_asset_key))
         return known[id(manifest)][1]
+
+
+def _tested(props: Mapping[str, Any]) -> str | None:
+    """Return a test's description, else its kind, column and arguments; None if it has neither."""
+    test = props.get("test_metadata")
+    if props.get("description") or not test:
+        return props.get("description") or None
+    arguments = {name: value for name, value in test["kwargs"].items() if name not in ("model", "column_name")}
+    column = f" of {props['column_name']}" if props.get("column_name") else ""
+    return f"dbt's test {test['name']}{column}" + "".join(f"; {name}: {value}" for name, value in arguments.items())
 
 
 _NOT_IN_GROUPS = re.compile("[^A-Za-z0-9_/]")

@@ -370,6 +370,14 @@ def test_one_project_shows_the_engine_of_each_model(parsed: Path) -> None:
     }
 
 
+def test_a_test_is_described_by_its_kind_and_column(parsed: Path) -> None:
+    @dbt_assets(manifest=parsed / "manifest.json", dagster_dbt_translator=DuckrunDbtTranslator())
+    def models(): ...
+
+    described = {spec.name: spec.description for spec in models.check_specs}
+    assert described["not_null_daily_day"] == "dbt's test not_null of day"
+
+
 def test_code_references_lead_to_the_sql_of_a_model(parsed: Path) -> None:
     settings = DagsterDbtTranslatorSettings(enable_code_references=True)
     translator, project = DuckrunDbtTranslator(settings), DbtProject(parsed)

@@ -128,8 +128,7 @@ for each in chain(repository.get_all_jobs(), repository.schedule_defs, repositor
     if not each.description and not each.name.startswith("__"):
         lacks.append(f"{each.name}: a description")
 for check in graph.asset_check_keys:
-    spec = graph.get_check_spec(check)
-    if not spec.description and "dagster_dbt/unique_id" not in spec.metadata:  # dbt names its tests by what they test
+    if not graph.get_check_spec(check).description:
         lacks.append(f"{check.to_user_string()}: a description")
 print(json.dumps(lacks))
 """
