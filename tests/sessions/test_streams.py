@@ -68,3 +68,23 @@ def test_a_reader_in_a_transaction_has_every_row(many: Session, use: str) -> Non
     assert rest_after(many.sql("FROM t"), USES[use]) == MANY + 1
     many.sql("ROLLBACK")
     assert rest_after(many.sql("FROM t"), USES[use]) == MANY
+
+
+BESIDE: dict[str, Callable[[Session, Any], object]] = {
+    "a write": lambda session, rows: session.execute("copy", WriteSpec("error"), rows),
+    "a write by delta_rs": lambda session, rows: session.execute("copy", WriteSpec("error", writer="delta_rs"), rows),
+    "a temporary view": lambda session, rows: session.sql("CREATE TEMP VIEW seen AS SELECT 1 AS x"),
+    "a dropped name": lambda session, rows: (
+        session.sql("CREATE TEMP TABLE gone AS SELECT 1 AS x"),
+        session.sql("DROP TABLE gone"),
+    ),
+}
+
+
+@pytest.mark.only_format("delta", "delta_rs writes no DuckLake")
+@pytest.mark.parametrize("other", BESIDE)
+def test_a_stream_of_the_sessions_own_connection_has_every_row(many: Session, other: str) -> None:
+    rows = many.engine.connection.execute(f"SELECT range AS id FROM range({MANY})").to_arrow_reader(1000)
+    BESIDE[other](many, rows)
+    left = rows.read_all().num_rows
+    assert left == MANY or (left == 0 and many.table("copy").toDF().count() == MANY)

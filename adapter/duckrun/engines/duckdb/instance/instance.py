@@ -75,7 +75,10 @@ class Instance:
 
     @property
     def connection(self) -> duckdb.DuckDBPyConnection:
-        """The connection that all cursors come from."""
+        """The connection that all cursors come from.
+
+        Jobs run on cursors alone, as a statement would end a stream that the user reads here.
+        """
         with self._opening:
             if self._opened is None:
                 self._opened = open_connection(self._lake, self.limit, self.scratch)
@@ -126,7 +129,7 @@ class Instance:
                 return
             if self._opened is not None:
                 try:
-                    self._opened.execute(f"SET GLOBAL memory_limit = '{limit}B'")
+                    self._opened.cursor().execute(f"SET GLOBAL memory_limit = '{limit}B'")
                 except duckdb.Error as error:
                     raise InvalidConfig(
                         f"{what} asks for writer delta_rs, which needs memory of its own, and DuckDB has more "
@@ -180,7 +183,7 @@ class Instance:
 
     def create_view(self, name: str, sql: str, reads: Reads) -> None:
         """Create a view that every cursor sees."""
-        self.connection.execute(f"CREATE OR REPLACE VIEW {quote_identifier(name)} AS {sql}")
+        self.connection.cursor().execute(f"CREATE OR REPLACE VIEW {quote_identifier(name)} AS {sql}")
         self.views[name] = sql
         self.reads[name] = reads
 
@@ -195,9 +198,9 @@ class Instance:
         if name not in self.reads:
             return
         if name.lower() in self.kept:
-            self.connection.execute(f"DROP TABLE {quote_identifier(name)}")
+            self.connection.cursor().execute(f"DROP TABLE {quote_identifier(name)}")
         elif name not in self.registered:
-            self.connection.execute(f"DROP VIEW IF EXISTS {quote_identifier(name)}")
+            self.connection.cursor().execute(f"DROP VIEW IF EXISTS {quote_identifier(name)}")
         self._remove(name)
 
     def _remove(self, name: str) -> None:
