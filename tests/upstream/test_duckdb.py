@@ -113,3 +113,22 @@ def test_a_decimal_of_a_negative_scale_is_an_internal_error() -> None:
     rows = pa.table({"v": pa.array([Decimal(100)], pa.decimal128(5, -2))})
     with pytest.raises(duckdb.InternalException):
         duckdb.connect().register("t", rows)
+
+
+def test_a_stream_ends_without_an_error_at_the_next_query_of_its_connection() -> None:
+    """Right: 300,000 rows, or an error."""
+    with duckdb.connect() as connection:
+        batches = iter(connection.execute("SELECT range AS id FROM range(300_000)").to_arrow_reader(1000))
+        first = next(batches).num_rows
+        connection.execute("SELECT 1")
+        assert first + sum(batch.num_rows for batch in batches) < 300_000
+
+
+def test_a_file_of_strings_that_are_no_text_cannot_be_read(tmp_path: Path) -> None:
+    """Right: an error of COPY."""
+    values = pa.array([b"a", b"b\xff", b"z"]).view(pa.string())
+    with duckdb.connect() as connection:
+        connection.register("t", pa.table({"v": values}))
+        connection.execute(f"COPY (FROM t) TO '{tmp_path}/t.parquet'")
+        with pytest.raises(duckdb.Error, match="not valid UTF8"):
+            connection.sql(f"FROM '{tmp_path}/t.parquet'").fetchall()
