@@ -187,7 +187,7 @@ class Day:
     def _look(self) -> None:
         """Kill a run if one is due, and execute failed runs again."""
         time.sleep(2)
-        if self._kill_next:
+        if self._kill_next and not self._report_is_wrong:  # the first failure is that of the wrong report
             for process in self._workers():
                 time.sleep(5)  # in the middle of its work
                 if process.is_running():
