@@ -20,7 +20,7 @@ import pytest
 
 from tools.databases import Server
 
-Loss = Literal["error", "cut", "silence"]
+Loss = Literal["error", "cut", "silence", "conflict"]
 LOSSES: tuple[Loss, ...] = ("error", "cut", "silence")
 """The server's answer is replaced by a status 500, by the end of the connection, or by none for `SILENCE` seconds."""
 SILENCE = 4.0
@@ -140,7 +140,10 @@ class LossyStore:
         request = Request(client.command, client.path)
         self._act(request)
         loss = self._loss_of(request)
-        status, headers, answer = self._carried_out(client, body)
+        if loss == "conflict":  # another request for the object is under way, says S3, and does not carry this one out
+            status, headers, answer = 409, {}, b"<Error><Code>ConditionalRequestConflict</Code></Error>"
+        else:
+            status, headers, answer = self._carried_out(client, body)
         if loss == "silence":
             time.sleep(SILENCE)
         if loss in ("cut", "silence"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pyarrow as pa
@@ -121,6 +122,19 @@ def test_a_commit_of_which_nothing_is_known_says_so(
         ):
             s.sql("update t set n = n + 1")
     assert DeltaTable(f"{root}/main/t", storage_options=s3_options).version() == 1
+
+
+@pytest.mark.parametrize("times", [1, 1000])
+def test_a_commit_that_a_store_refuses_beside_another_request_is_not_one_that_lost(
+    root: str, lossy_store: LossyStore, lossy_options: dict[str, str], s3_options: dict[str, str], times: int
+) -> None:
+    """The other request may be this writer's own, whose answer was lost, and may still be carried out."""
+    with duckrun.connect(root, storage_options={**lossy_options, "max_retries": "1"}) as s:
+        s.execute("main.t", WriteSpec("error"), ROWS)
+        unknown = pytest.raises(duckrun.CommitUnknown, match=r"version 1 of table main\.t .*not known")
+        with lossy_store.losing("conflict", is_commit, times=times), unknown if times > 1 else nullcontext():
+            s.execute("main.t", WriteSpec("append"), ROWS)
+    assert DeltaTable(f"{root}/main/t", storage_options=s3_options).version() == (0 if times > 1 else 1)
 
 
 def test_every_commit_has_an_id_of_its_own(root: str, s3_options: dict[str, str]) -> None:

@@ -20,12 +20,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import obstore
-from obstore.exceptions import (
-    AlreadyExistsError,
-    BaseError as ObstoreError,
-    PermissionDeniedError,
-    UnauthenticatedError,
-)
+from obstore.exceptions import BaseError as ObstoreError, PermissionDeniedError, UnauthenticatedError
 from obstore.store import LocalStore, from_url
 from pydantic import SecretStr
 
@@ -451,7 +446,8 @@ class Storage:
 
         Raises:
             StorageError: The store refused; nothing was written.
-            CommitUnknown: The store answered neither the request nor the questions after it.
+            CommitUnknown: The store answered neither the request nor the questions after it. Or it
+                refused the request because of another one, of which no object has come since.
         """
         what = what or f"{location}/{path}"
         with self._about("write", what):
@@ -463,8 +459,6 @@ class Storage:
                     return Written(obstore.put(store, path, data, mode="create").get("e_tag"))
                 except (*_REFUSED, OSError):  # of a file system, which answers always
                     raise
-                except AlreadyExistsError as error:
-                    failure: Exception = error
                 except ObstoreError as error:
                     failure = error
                 there = self._read_back(store, path, what, failure)
@@ -475,8 +469,6 @@ class Storage:
                 # No object yet: the request may still be under way. After a retry one of
                 # the two wins, and both are this writer's.
                 time.sleep(pause)
-            if isinstance(failure, AlreadyExistsError):
-                return None
             raise CommitUnknown(_unknown(what, self.redacted(failure)))
 
     def _read_back(self, store: Any, path: str, what: str, failure: Exception) -> tuple[bytes, Written] | None:
