@@ -201,10 +201,8 @@ class DuckDBEngine(SpecEngine):
             return "\n".join(str(row[1]) for row in plan.fetchall())
 
     def local(self, rows: pa.Table) -> LazyRows:
-        cursor, naming = (
-            self.cursor(),
-            partial(register, name=f"__duckrun_local_{uuid.uuid4().hex}", rows=readable(rows)),
-        )
+        cursor = self.cursor()
+        naming = partial(register, name=f"__duckrun_local_{uuid.uuid4().hex}", rows=readable(rows))
         return LazyRows(DuckDBFrame(self.instance, cursor, naming(cursor)[0], "query", name_values=naming), self.name)
 
     def cast(self, value: exp.Expr, kind: str, rows: LazyRows, column: int) -> exp.Expr:
