@@ -118,3 +118,16 @@ def test_a_node_on_spark_reads_tables_that_differ_in_case(make_project: Callable
     project = with_twins(make_project, {"both": both}, engine="spark")
     project.run("run")
     assert project.rows("main.both") == [("raw.T",), ("raw.t",)]
+
+
+def test_two_models_of_one_table_are_refused_before_either_is_built(make_project: Callable[..., Any]) -> None:
+    kind = "{{ config(materialized='table', alias='%s', schema='raw') }} select 1 as n"
+    models = {"models/first.sql": kind % "orders", "models/second.sql": kind % "Orders"}
+    project = make_project({**models, "macros/schema.sql": MACRO})
+    result = project.dbt("run")
+    assert not result.success
+    assert "model.shop.first and model.shop.second are one table, raw.Orders" in result.text
+    with duckrun.connect(project.lake) as session:
+        assert session.tables() == []
+    (project.root / "models" / "second.sql").write_text((kind % "Orders").replace("raw", "other"))
+    project.run("run")

@@ -226,8 +226,10 @@ class DuckrunAdapter(DuckDBAdapter):
         if self._command() in _WRITING_COMMANDS:
             with dbt_errors():
                 self.env.lake.storage.check_writable()
+        nodes = kwargs["relation_configs"] if "relation_configs" in kwargs else args[0]
         with dbt_errors():
-            self._refuse_other_formats(kwargs["relation_configs"] if "relation_configs" in kwargs else args[0])
+            self._refuse_other_formats(nodes)
+            self._refuse_twins(nodes)
         super().set_relations_cache(*args, **kwargs)
 
     def _refuse_other_formats(self, nodes: Iterable[Any]) -> None:
@@ -240,6 +242,22 @@ class DuckrunAdapter(DuckDBAdapter):
             if "format" in extra and self.env.catalog(node.database) is not None:
                 config = {"format": extra["format"], "materialized": node.config.materialized}
                 lake_format.refuse_other_format(str(node.unique_id), config, *self._lake_and_format(node.database))
+
+    def _refuse_twins(self, nodes: Iterable[Any]) -> None:
+        """Raise InvalidConfig for two nodes of one table, whose names differ by letter case alone.
+
+        dbt compares names as they are written. The second node would replace the first one's rows.
+        """
+        nodes_of: dict[tuple[str, ...], str] = {}
+        for node in sorted(nodes, key=lambda node: str(node.unique_id)):
+            if self.env.catalog(node.database) is not None:
+                key = tuple(name.lower() for name in (node.database, node.schema, node.alias))
+                if (other := nodes_of.setdefault(key, node.unique_id)) != node.unique_id:
+                    raise InvalidConfig(
+                        f"{other} and {node.unique_id} are one table, {node.schema}.{node.alias}: letter case does "
+                        "not tell names apart",
+                        remedy="give one of them another alias or schema",
+                    )
 
     def _catalog_supports_foreign_keys(self, database: str) -> bool:
         # Saves dbt-duckdb's queries of DuckDB's constraints before each node.
