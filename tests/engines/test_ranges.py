@@ -24,7 +24,7 @@ PREDICATES = {
 
 @pytest.mark.parametrize("predicate", PREDICATES)
 def test_a_file_outside_the_ranges_of_a_predicate_has_no_row_of_it(predicate: str) -> None:
-    ranges, some = ranges_of(predicate), random.Random(predicate)
+    ranges, some = ranges_of(predicate, "target"), random.Random(predicate)
     assert bool(ranges) == PREDICATES[predicate]
     outside = 0
     with duckdb.connect() as plain:
