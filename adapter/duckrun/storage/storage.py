@@ -447,7 +447,7 @@ class Storage:
         Raises:
             StorageError: The store refused; nothing was written.
             CommitUnknown: The store answered neither the request nor the questions after it. Or it
-                refused the request because of another one, of which no object has come since.
+                refused the request because of another one, and has no object since.
         """
         what = what or f"{location}/{path}"
         with self._about("write", what):

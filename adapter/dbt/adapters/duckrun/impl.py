@@ -246,7 +246,7 @@ class DuckrunAdapter(DuckDBAdapter):
     def _refuse_twins(self, nodes: Iterable[Any]) -> None:
         """Raise InvalidConfig for two nodes of one table, whose names differ by letter case alone.
 
-        dbt compares names as they are written. The second node would replace the first one's rows.
+        dbt compares the spelling of names. The second node would replace the first one's rows.
         """
         nodes_of: dict[tuple[str, ...], str] = {}
         for node in sorted(nodes, key=lambda node: str(node.unique_id)):
