@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import duckdb
@@ -61,12 +61,15 @@ def _valid(rows: Any) -> Any:
     # Neither Arrow nor DuckDB looks at them, and DuckDB cannot read the files that it writes of
     # them. polars' strings, which come as views, are valid.
     places = [place for place, field in enumerate(rows.schema) if holds(field.type, _is_text)]
-    if isinstance(rows, pa.Table):
+
+    def valid(part: Any) -> Any:
         for place in places:
-            _refuse_invalid(rows.schema.names[place], rows.column(place))
-    elif isinstance(rows, pa.RecordBatchReader) and places:
-        return pa.RecordBatchReader.from_batches(rows.schema, _valid_batches(rows, places))
-    return rows
+            _refuse_invalid(part.schema.names[place], part.column(place))
+        return part
+
+    if isinstance(rows, pa.RecordBatchReader) and places:
+        return _stream(rows, rows.schema, valid)
+    return valid(rows) if isinstance(rows, pa.Table) else rows
 
 
 def _is_text(kind: pa.DataType) -> bool:
@@ -75,21 +78,20 @@ def _is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
-def _valid_batches(stream: pa.RecordBatchReader, places: Sequence[int]) -> Iterator[pa.RecordBatch]:
-    for batch in stream:
-        with _in_stream():
-            for place in places:
-                _refuse_invalid(batch.schema.names[place], batch.column(place))
-        yield batch
+def _stream(
+    rows: pa.RecordBatchReader, schema: pa.Schema, change: Callable[[pa.RecordBatch], pa.RecordBatch]
+) -> pa.RecordBatchReader:
+    """Return a stream whose batches are changed; their SchemaMismatch passes through it."""
 
+    def batches() -> Iterator[pa.RecordBatch]:
+        for batch in rows:
+            try:
+                changed = change(batch)
+            except SchemaMismatch as error:
+                raise pa.ArrowInvalid(marked(error)) from error
+            yield changed
 
-@contextmanager
-def _in_stream() -> Iterator[None]:
-    """Let a SchemaMismatch pass through the Arrow stream that raises it."""
-    try:
-        yield
-    except SchemaMismatch as error:
-        raise pa.ArrowInvalid(marked(error)) from error
+    return pa.RecordBatchReader.from_batches(schema, batches())
 
 
 def _refuse_invalid(name: str, column: pa.Array | pa.ChunkedArray) -> None:
@@ -114,19 +116,12 @@ def in_microseconds(rows: Any) -> Any:
     if isinstance(rows, pa.Table):
         return exactly(rows, schema)
     stream = rows if isinstance(rows, pa.RecordBatchReader) else rows.scanner().to_reader()
-    return pa.RecordBatchReader.from_batches(schema, _exact_batches(stream, schema))
+    return _stream(stream, schema, partial(exactly, schema=schema))
 
 
 def _of_microseconds(kind: pa.DataType) -> pa.DataType:
     is_instant = pa.types.is_timestamp(kind) and kind.unit == "ns" and kind.tz is not None
     return pa.timestamp("us", kind.tz) if is_instant else kind
-
-
-def _exact_batches(stream: pa.RecordBatchReader, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    for batch in stream:
-        with _in_stream():
-            batch = exactly(batch, schema)
-        yield batch
 
 
 def _with_nested_structs_whole(rows: Any) -> Any:
