@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,8 @@ from tools.day.verdict import Verdict
 ROOT = Path(__file__).resolve().parent.parent.parent
 LOCATION = "tools.day.definitions"
 FULL_SECONDS, SETTLE_SECONDS = 60, 1200
+WORKS_SECONDS = 5
+"""Time for which a run has worked before its process is killed."""
 MOST_AT_ONCE = 2
 KILLED = "a killed process"
 OF_KILLED = "marked as failed from outside", "unexpectedly exited", "seconds to start"
@@ -188,13 +190,7 @@ class Day:
         """Kill a run if one is due, and execute failed runs again."""
         time.sleep(2)
         if self._kill_next and not self._report_is_wrong:  # the first failure is that of the wrong report
-            for process in self._workers():
-                time.sleep(5)  # in the middle of its work
-                if process.is_running():
-                    process.kill()
-                    self._kill_next -= 1
-                    self._say(f"killed the run of process {process.pid}")
-                    break
+            self._kill_a_run()
         failed = dg.RunsFilter(statuses=[dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED])
         for run in self._instance.get_runs(failed):
             if self._is_taken_up(run) or int(run.tags.get("day/again", 0)) >= MOST_AGAIN:
@@ -206,6 +202,32 @@ class Day:
             tags = [{"key": "day/again", "value": str(int(run.tags.get("day/again", 0)) + 1)}]
             self._say(f"run {run.run_id[:8]} of {run.job_name} failed: it is executed again from its failure")
             self._ask(REEXECUTE, {"parentRunId": run.run_id, "strategy": "FROM_FAILURE", "extraTags": tags})
+
+    def _kill_a_run(self) -> None:
+        """Kill the process of a run that has worked for some seconds, if there is one."""
+        for record in self._instance.get_run_records(dg.RunsFilter(statuses=[dg.DagsterRunStatus.STARTED])):
+            run_id = record.dagster_run.run_id
+            process = self._process(run_id)
+            if process is None or time.time() < (record.start_time or time.time()) + WORKS_SECONDS:
+                continue
+            process.kill()
+            process.wait()
+            # Its last event may have been that of its success.
+            if self._instance.get_run_by_id(run_id).status == dg.DagsterRunStatus.STARTED:
+                self._kill_next -= 1
+                self._say(f"killed process {process.pid} of run {run_id[:8]}")
+                return
+
+    def _process(self, run_id: str) -> psutil.Process | None:
+        """Return the process of a run, by the event that Dagster writes when it has started one."""
+        for entry in self._instance.all_logs(run_id, of_type=dg.DagsterEventType.ENGINE_EVENT):
+            event = entry.dagster_event
+            if event and "Started process for run" in str(event.message):
+                try:
+                    return psutil.Process(int(event.engine_event_data.metadata["pid"].text))
+                except psutil.NoSuchProcess:
+                    return None
+        return None
 
     def _failures(self) -> int:
         return int(self._instance.get_runs_count(dg.RunsFilter(statuses=[dg.DagsterRunStatus.FAILURE])))
@@ -242,13 +264,3 @@ class Day:
         ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
         if ended.returncode:
             raise SystemExit(f"{' '.join(command)} failed:\n{ended.stdout}{ended.stderr}")
-
-    def _workers(self) -> Iterator[psutil.Process]:
-        """Yield the processes of runs: those that the code server has spawned."""
-        for process in psutil.Process(self._server).children(recursive=True):
-            try:
-                parent = process.parent()
-                if parent and "grpc" in parent.cmdline() and "spawn_main" in " ".join(process.cmdline()):
-                    yield process
-            except psutil.NoSuchProcess:
-                continue
