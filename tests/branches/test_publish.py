@@ -23,6 +23,7 @@ from duckrun import (
     InvalidConfig,
     OptimizeSpec,
     Session,
+    StorageError,
     UpdateSpec,
     VacuumSpec,
     WriteSpec,
@@ -201,6 +202,49 @@ def test_definitions_that_both_sides_change_leave_main(
     with pytest.raises(CommitConflict, match=f"main.t: .*{reason}.*Main is unchanged"):
         main.publish("pr-42")
     assert (main.table("t").snapshot().version, "other.u" in main.tables()) == (version, False)
+
+
+def test_a_table_that_its_commit_would_refuse_is_refused_before_any_other_is_published(
+    main: Session, branch: Session, root: Path
+) -> None:
+    branch.sql("insert into sales.items values (2)")
+    branch.sql("insert into sales.orders values (50, 'US', 1)")
+    main.sql("alter table sales.orders set tblproperties ('delta.enableRowTracking' = 'true')")
+    # A file without statistics, as Spark may write it: its rows are counted for their ids.
+    (commit,) = (root / "sales" / "orders").glob("_branches/pr-42-*/_log/*.json")
+    actions = [json.loads(line) for line in commit.read_text().splitlines()]
+    (added,) = (action["add"] for action in actions if "add" in action)
+    stats = added.pop("stats")
+    commit.write_text("\n".join(map(json.dumps, actions)))
+    file = root / "sales" / "orders" / added["path"]
+    file.rename(file.with_suffix(".gone"))
+    versions = [main.table(name).snapshot().version for name in main.tables()]
+    with duckrun.connect(root) as fresh, pytest.raises(StorageError, match="sales.orders"):
+        fresh.publish("pr-42")
+    assert [main.table(name).snapshot().version for name in main.tables()] == versions
+    assert [each.state for each in main.branches()] == ["open"]
+    file.with_suffix(".gone").rename(file)
+    with duckrun.connect(root) as fresh:
+        fresh.publish("pr-42")
+    assert (main.sql("from sales.items").count(), main.sql("from sales.orders").count()) == (2, 11)
+    (added,) = (json.loads(line)["add"] for line in _newest_entry(root, "orders") if '"add"' in line)
+    assert json.loads(added["stats"])["numRecords"] == json.loads(stats)["numRecords"] == 1
+
+
+def test_a_feature_that_main_gets_after_the_fork_is_a_conflict(main: Session, branch: Session, root: Path) -> None:
+    for statement in ("insert into sales.items values (2)", "delete from sales.orders where id = 3"):
+        branch.sql(statement)
+    protocol = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["checkpointProtection"]}
+    log = root / "sales" / "orders" / "_delta_log"
+    (log / "00000000000000000001.json").write_text(json.dumps({"protocol": protocol}))
+    with pytest.raises(CommitConflict, match=r"sales\.orders: .*checkpointProtection"):
+        main.publish("pr-42")
+    assert main.sql("from sales.items").count() == 1
+    branch.sql("insert into sales.items values (3)")
+
+
+def _newest_entry(root: Path, table: str) -> list[str]:
+    return max((root / "sales" / table / "_delta_log").glob("0*.json")).read_text().splitlines()
 
 
 @pytest.mark.parametrize(

@@ -21,13 +21,11 @@ from duckrun.branches import cursors, registry
 from duckrun.errors import (
     CommitConflict,
     DuckrunError,
-    InvalidConfig,
-    LostRows,
     ReadOnlyLake,
     UnsupportedFeature,
     outcome_of,
 )
-from duckrun.formats.branches import BranchTables, PlannedTable, RowAccess
+from duckrun.formats.branches import REFUSALS, BranchTables, PlannedTable, RowAccess
 from duckrun.formats.factory import branch_format
 from duckrun.lake.lake import Lake
 from duckrun.storage.locks import file_lock
@@ -423,7 +421,7 @@ def _rolled_forward(
             version = versions[name] = tables.publish(lake.format, table, line, attempt.id, rows.sees)
             if version is not None:
                 moved[name] = cursors.Moved(table.ref, line, version)
-        except (CommitConflict, InvalidConfig, LostRows, UnsupportedFeature) as error:
+        except REFUSALS as error:
             failed[name] = error.reason  # repeated, it would fail again
     if failed:
         raise _stopped(attempt, tables, versions, before, failed)

@@ -6,12 +6,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from duckrun.errors import CommitConflict, InvalidConfig, LostRows, UnsupportedFeature
 from duckrun.formats.commits import CommitRecord
 from duckrun.formats.format import Format
 from duckrun.storage.storage import Storage
 from duckrun.values.branches import Line
 from duckrun.values.rows import ScanFile, StagedFile
 from duckrun.values.snapshot import Snapshot, TableRef
+
+REFUSALS = (CommitConflict, InvalidConfig, LostRows, UnsupportedFeature)
+"""Errors of a commit that it would meet again if it was repeated."""
 
 Sees = Callable[[Snapshot, Sequence[ScanFile], Snapshot | None, str], bool]
 """Tells whether files of a version may hold rows of a predicate (DuckDB's SQL).
@@ -74,7 +78,10 @@ class BranchTables(Format, Protocol):
         """Return the differences of columns, partitions and constraints from the base, in words."""
 
     def conflicts(self, main: Format, ref: TableRef, line: Line, sees: Sees) -> list[str]:
-        """Return why main's table cannot take the net change of a line; empty if it can."""
+        """Return why main's table cannot take the net change of a line; empty if it can.
+
+        All checks of its commit are made, also those that each commit makes.
+        """
 
     def net_feed(self, main: Format, ref: TableRef, line: Line, feed: Feeds) -> Sequence[StagedFile]:
         """Write the change feed of a line's net change; empty if readers need none.

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 from deltalake import DeltaTable
 
 from duckrun.errors import CommitConflict, TableNotFound, UnsupportedFeature, VersionNotReadable
-from duckrun.formats.branches import Feeds, PlannedTable, Sees
+from duckrun.formats.branches import REFUSALS, Feeds, PlannedTable, Sees
 from duckrun.formats.commits import READS, CommitRecord, CommitTaken, NewCommit
 from duckrun.formats.definitions import TableDefinition
 from duckrun.formats.delta.branches import publishing
@@ -450,37 +450,63 @@ class BranchFormat(DeltaFormat):
     def conflicts(self, main: Format, ref: TableRef, line: Line, sees: Sees) -> list[str]:
         assert isinstance(main, DeltaFormat)
         now, change = main.begin(ref), self.change(ref, line)
-        if now is not None and change != "dropped":
-            main.refuse_unknown_features(now)
         if change == "created" and now is not None:
             return ["main has a table of this name, and the branch created one, too"]
         if now is None and change != "created":
             return [] if change == "dropped" else ["main's table was dropped since"]
         if now is not None and now.table_id != line.table_id:
             return ["main's table was created again since"]
+        if now is not None and change in ("dropped", "replaced") and (why := self._not_to_remove(main, now, line)):
+            return [why]
         if change == "dropped":
-            others = sorted(
-                each.rpartition("-")[0] for each in lines_at(main.storage, ref.location).keys() - {self.branch.folder}
-            )
-            if others:
-                return [f"main's table has the branches {', '.join(others)}, too, whose rows would go with it"]
-        else:
-            try:
-                net = net_change(self, ref, line)
-            except VersionNotReadable:
-                return [f"main's log no longer has version {line.base}, from which the branch continues"]
-            if (why := publishing.lost_rows(net)) is not None:
-                return [why]
-            if change == "changed" and now is not None:
-                return list(publishing.conflicts_of(main, net, now, sees).conflicts)
-        if now is None:
             return []
-        if change == "replaced" and now.is_append_only and now.files():
-            return [publishing.APPEND_ONLY_NOW]
-        since = main.records_after(ref, line.main)
+        try:
+            return self._conflicts_of_commit(main, ref, now, line, sees)
+        except REFUSALS as error:
+            return [error.reason]
+
+    def _not_to_remove(self, main: DeltaFormat, now: Snapshot, line: Line) -> str | None:
+        """Return why main's table cannot be dropped or replaced; None if it can."""
+        if line.state == "dropped":
+            branches = lines_at(main.storage, now.ref.location).keys() - {self.branch.folder}
+            if others := sorted(each.rpartition("-")[0] for each in branches):
+                return f"main's table has the branches {', '.join(others)}, too, whose rows would go with it"
+        elif now.is_append_only and now.files():
+            return publishing.APPEND_ONLY_NOW
+        since = main.records_after(now.ref, line.main)
         if any(each.changes_rows or each.changes_metadata for each in since) or len(since) < now.version - line.main:
-            return [f"main's table was changed since version {line.main}, at which the branch {change} it"]
-        return []
+            how = "dropped" if line.state == "dropped" else "replaced"
+            return f"main's table was changed since version {line.main}, at which the branch {how} it"
+        return None
+
+    def _conflicts_of_commit(
+        self, main: DeltaFormat, ref: TableRef, now: Snapshot | None, line: Line, sees: Sees
+    ) -> list[str]:
+        """Return why main's table cannot take the commit of a line, which is prepared for this.
+
+        Raises:
+            DuckrunError: One of REFUSALS: a check of each commit refuses it.
+        """
+        try:
+            net = net_change(self, ref, line)
+        except VersionNotReadable:
+            return [f"main's log no longer has version {line.base}, from which the branch continues"]
+        if (why := publishing.lost_rows(net)) is not None:
+            return [why]
+        change, merged = self.change(ref, line), publishing.Merged()
+        assert change is not None, "a line without a change is not published"
+        if change == "changed" and now is not None:
+            merged = publishing.conflicts_of(main, net, now, sees)
+        if not merged.conflicts:
+            before = None if now is None else now.version
+            table = PlannedTable(ref.schema, ref.name, ref.location, change, before)
+            publishing.prepared(self, main, table, net, now, merged, self._note("publish", ""))
+        return list(merged.conflicts)
+
+    def _note(self, mode: str, id: str) -> dict[str, Any]:
+        """Return the note of a commit of a publish or rebase, and the folder for its vectors."""
+        note = {"engine": "duckdb", "mode": mode, "writer": "staged", "branch": self.branch.name, "publish": id}
+        return {**note, "reason": f"branch {self.branch.name}", "folder": self.branch.data}
 
     def net_feed(self, main: Format, ref: TableRef, line: Line, feed: Feeds) -> Sequence[StagedFile]:
         assert isinstance(main, DeltaFormat)
@@ -498,9 +524,7 @@ class BranchFormat(DeltaFormat):
         if table.change == "dropped":
             main.drop(table.ref, force=True)
             return None
-        note = {"engine": "duckdb", "mode": "publish", "writer": "staged", "branch": self.branch.name, "publish": id}
-        note["reason"] = f"branch {self.branch.name}"
-        version = publishing.publish(self, main, table, line, {**note, "folder": self.branch.data}, sees)
+        version = publishing.publish(self, main, table, line, self._note("publish", id), sees)
         main.newest.forget(table.ref.location)
         return version
 
@@ -513,8 +537,7 @@ class BranchFormat(DeltaFormat):
         fresh = BranchFormat(self.line_storage.plain, self.line_storage.branch, self._register, self._reserve)
         fresh.line_storage.fixed[ref.location] = moved
         net = net_change(self, ref, line)
-        note: dict[str, Any] = {"engine": "duckdb", "mode": "rebase", "writer": "staged", "branch": self.branch.name}
-        note |= {"publish": id, "reason": f"on version {now.version} of main", "folder": self.branch.data}
+        note = {**self._note("rebase", id), "reason": f"on version {now.version} of main"}
         if net.reads is not None:
             note[READS] = list(net.reads)
         table = PlannedTable(ref.schema, ref.name, ref.location, "changed", now.version)

@@ -11,7 +11,7 @@ from duckrun.errors import CommitConflict, VersionNotReadable
 from duckrun.formats.branches import PlannedTable, Sees
 from duckrun.formats.commits import CommitRecord, CommitTaken, NewCommit
 from duckrun.formats.delta.branches.net import NetChange, net_change, vector_of
-from duckrun.formats.delta.commits.commit import write_commit
+from duckrun.formats.delta.commits.commit import PreparedCommit, prepared_commit, written
 from duckrun.formats.delta.commits.operations import Operation
 from duckrun.formats.delta.commits.restore import changed_definition
 from duckrun.formats.delta.definition.definition import DeltaDefinition
@@ -172,8 +172,13 @@ def publish(
         now = main.begin(ref)
         if (there := _published(main, ref, now, table, str(note["publish"]))) is not None:
             return there
+        merged = Merged()
+        if table.change == "changed" and now is not None:
+            merged = conflicts_of(main, net, now, sees)
+        if merged.conflicts:
+            raise CommitConflict(f"Table {ref}: {'; '.join(merged.conflicts)}")
         try:
-            return _commit(branch, main, table, net, now, note, sees)
+            return written(main, prepared(branch, main, table, net, now, merged, note))
         except CommitTaken:
             continue
     raise CommitConflict(f"Table {ref}: another writer took each version for {_RACES} times")
@@ -192,15 +197,16 @@ def _published(main: TableAccess, ref: TableRef, now: Snapshot | None, table: Pl
     return None
 
 
-def _commit(
+def prepared(
     branch: TableAccess,
     main: TableAccess,
     table: PlannedTable,
     net: NetChange,
     now: Snapshot | None,
+    merged: Merged,
     note: Mapping[str, Any],
-    sees: Sees,
-) -> int:
+) -> PreparedCommit:
+    """Return the commit of a net change to main's table, after all checks of a commit."""
     ref, definition = table.ref, net.definition
     removes: Sequence[Any] = ()
     adds = dict(net.adds)
@@ -214,9 +220,6 @@ def _commit(
             raise CommitConflict(f"Table {ref} was changed in main since the branch replaced it")
         removes = tuple(now.files())
     else:
-        merged = conflicts_of(main, net, now, sees)
-        if merged.conflicts:
-            raise CommitConflict(f"Table {ref}: {'; '.join(merged.conflicts)}")
         removes = tuple(now.files().named(set(net.removes)).values())
         adds |= _united(main, ref, net, merged.marks, str(note["folder"]))
         definition = merged_definition(main, net, now)
@@ -244,7 +247,7 @@ def _commit(
     also = [{"txn": {"appId": app, "version": version}} for app, version in net.transactions.items()]
     also += [{"domainMetadata": dict(action)} for action in net.domains.values()]
     operation = Operation("PUBLISH", {"branch": str(note["branch"])})
-    return write_commit(main, ref, now, new, operation=operation, returns=returns, also=also)
+    return prepared_commit(main, ref, now, new, operation=operation, returns=returns, also=also)
 
 
 def lost_rows(net: NetChange) -> str | None:

@@ -40,12 +40,25 @@ from duckrun.formats.delta.log.entries import entry, info_of, new_txn_id
 from duckrun.formats.delta.versions.domains import CLUSTERING_PROVIDER, clustering_action
 from duckrun.formats.delta.versions.tables import TableAccess
 from duckrun.values.data_files import encoded, spelled
+from duckrun.values.frozen import frozen
 from duckrun.values.rows import StagedFile
 from duckrun.values.snapshot import Snapshot, TableRef
 from duckrun.values.stored import stored_names
 from duckrun.values.tables import OptimizeSpec
 
 log = logging.getLogger(__name__)
+
+
+@frozen
+class PreparedCommit:
+    """A commit that passed all checks, and is not written yet."""
+
+    ref: TableRef
+    snapshot: Snapshot | None
+    """Snapshot that it goes on from; None for a new table."""
+    version: int
+    body: bytes
+    txn_id: str
 
 
 def write_commit(
@@ -58,10 +71,27 @@ def write_commit(
     returns: Sequence[Mapping[str, Any]] = (),
     also: Sequence[Mapping[str, Any]] = (),
 ) -> int:
-    """Write one commit and return its version; see Format.commit().
+    """Write one commit and return its version; see Format.commit() and prepared_commit()."""
+    return written(tables, prepared_commit(tables, ref, snapshot, new, operation=operation, returns=returns, also=also))
+
+
+def prepared_commit(
+    tables: TableAccess,
+    ref: TableRef,
+    snapshot: Snapshot | None,
+    new: NewCommit,
+    *,
+    operation: Operation | None = None,
+    returns: Sequence[Mapping[str, Any]] = (),
+    also: Sequence[Mapping[str, Any]] = (),
+) -> PreparedCommit:
+    """Return one commit after all checks.
 
     Args:
-        note: Duckrun's entry in the commit info.
+        tables: Access to the table.
+        ref: The table.
+        snapshot: Snapshot that the commit goes on from; None for a new table.
+        new: The request.
         operation: Operation of the commit; None: the one of ``new.spec``.
         returns: Add actions of files of an older version, or of a branch, that come back.
         also: Further actions: transactions, whose time is set here, and domains.
@@ -121,16 +151,21 @@ def write_commit(
     actions += [{"add": add} for add in added]
     actions += [{"cdc": _file(file, figures)} for file in new.feed]
     body = "\n".join(json.dumps(action, ensure_ascii=False) for action in actions)
-    what = f"version {version} of table {ref}"
-    refuse_another_table(tables, snapshot)
+    return PreparedCommit(ref, snapshot, version, body.encode(), info["txnId"])
+
+
+def written(tables: TableAccess, commit: PreparedCommit) -> int:
+    """Write a prepared commit, and return its version."""
+    what = f"version {commit.version} of table {commit.ref}"
+    refuse_another_table(tables, commit.snapshot)
     # The file is created only if it does not exist, which decides races (Delta protocol, Delta Log
     # Entries).
-    written = tables.storage.put_new(ref.location, entry(version), body.encode(), what)
-    if written is None:
+    entry_of = tables.storage.put_new(commit.ref.location, entry(commit.version), commit.body, what)
+    if entry_of is None:
         raise CommitTaken(what)
-    tables.newest.wrote(ref, snapshot, body.encode(), written)
-    tables.check_landed(snapshot, version, info["txnId"])
-    return version
+    tables.newest.wrote(commit.ref, commit.snapshot, commit.body, entry_of)
+    tables.check_landed(commit.snapshot, commit.version, commit.txn_id)
+    return commit.version
 
 
 def _kinds(actions: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Mapping[str, Any]]]:
