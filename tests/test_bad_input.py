@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -195,6 +196,13 @@ def test_a_file_in_the_place_of_a_table_is_named_with_the_function_that_reads_it
         session.sql("from 'orders.csv'")
     with pytest.raises(InvalidConfig, match=r"Read a file by read_parquet\('in/orders\.parquet'\)"):
         session.sql("from 'in/orders.parquet'")
+
+
+def test_what_belongs_to_a_session_is_not_pickled(session: Session) -> None:
+    frame, table = session.sql("from main.t"), session.table("t")
+    for value in (session, frame, table, frame.write, table.optimize()):
+        with pytest.raises(TypeError, match=rf"A {type(value).__name__} belongs to the session"):
+            pickle.dumps(value)
 
 
 def test_a_missing_attribute_is_named_with_the_one_to_use(session: Session) -> None:

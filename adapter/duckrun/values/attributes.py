@@ -1,8 +1,8 @@
-"""Errors about missing attributes of public classes: they name the nearest one."""
+"""Errors about public classes: missing attributes are named with the nearest one."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from duckrun.values.nearest import nearest
 
@@ -27,3 +27,11 @@ class NamesAttributes:
             near = near[:3] or nearest(name, public, cutoff=0.7)
             hint = f"Did you mean {', '.join(near)}?" if near else kind._INSTEAD
             raise AttributeError(f"{reason} {hint}".rstrip())
+
+    def __reduce__(self) -> NoReturn:
+        # multiprocessing and Dagster's own file manager pickle what they get.
+        raise TypeError(
+            f"A {type(self).__name__} belongs to the session of this process and cannot be pickled. Return its rows, "
+            "or connect in the other process. In Dagster, write it with the DeltaIOManager, as the resource io_manager "
+            "or by io_manager_key."
+        )
