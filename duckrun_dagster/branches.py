@@ -15,10 +15,11 @@ from typing import Any
 from dagster import AssetKey, DagsterEventType, DagsterInstance, DagsterRun, InitResourceContext
 
 from duckrun.branches import registry
-from duckrun.branches.diff import changed_tables
+from duckrun.branches.diff import changed_tables, changed_views
 from duckrun.branches.publish import tables_of
 from duckrun.errors import InvalidConfig
 from duckrun.lake.lake import Lake
+from duckrun.values.branches import Branch
 from duckrun_dagster.chain import PARENT_BACKFILL, PARENT_RUN, OfSteps, StepWork, runs_of_chain
 from duckrun_dagster.private import ExecutionStepSnap, StepEventStatus
 
@@ -49,9 +50,9 @@ class ChainBranch:
     """Assets of the steps."""
 
     def superseded(self, instance: DagsterInstance, lake: Lake) -> dict[str, list[str]]:
-        """Return the tables with rows of a step's older attempt, which its last one did not write.
+        """Return the tables that a step's older attempt wrote, and its last one did not.
 
-        Drops and views have no commit that names their step, and are not among them.
+        Also the names that it dropped or defined as views.
 
         Returns:
             The steps by the name of the table.
@@ -61,14 +62,19 @@ class ChainBranch:
         if branch is None or all(attempt == f"{self.runs[-1].run_id}:0" for attempt in last.values()):
             return {}
         written = self._materialized(instance, last)
-        tables, stale = tables_of(lake.storage, branch), {}
-        for ref, line, _ in changed_tables(lake, branch, tables):
+        tables, by = tables_of(lake.storage, branch), dict[str, set[tuple[str, str]]]()
+        for ref, line, change in changed_tables(lake, branch, tables):
             notes = [record.note for record in tables.commits(ref, line)]
-            by = {(note["step"], note["attempt_of_step"]) for note in notes if "step" in note}
-            steps = {step for step, _ in by if step in last and (step, last[step]) not in by}
-            if left := sorted(step for step in steps if (step, str(ref)) not in written):
-                stale[str(ref)] = left
+            by[str(ref)] = {(note["step"], note["attempt_of_step"]) for note in notes if "step" in note}
+            if change == "dropped":
+                by[str(ref)] = _claims(lake, branch, str(ref))
         tables.close()
+        by |= {name: _claims(lake, branch, name) for name, _ in changed_views(lake, branch)}
+        stale = {}
+        for name, writers in by.items():
+            steps = {step for step, _ in writers if step in last and (step, last[step]) not in writers}
+            if left := sorted(step for step in steps if (step, name) not in written):
+                stale[name] = left
         return stale
 
     def _last_attempts(self, instance: DagsterInstance) -> dict[str, str]:
@@ -110,6 +116,12 @@ class ChainBranch:
                     if each.status not in (StepEventStatus.SUCCESS, StepEventStatus.SKIPPED):
                         failed.add(each.step_key)
         return sorted(left | failed)
+
+
+def _claims(lake: Lake, branch: Branch, name: str) -> set[tuple[str, str]]:
+    """Return the step and the attempt that dropped a name or defined it as a view."""
+    by = registry.claimed(lake.storage, branch, name)
+    return set() if by is None else {by}
 
 
 def branch_in(step: Any | None, lake: Lake) -> str | None:

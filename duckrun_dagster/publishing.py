@@ -147,11 +147,12 @@ def _asset(
 
 def _superseded(tables: str, branch: str, root: str) -> str:
     """Return why a branch with tables of older attempts is not published, and what to do."""
+    place = f"duckrun.connect({root!r}, branch={branch!r})"
     return (
-        f"Branch {branch} is not published, since it has tables that an earlier attempt of a step has written, and "
-        f"the last attempt has not: {tables}. Run the job again, which begins a new branch. Or drop the tables in "
-        f"the branch, by duckrun.connect({root!r}, branch={branch!r}), and execute this step again. Publish them, "
-        f"too, by: {_command('publish', branch, root)}. Remove the branch by: {_command('discard', branch, root)}"
+        f"Branch {branch} is not published, since an earlier attempt of a step has written, dropped or defined "
+        f"tables or views, and the last attempt has not: {tables}. Run the job again, which begins a new branch. "
+        f"Or correct them in the branch, by {place}, and execute this step again. Publish them, too, by: "
+        f"{_command('publish', branch, root)}. Remove the branch by: {_command('discard', branch, root)}"
     )
 
 

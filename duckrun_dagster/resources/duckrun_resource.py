@@ -23,6 +23,7 @@ from duckrun.values.branches import branch_of, check_branch_name
 from duckrun.values.choices import WRITERS, EngineName, WriterChoice
 from duckrun.values.snapshot import TableRef
 from duckrun_dagster.branches import branch_in, refuse_no_step
+from duckrun_dagster.chain import attempt_of
 from duckrun_dagster.config import TableConfig, table_of
 from duckrun_dagster.contexts import current_step
 from duckrun_dagster.resources.arguments import is_open, refuse_bad_memory, refuse_unknown, refuse_word
@@ -158,7 +159,9 @@ class DuckrunResource(LakeFields, HidesSecrets):
         branch = branch_in(step, self._lakes[None].own)
         if branch not in self._lakes:
             self._lakes[branch] = replace(self._settings(), branch=branch).opened()
-        return self._lakes[branch]
+        lakes = self._lakes[branch]
+        lakes.own.by = None if step is None or lakes.own.branch_name is None else (step.step.key, attempt_of(step))
+        return lakes
 
     @property
     def branch_name(self) -> str | None:
@@ -220,8 +223,9 @@ class DuckrunResource(LakeFields, HidesSecrets):
                 return step.sessions[engine]
             lakes = step.lakes
         else:
-            branch = self.opened().own.branch_name  # with pins, also a step has a session of its own
-            lakes = replace(settings, branch=branch).opened()
+            shared = self.opened().own  # with pins, also a step has a session of its own
+            lakes = replace(settings, branch=shared.branch_name).opened()
+            lakes.own.by = shared.by
         fraction = self.memory_fraction
         if fraction is None and step_context is not None:
             fraction = share_of_step(step_context)

@@ -24,7 +24,7 @@ from duckrun.run.pins import Pins
 from duckrun.run.reruns import as_before
 from duckrun.values.choices import EngineName
 from duckrun.values.snapshot import Snapshot, TableRef
-from duckrun_dagster.chain import attempt_of, is_rerun, own_works, work_of
+from duckrun_dagster.chain import is_rerun, own_works, work_of
 from duckrun_dagster.config import parse_table, table_of
 from duckrun_dagster.private import StepOutputHandle
 
@@ -56,8 +56,6 @@ class StepPins(Pins):
     def __init__(self, step_context: Any, lakes: Lakes) -> None:
         super().__init__(lakes)
         self._step = step_context
-        if lakes.own.branch_name is not None:
-            self.by = (step_context.step.key, attempt_of(step_context))
 
     def _read_of(self, newest: Snapshot) -> Snapshot | None:
         is_own = own_works(self._step)

@@ -233,6 +233,44 @@ def test_tables_that_the_last_attempt_wrote_again_are_published(nightly: Nightly
     assert nightly.tables() == ["sales.extra", "sales.orders", "sales.totals"]
 
 
+DROPS_AND_DEFINES = [
+    "drop table if exists sales.days",
+    "drop view if exists sales.old",
+    "create or replace view sales.seen as select 1 as x",
+]
+
+
+def _with_names(nightly: Nightly) -> None:
+    with duckrun.connect(nightly.root) as main:
+        main.sql("create table sales.days as select 1 as day")
+        main.sql("create view sales.old as select 1 as x")
+
+
+def test_drops_and_views_that_only_an_earlier_attempt_made_are_not_published(nightly: Nightly) -> None:
+    _with_names(nightly)
+    nightly.behave(totals="raises", also=DROPS_AND_DEFINES)
+    failed = nightly.run(fails=True)
+    nightly.behave()
+    again = nightly.run(parent=failed.run_id, fails=True)
+    error = error_of(again, "publish__nightly")
+    assert all(f"sales.{name} (sales__totals)" in error for name in ("days", "old", "seen"))
+    assert nightly.tables() == ["sales.days", "sales.old", "sales.orders"]
+    with duckrun.connect(nightly.root, branch=f"nightly-{failed.run_id[:13]}") as branch:
+        for statement in DROPS_AND_DEFINES:  # now no step's
+            branch.sql(statement)
+    nightly.run(parent=again.run_id)
+    assert nightly.tables() == ["sales.orders", "sales.seen", "sales.totals"]
+
+
+def test_drops_and_views_that_the_last_attempt_made_again_are_published(nightly: Nightly) -> None:
+    _with_names(nightly)
+    nightly.behave(totals="raises", also=DROPS_AND_DEFINES)
+    failed = nightly.run(fails=True)
+    nightly.behave(also=DROPS_AND_DEFINES)
+    nightly.run(parent=failed.run_id)
+    assert nightly.tables() == ["sales.orders", "sales.seen", "sales.totals"]
+
+
 def test_an_asset_that_the_rerun_of_its_step_leaves_out_is_published(tmp_path: Path) -> None:
     fails = [True]
 

@@ -31,7 +31,7 @@ def _info(lake: Lake, branch: Branch) -> BranchInfo:
     tables = tables_of(lake.storage, branch)
     changed = [(ref, line) for ref, line, _ in changed_tables(lake, branch, tables)]
     sums = sums_of([record for ref, line in changed for record in tables.commits(ref, line)])
-    views = tuple(name for name, _ in _views(lake, branch))
+    views = tuple(name for name, _ in changed_views(lake, branch))
     state = "open" if lake.storage.read(registry.closed_path(branch)) is None else "publishing"
     return BranchInfo(
         branch.name,
@@ -57,7 +57,7 @@ def diff(lake: Lake, branch: Branch) -> tuple[TableDiff, ...]:
     """Return the difference of a branch from main, per table and view. Reads logs alone."""
     tables = tables_of(lake.storage, branch)
     entries = [_table(lake, tables, *each) for each in changed_tables(lake, branch, tables)]
-    entries += [TableDiff(name, change) for name, change in _views(lake, branch)]
+    entries += [TableDiff(name, change) for name, change in changed_views(lake, branch)]
     tables.close()
     return tuple(sorted(entries, key=lambda entry: entry.table))
 
@@ -77,7 +77,7 @@ def _table(lake: Lake, tables: BranchTables, ref: TableRef, line: Line, change: 
     return replace(entry, version=version, schema_changes=columns, **sums)
 
 
-def _views(lake: Lake, branch: Branch) -> Iterator[tuple[str, str]]:
+def changed_views(lake: Lake, branch: Branch) -> Iterator[tuple[str, str]]:
     """Yield the names of the views that a branch defines or drops, and the kind of change."""
     for schema, name in registry.definitions(lake.storage, branch):
         raw = lake.storage.read(f"{branch.home}/definitions/{schema}/{name}.json")

@@ -161,6 +161,14 @@ class BranchLake(Lake):
             before = self._main.read(self._definition_path(ref.schema, ref.name)) or b""
             self.storage.put(registry.base_path(self.branch, path), before)
         self.storage.put(path, body)
+        self.claim(ref)
+
+    def claim(self, ref: TableRef) -> None:
+        registry.claim(self._main, self.branch, ref, self.by)
+
+    def drop_table(self, ref: TableRef, *, force: bool = False) -> None:
+        super().drop_table(ref, force=force)
+        self.claim(ref)
 
     def remove_definition(self, ref: TableRef) -> None:
         if self._read_definition(ref.schema, ref.name) is None:

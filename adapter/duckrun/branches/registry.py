@@ -155,6 +155,25 @@ def definitions(storage: Storage, branch: Branch) -> Iterator[tuple[str, str]]:
                 yield schema, file.removesuffix(".json")
 
 
+def _claim_path(branch: Branch, name: str) -> str:
+    return f"{branch.home}/claims/{hashlib.sha256(name.encode()).hexdigest()[:24]}.json"
+
+
+def claim(storage: Storage, branch: Branch, ref: TableRef, by: tuple[str, str] | None) -> None:
+    """Record the step and the attempt that dropped or defined a name; None forgets them."""
+    path = _claim_path(branch, str(ref))
+    if by is None:
+        storage.remove(path)
+    else:
+        storage.put(path, json.dumps({"step": by[0], "attempt": by[1]}).encode())
+
+
+def claimed(storage: Storage, branch: Branch, name: str) -> tuple[str, str] | None:
+    """Return the step and the attempt that dropped or defined a name last; None if no step did."""
+    raw = storage.read(_claim_path(branch, name))
+    return None if raw is None else (json.loads(raw)["step"], json.loads(raw)["attempt"])
+
+
 def base_path(branch: Branch, path: str) -> str:
     """Return the path of main's definition at the time when the branch wrote its own at a path."""
     return path.replace(f"{branch.home}/definitions/", f"{branch.home}/bases/", 1)

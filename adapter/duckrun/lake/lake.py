@@ -100,6 +100,8 @@ class Lake:
         """The name by which a session has attached this lake."""
         self._spellings: dict[tuple[str, str], tuple[str, str]] = {}
         self.in_transaction = False
+        self.by: tuple[str, str] | None = None
+        """Step of an orchestrator and its attempt; what they write in a branch names them."""
         self.waits_for: str | None = None
         """Lake of the session's open transaction, which blocks writes to this one."""
         self.format: Format = self._open_format(form, read_only=read_only)
@@ -445,6 +447,9 @@ class Lake:
         if self._read_definition(ref.schema, ref.name) is not None:
             self.ensure_writable(ref)
             self.storage.remove(self._definition_path(ref.schema, ref.name))
+
+    def claim(self, ref: TableRef) -> None:
+        """Record who drops or defines a name, which has no commit; a branch does so."""
 
     def _definition_path(self, schema: str, name: str) -> str:
         return f"{folder_of(schema)}/{RESERVED}/{folder_of(name)}.json"

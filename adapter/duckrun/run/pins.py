@@ -80,8 +80,6 @@ class Pins:
     """
 
     advice = "read again and repeat"
-    by: tuple[str, str] | None = None
-    """Step and attempt that commit, for the notes of commits in a branch."""
 
     def __init__(
         self, lakes: Lakes, *, log: WorkLog | None = None, advice: str | None = None, of_statement: bool = False

@@ -500,8 +500,8 @@ class Transaction:
             values["retracted"] = asdict(retracted)
         if self.taken_back is not None and not self.taken_back.by_rows:
             values["before"] = NO_TABLE if self.taken_back.base is None else self.taken_back.base.version
-        if self.pins is not None and self.pins.by is not None:
-            values["step"], values["attempt_of_step"] = self.pins.by
+        if self.lake.by is not None:
+            values["step"], values["attempt_of_step"] = self.lake.by
         if self.metadata:
             values[WORDS] = self.metadata
         return {k: v for k, v in values.items() if v is not None}

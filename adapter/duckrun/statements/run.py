@@ -528,6 +528,7 @@ class _Run:
         lake, ref = located.lake, located.ref
         if located.view is None and not lake.exists(ref):
             if statement.if_exists:
+                lake.claim(ref)  # of an older attempt that has dropped it
                 return self._done(what, ref, f"there is no such {statement.kind}")
             raise TableNotFound(f"There is no {statement.kind} {ref} to {verb}.{lake.nearest(ref)}")
         kind = "table" if located.view is None else "view"

@@ -87,6 +87,9 @@ class LakeEnvironment(LocalEnvironment):
             storage_options=credentials.storage_options,
             form=credentials.lake_format(),
         )
+        if variable := os.environ.get(STEP_VARIABLE):
+            step, _, attempt = variable.rpartition(" ")
+            self.lake.by = (step, attempt)
         self.lakes = Lakes(self.lake)
         for name, other in (credentials.lakes or {}).items():
             self.lakes.attach(
@@ -439,9 +442,6 @@ class InvocationPins(Pins):
     def __init__(self, env: LakeEnvironment) -> None:
         super().__init__(env.lakes)
         self._env = env
-        if variable := os.environ.get(STEP_VARIABLE):
-            step, _, attempt = variable.rpartition(" ")
-            self.by = (step, attempt)
         self._looked: dict[str, bool] = {}
         """Node -> True if an older attempt created its table; only for nodes that have read it."""
 
