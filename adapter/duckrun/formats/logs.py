@@ -158,6 +158,15 @@ class LogTables(Protocol):
             UnsupportedFeature: Deletion vectors or column mapping hide what the files hold.
         """
 
+    def listed(self, ref: TableRef) -> Snapshot | None:
+        """Return the newest version of a table, for a listing of many tables.
+
+        It costs less than ``snapshot()``, which a read of the table's files needs.
+
+        Returns:
+            None if ``snapshot()`` has to open the table.
+        """
+
     def file_bounds(self, snapshot: Snapshot, column: str) -> pa.Table | None:
         """Return the bounds of a column's non-NULL values per data file. Opens no data file.
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
-import pyarrow as pa
 from sqlglot import exp
 
-from duckrun.engines.duckdb import arrow_types_spelled, spelled_by_duckdb
+from duckrun.engines.duckdb import spelled_by_duckdb
 from duckrun.engines.engine import Engine
 from duckrun.engines.frame import LazyRows
 from duckrun.errors import InvalidConfig, TableNotFound
@@ -21,6 +21,7 @@ from duckrun.lake.lake import INFORMATION, Lake
 from duckrun.lake.lakes import OWN_CATALOGS, Lakes
 from duckrun.sql.constants import constant_rows
 from duckrun.sql.duckdb_itself import columns_of_view
+from duckrun.sql.typed import sql_types
 from duckrun.storage.parallel import at_once
 from duckrun.values.columns import comment_of, defaults_in
 from duckrun.values.nearest import did_you_mean
@@ -51,8 +52,8 @@ class Listing:
     lakes: Lakes
     engine: Engine
     temp_views: Collection[str]
-    snapshot: Callable[[TableRef], Snapshot]
-    """Return the snapshot of a table that the statement reads."""
+    snapshot: Callable[[TableRef, Snapshot | None], Snapshot]
+    """Return the snapshot of a table that the statement reads; its newest one may be known."""
     frame: Callable[[exp.Expr], LazyRows]
     """Return the rows of a query."""
 
@@ -69,10 +70,9 @@ class Listing:
             )
         lakes = list(self.lakes) if len(parts) < 3 else [self.lakes.named(parts[0], ".".join(parts))]
         lake_name = parts[0] if len(parts) == 3 else None
-        with arrow_types_spelled() as spelled:
-            listed = [row for lake in lakes for row in _VIEWS[name](_Lake(self, lake, spelled, lake_name))]
-            if len(parts) < 3 and name in _TEMPORARIES:
-                listed += _TEMPORARIES[name](_Lake(self, self.lakes.own, spelled))
+        listed = [row for lake in lakes for row in _VIEWS[name](_Lake(self, lake, lake_name))]
+        if len(parts) < 3 and name in _TEMPORARIES:
+            listed += _TEMPORARIES[name](_Lake(self, self.lakes.own))
         return constant_rows(columns_of_view(name), listed, self.engine.name)
 
 
@@ -82,8 +82,6 @@ class _Lake:
 
     listing: Listing
     lake: Lake
-    spelled: Callable[[pa.Schema], list[str]]
-    """Return the types of a schema as DuckDB writes them."""
     written_as: str | None = None
     """Name of the lake in the statement."""
 
@@ -108,8 +106,9 @@ class _Lake:
             _, schema, name, kind = entry
             return self.snapshot(schema, name) if kind == "table" else None
 
-        # Each log is a file of its own; a catalog answers one question at a time.
-        snapshots = list(map(load, entries)) if self.lake.format.logs is None else at_once(load, entries)
+        # Only a store makes its requests wait. A catalog answers one question at a time.
+        waits = self.lake.format.logs is not None and not self.lake.storage.is_local
+        snapshots = at_once(load, entries) if waits else map(load, entries)
         for (place, schema, name, kind), snapshot in zip(entries, snapshots, strict=True):
             if kind == "view" or snapshot is not None:
                 yield place, schema, name, snapshot
@@ -126,17 +125,11 @@ class _Lake:
         except TableNotFound:
             return []
 
-    def types(self, snapshot: Snapshot) -> list[str]:
-        """Return a table's column types as DuckDB writes them.
-
-        A format that stores DuckDB types gives its own.
-        """
-        return self.spelled(snapshot.schema) if snapshot.sql_types is None else list(snapshot.sql_types.values())
-
     def snapshot(self, schema: str, name: str) -> Snapshot | None:
         """Return a table's snapshot; None for a table that was dropped after it was listed."""
+        ref, logs = self.lake.resolve(schema, name), self.lake.format.logs
         try:
-            return self.listing.snapshot(self.lake.resolve(schema, name))
+            return self.listing.snapshot(ref, None if logs is None else logs.listed(ref))
         except TableNotFound:
             return None
 
@@ -204,9 +197,10 @@ def _columns(of: _Lake) -> Iterator[Row]:
             described: list[_Column] = [(column, kind, True, comments.get(column), None) for column, kind in columns]
         else:
             defaults = defaults_in(snapshot.schema)
+            kinds = snapshot.sql_types or sql_types(snapshot.schema, snapshot.variants)
             described = [
-                (field.name, str(kind), field.nullable, comment_of(field) or None, defaults.get(field.name))
-                for field, kind in zip(snapshot.schema, of.types(snapshot), strict=True)
+                (field.name, kinds[field.name], field.nullable, comment_of(field) or None, defaults.get(field.name))
+                for field in snapshot.schema
             ]
         yield from _described(place, described)
 
@@ -222,6 +216,7 @@ def _described(place: Row, columns: Sequence[_Column]) -> Iterator[Row]:
         }  # fmt: skip
 
 
+@lru_cache(1000)
 def _in_duckdbs_words(kind: str) -> str:
     """Return the type of a view's column in DuckDB's SQL; a view stores its engine's types."""
     try:

@@ -352,7 +352,7 @@ class Storage:
     def list_names(self, prefix: str) -> tuple[list[str], list[str]]:
         """Return the names of the folders and files directly below ``prefix``, by one listing."""
         if self.is_local:
-            return entries(Path(self.root, prefix))
+            return entries(os.path.join(self.root, prefix) if prefix else self.root)
         with self._about("list", f"{self.root}/{prefix}"):
             listed = obstore.list_with_delimiter(self.store, prefix or None)
         folders = (path.rstrip("/").rsplit("/", 1)[-1] for path in listed["common_prefixes"])
@@ -368,7 +368,7 @@ class Storage:
             after: Only objects after this path; ignored on a local path.
         """
         if self.is_local:
-            yield from files_below(Path(location), prefix)
+            yield from files_below(location, prefix)
             return
         with self._about("list", f"{location}/{prefix}"):
             for chunk in obstore.list(self.store_at(location), prefix or None, offset=after):

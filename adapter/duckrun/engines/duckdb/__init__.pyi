@@ -8,7 +8,6 @@ from .instance.connection import (
 from .instance.views import ViewCatalog as ViewCatalog
 from .rows.source import SqlOnCursor as SqlOnCursor
 from .rows.types import (
-    arrow_types_spelled as arrow_types_spelled,
     as_utc as as_utc,
     spelled_by_duckdb as spelled_by_duckdb,
 )

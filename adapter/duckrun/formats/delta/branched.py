@@ -34,6 +34,7 @@ from duckrun.formats.delta.files.scan_sql import BranchReads, scan_sql
 from duckrun.formats.delta.files.vectors import deleted_of
 from duckrun.formats.delta.log.entries import COPY, entry, mark_at, parse_commit
 from duckrun.formats.delta.log.lines import LineStorage, entry_of, lines_at, numbers_in, pointer_path, seal, seal_of
+from duckrun.formats.delta.versions.heads import Head
 from duckrun.formats.delta.versions.long_logs import ListFiles, LongLogs
 from duckrun.formats.delta.versions.newest import Opened
 from duckrun.formats.delta.versions.tables import moment_of
@@ -214,6 +215,9 @@ class BranchFormat(DeltaFormat):
         if version is None and timestamp is None and self._is_at_time(ref):
             timestamp = self.branch.at
         return self._of_line(super().snapshot(ref, version, timestamp, keep=keep))
+
+    def listed(self, ref: TableRef) -> Snapshot | None:
+        return None  # a line continues main's log, or stops at a time
 
     def begin(self, ref: TableRef) -> Snapshot | None:
         line = self.line(ref)
@@ -401,8 +405,8 @@ class BranchFormat(DeltaFormat):
 
     # -- reads
 
-    def _described(self, ref: TableRef, table: DeltaTable) -> Snapshot:
-        snapshot = super()._described(ref, table)
+    def _described(self, ref: TableRef, head: Head, table: DeltaTable | None = None) -> Snapshot:
+        snapshot = super()._described(ref, head, table)
         return replace(snapshot, make_scan_sql=self.scan_sql, find_log=self._log_of)
 
     def _log_of(self, snapshot: Snapshot) -> tuple[str, int]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import duckdb
@@ -73,14 +72,6 @@ def spelled_by_duckdb(kind: str) -> str:
         return str(duckdb.type(kind))
     except duckdb.Error as error:
         raise InvalidConfig(f"DuckDB knows no type {kind!r}: {error}") from error
-
-
-@contextmanager
-def arrow_types_spelled() -> Iterator[Callable[[pa.Schema], list[str]]]:
-    """Yield a function that returns DuckDB's type names for an Arrow schema."""
-    # One instance for all schemas, because its start takes longer than the conversion.
-    with duckdb.connect() as alone:
-        yield lambda schema: [str(kind) for kind in alone.from_arrow(schema.empty_table()).types]
 
 
 def refuse_variants_inside(ref: TableRef, columns: Iterable[str]) -> None:

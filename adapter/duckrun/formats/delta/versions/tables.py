@@ -17,7 +17,7 @@ from duckrun.formats.commits import commit_of
 from duckrun.formats.delta.definition import computed
 from duckrun.formats.delta.definition.definition import DeltaDefinition
 from duckrun.formats.delta.definition.properties import checks_of
-from duckrun.formats.delta.definition.protocol import CLUSTERING, Protocol, unlisted
+from duckrun.formats.delta.definition.protocol import CLUSTERING, WRITTEN, Protocol, unlisted
 from duckrun.formats.delta.files import cautions
 from duckrun.formats.delta.files.bounds import column_figures, file_bounds
 from duckrun.formats.delta.files.logged import LoggedFiles, files_in, names_of_parts
@@ -28,10 +28,11 @@ from duckrun.formats.delta.log.access import LogAccess
 from duckrun.formats.delta.log.adds import adds_of, deleted_rows
 from duckrun.formats.delta.log.entries import CommitActions
 from duckrun.formats.delta.versions.domains import clustered_by
+from duckrun.formats.delta.versions.heads import Head, head_of
 from duckrun.formats.delta.versions.long_logs import LongLogs
 from duckrun.formats.delta.versions.newest import Newest, Opened, is_plain, known_of, moved, state_of
 from duckrun.formats.delta.versions.short_logs import REFUSED, ShortLog, short_log, whole_log
-from duckrun.libraries import function_on_demand, pa
+from duckrun.libraries import function_on_demand
 from duckrun.sql.raising import panicked
 from duckrun.storage.storage import Storage
 from duckrun.values.columns import fields_with
@@ -88,7 +89,7 @@ class TableAccess(LogAccess, ABC):
         table = self.handle(ref, version)
         if timestamp is not None:
             table = self._at(ref, table, timestamp)
-        snapshot = self._described(ref, table)
+        snapshot = self._described(ref, Head.of(table), table)
         wanted = version if timestamp is None else table.version()
         opened_snapshot = self._long_logs.keep(snapshot, wanted, partial(self._files_of, table=table))
         # A snapshot with a long log lists its files by this very handle, so no write may advance
@@ -113,7 +114,7 @@ class TableAccess(LogAccess, ABC):
         """Return the newest version by all commits of its log; None if deltalake has to open it."""
         try:
             with log.opened() as table:
-                snapshot = self._described(ref, table)
+                snapshot = self._described(ref, Head.of(table), table)
                 if not is_plain(snapshot):
                     return None
                 known = log.known(snapshot, names_of_parts(snapshot))
@@ -124,22 +125,33 @@ class TableAccess(LogAccess, ABC):
             return None  # handle() reports it, with the table's location
         return self.newest.begun(snapshot, known, [], to_write=to_write)
 
-    def _described(self, ref: TableRef, table: DeltaTable) -> Snapshot:
-        """Return the snapshot of an open log, without the state that the format attaches."""
-        protocol, metadata = table.protocol(), table.metadata()
-        schema = pa.schema(table.schema().to_arrow())
-        properties = dict(metadata.configuration)
+    def listed(self, ref: TableRef) -> Snapshot | None:
+        """See LogTables."""
+        head = head_of(self.storage, ref)
+        # deltalake refuses tables with other features.
+        is_known = head is not None and head.reader_features | head.writer_features <= WRITTEN
+        return self._described(ref, head) if head is not None and is_known else None
+
+    def _described(self, ref: TableRef, head: Head, table: DeltaTable | None = None) -> Snapshot:
+        """Return the snapshot of a head, without the state that the format attaches.
+
+        Args:
+            ref: The table.
+            head: Protocol and metadata of the version.
+            table: The open log, if there is one.
+        """
+        schema, properties = head.schema, head.properties
         snapshot = Snapshot(
             ref=ref,
-            version=table.version(),
-            table_id=str(metadata.id),
+            version=head.version,
+            table_id=head.table_id,
             schema=schema,
-            partition_columns=tuple(metadata.partition_columns),
+            partition_columns=head.partition_columns,
             properties=properties,
-            reader_features=frozenset(protocol.reader_features or ()),
-            writer_features=frozenset(protocol.writer_features or ()) | unlisted(schema, properties),
+            reader_features=head.reader_features,
+            writer_features=head.writer_features | unlisted(schema, properties),
             checks=checks_of(properties),
-            description=metadata.description,
+            description=head.description,
             list_files=self._files_of,
             find_rounded=partial(cautions.rounded, self.handle_of, self.mark),
             find_plain=plain_files,
