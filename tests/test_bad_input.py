@@ -198,6 +198,12 @@ def test_a_file_in_the_place_of_a_table_is_named_with_the_function_that_reads_it
         session.sql("from 'in/orders.parquet'")
 
 
+def test_statements_may_copy_what_belongs_to_a_session(session: Session) -> None:
+    session.sql("create table copied (id int)")
+    session.sql("insert into copied values (60)")
+    assert session.sql("from copied").collect() == [{"id": 60}]
+
+
 def test_what_belongs_to_a_session_is_not_pickled(session: Session) -> None:
     frame, table = session.sql("from main.t"), session.table("t")
     for value in (session, frame, table, frame.write, table.optimize()):

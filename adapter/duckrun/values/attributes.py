@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self
 
 from duckrun.values.nearest import nearest
 
@@ -27,6 +27,12 @@ class NamesAttributes:
             near = near[:3] or nearest(name, public, cutoff=0.7)
             hint = f"Did you mean {', '.join(near)}?" if near else kind._INSTEAD
             raise AttributeError(f"{reason} {hint}".rstrip())
+
+    def __copy__(self) -> Self:
+        # copy.copy() would take __reduce__(), which is pickle's.
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        return other
 
     def __reduce__(self) -> NoReturn:
         # multiprocessing and Dagster's own file manager pickle what they get.
