@@ -8,8 +8,8 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-# Dagster warns that single_run() is beta at every asset that uses it.
-warnings.filterwarnings("ignore", message=".*backfill_policy.*currently in beta")
+# Dagster warns of these at every asset: backfill policies, code references, owners of many assets.
+warnings.filterwarnings("ignore", message=".* is currently in (beta|preview)")
 
 PACKAGE = Path(__file__).resolve().parent
 DBT_FOLDER = PACKAGE / "dbt"
