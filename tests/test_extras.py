@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 import subprocess
 import sys
@@ -45,10 +44,7 @@ with duckrun.connect("lake") as lake:
 @pytest.mark.parametrize(
     "missing",
     [
-        ("dagster", "dagster_dbt"),
-        ("dbt",),
         ("pandas",),
-        ("pyspark", "delta"),
         ("dagster", "dagster_dbt", "dbt", "pandas", "polars", "pyspark", "delta", "matplotlib", "IPython"),
     ],
     ids=",".join,
@@ -57,20 +53,22 @@ def test_a_session_writes_and_reads_without_the_libraries_that_it_does_not_use(t
     assert run(WRITE_AND_READ, missing, tmp_path) == "[{'n': 2}] 2"
 
 
-def test_pandas_results_name_the_extra_before_rows_are_read(tmp_path):
+def test_results_of_pandas_and_spark_name_their_extra_before_rows_are_read(tmp_path):
     code = """
 import duckrun
 with duckrun.connect("lake") as lake:
     frame = lake.sql("select 1 as n")
-    for read in (frame.toPandas, frame.df):
+    spark = duckrun.connect("lake", engine="spark")
+    for read in (frame.toPandas, frame.df, lambda: spark.sql("select 1").collect()):
         try:
             read()
         except duckrun.InvalidConfig as error:
             print(error)
 """
-    lines = run(code, ("pandas",), tmp_path).splitlines()
+    *lines, spark = run(code, ("pandas", "pyspark", "delta"), tmp_path).splitlines()
     assert len(lines) == 2
     assert all("toPandas() needs pandas" in line and 'pip install "duckrun-dagster[pandas]"' in line for line in lines)
+    assert 'pip install "duckrun-dagster[spark]"' in spark
 
 
 ASSETS = """
@@ -91,42 +89,28 @@ def frame(arrow: pl.LazyFrame) -> pl.DataFrame:
 def rows(frame: pa.Table) -> list[dict]:
     return frame.to_pylist()
 
-@dg.asset(ins={"rows": dg.AssetIn(metadata={"type": NAME})})
-def named(rows) -> None:
-    ...
-
 manager = DeltaIOManager(duckrun=DuckrunResource(root_path="lake"))
 done = dg.materialize([arrow, frame, rows], resources={"io_manager": manager})
 print(done.success, done.asset_value("rows"))
-try:
-    dg.materialize([arrow, frame, rows, named], selection=[named], resources={"io_manager": manager})
-except Exception as error:
-    while error.__cause__ is not None and "pip install" not in str(error):
-        error = error.__cause__
-    print(error)
+for name in ("pandas", "pyspark"):
+    @dg.asset(ins={"rows": dg.AssetIn(metadata={"type": name})})
+    def named(rows) -> None:
+        ...
+
+    try:
+        dg.materialize([arrow, frame, rows, named], selection=[named], resources={"io_manager": manager})
+    except Exception as error:
+        while error.__cause__ is not None and "pip install" not in str(error):
+            error = error.__cause__
+        print(error)
 """
 
 
-@pytest.mark.parametrize(
-    ("missing", "name", "extra"), [(("pandas",), "pandas", "pandas"), (("pyspark", "delta"), "pyspark", "spark")]
-)
-def test_an_io_manager_works_without_a_library_and_names_its_extra_where_it_is_asked_for(
-    tmp_path, missing, name, extra
-):
-    success, error = run(f"\nNAME = {name!r}\n{ASSETS}", missing, tmp_path).splitlines()
+def test_an_io_manager_works_without_a_library_and_names_its_extra_where_it_is_asked_for(tmp_path):
+    success, *errors = run(ASSETS, ("pandas", "pyspark", "delta"), tmp_path).splitlines()
     assert success == "True [{'n': 2}, {'n': 3}]"
-    assert f"{name!r} cannot be imported" in error and f'pip install "duckrun-dagster[{extra}]"' in error
-
-
-def test_spark_names_its_extra(tmp_path):
-    code = """
-import duckrun
-try:
-    duckrun.connect("lake", engine="spark").sql("select 1").collect()
-except duckrun.InvalidConfig as error:
-    print(error)
-"""
-    assert 'pip install "duckrun-dagster[spark]"' in run(code, ("pyspark", "delta"), tmp_path)
+    for name, extra, error in zip(("pandas", "pyspark"), ("pandas", "spark"), errors, strict=True):
+        assert f"{name!r} cannot be imported" in error and f'pip install "duckrun-dagster[{extra}]"' in error
 
 
 def test_every_extra_that_a_message_names_exists():
@@ -140,37 +124,3 @@ def test_every_extra_that_a_message_names_exists():
         for name in names.split(",")
     }
     assert {"pandas", "spark"} <= named <= set(extras)
-
-
-# Modules whose package has another name; those of dbt and Dagster are always there with these two; pyspark[connect] has grpc.
-PACKAGES = {"dagster_dbt": "dagster-dbt", "dbt": "dbt-core", "delta": "delta-spark", "lazy_loader": "lazy-loader"}
-BROUGHT = {"agate": "dbt-core", "click": "dbt-core", "dbt_common": "dbt-core", "yaml": "dbt-core", "grpc": "pyspark"}
-BROUGHT |= {"pydantic_core": "pydantic", "packaging": "dagster-dbt"}
-OPTIONAL = {"delta-spark", "matplotlib", "pandas", "pyspark"}
-
-
-def test_each_package_that_the_code_imports_is_a_dependency_or_of_an_extra():
-    """pandas brought numpy once, which the code imports too: without pandas the first merge failed."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    imported = {
-        name.partition(".")[0]
-        for folder in ("adapter", "duckrun_dagster")
-        for file in (ROOT / folder).rglob("*.py")
-        for node in ast.walk(ast.parse(file.read_text()))
-        for name in (
-            [alias.name for alias in node.names]
-            if isinstance(node, ast.Import)
-            else [node.module] * (not node.level)
-            if isinstance(node, ast.ImportFrom)
-            else []
-        )
-    }
-    imported -= {*sys.stdlib_module_names, "duckrun", "duckrun_dagster"}
-    wanted = {PACKAGES.get(name, BROUGHT.get(name, name)) for name in imported}
-    assert wanted - names_of(project["dependencies"]) == OPTIONAL
-    extras = {name for lines in project["optional-dependencies"].values() for name in names_of(lines)}
-    assert extras >= OPTIONAL
-
-
-def names_of(requirements: list[str]) -> set[str]:
-    return {re.match(r"[\w.-]+", line).group().lower().replace("_", "-") for line in requirements}

@@ -6,9 +6,12 @@ import ast
 import gc
 import json
 import os
+import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -57,30 +60,37 @@ PACKAGES = (ROOT / "adapter/duckrun", ROOT / "adapter/dbt", ROOT / "duckrun_dags
 UPWARD: dict[str, set[str]] = {}
 
 
-def loaded(code: str, unwanted: tuple[str, ...]) -> list[str]:
-    """Those of the unwanted modules that a new process has after the code."""
-    code += f"\nimport sys\nimport json\nprint(json.dumps([name for name in {unwanted!r} if name in sys.modules]))"
+def loaded(*steps: tuple[str, tuple[str, ...]]) -> list[list[str]]:
+    """Those of the unwanted modules that a new process has after each step."""
+    code = "import sys, json"
+    for each, unwanted in steps:
+        code += f"\n{each}\nprint(json.dumps([name for name in {unwanted!r} if name in sys.modules]))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.strip().splitlines()[-1])
+    return [json.loads(line) for line in done.stdout.strip().splitlines()[-len(steps) :]]
 
 
-@pytest.mark.parametrize(
-    ("code", "unwanted"),
-    [
-        ("import duckrun", ON_DEMAND + OF_THE_WORK),
-        # dbt takes longer than all the rest, and a location without dbt models has no use for it.
-        ("import duckrun_dagster", (*ON_DEMAND, "dbt", "dagster_dbt.core")),
-        ("import duckrun_dagster; duckrun_dagster.DuckrunDbtTranslator", ON_DEMAND),
-        (
-            "from duckrun_dagster import DeltaIOManager, DuckrunResource, maintenance, table_checks",
-            (*ON_DEMAND, "pyarrow", "numpy", "sqlglot", "deltalake", "duckrun.session"),
-        ),
-        ("import dbt.adapters.duckrun", (*ON_DEMAND, *OTHER_NODES, *OF_A_LAKE, "dagster")),
-    ],
-)
-def test_an_import_brings_nothing_that_it_does_not_need(code: str, unwanted: tuple[str, ...]) -> None:
-    assert loaded(code, unwanted) == []
+def test_an_import_brings_nothing_that_it_does_not_need() -> None:
+    """One process: an import has at most the modules that the later ones have too."""
+    managers = "from duckrun_dagster import DeltaIOManager, DuckrunResource, maintenance, table_checks"
+    assert (
+        loaded(
+            ("import duckrun", ON_DEMAND + OF_THE_WORK),
+            # dbt takes longer than all the rest, and a location without dbt models has no use for it.
+            ("import duckrun_dagster", (*ON_DEMAND, "dbt", "dagster_dbt.core")),
+            (managers, (*ON_DEMAND, "pyarrow", "numpy", "sqlglot", "deltalake", "duckrun.session")),
+            ("import duckrun_dagster; duckrun_dagster.DuckrunDbtTranslator", ON_DEMAND),
+        )
+        == [[]] * 4
+    )
+
+
+def test_the_adapter_adds_few_modules_to_those_of_dbt_duckdb() -> None:
+    known = "import dbt.cli.main, dbt.adapters.duckdb\nknown = set(sys.modules)\nimport dbt.adapters.duckrun"
+    added = "print(json.dumps(sorted(set(sys.modules) - known)))"
+    unwanted, modules = loaded((known, (*ON_DEMAND, *OTHER_NODES, *OF_A_LAKE, "dagster")), (f"{added}; sys.exit()", ()))
+    assert unwanted == []
+    assert len(modules) <= MOST_MODULES, modules
 
 
 def modules() -> dict[str, Path]:
@@ -91,6 +101,12 @@ def modules() -> dict[str, Path]:
             parts = file.relative_to(package.parent).with_suffix("").parts
             files[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = file
     return files
+
+
+@cache
+def all_names() -> dict[str, list[str]]:
+    """Return the names in each module's imports."""
+    return {module: list(named_in(module, file)) for module, file in modules().items()}
 
 
 def named_in(module: str, file: Path) -> Iterator[str]:
@@ -109,8 +125,8 @@ def import_graph() -> dict[str, set[str]]:
     """Return the modules of ours that each module imports."""
     files = modules()
     graph: dict[str, set[str]] = {}
-    for module, file in files.items():
-        names = {name if name in files else name.rpartition(".")[0] for name in named_in(module, file)}
+    for module, imported in all_names().items():
+        names = {name if name in files else name.rpartition(".")[0] for name in imported}
         graph[module] = (names & files.keys()) - {module}
     return graph
 
@@ -141,20 +157,6 @@ def test_the_top_of_the_package_holds_few_modules() -> None:
     assert len(list((ROOT / "adapter/duckrun").glob("*.py"))) <= MOST_AT_THE_TOP
 
 
-def test_the_adapter_adds_few_modules_to_those_of_dbt_duckdb() -> None:
-    code = """
-import dbt.cli.main, dbt.adapters.duckdb
-known = set(sys.modules)
-import dbt.adapters.duckrun
-print(json.dumps(sorted(set(sys.modules) - known)))
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", "import json, sys" + code], capture_output=True, text=True, check=True, timeout=120
-    )
-    added = json.loads(done.stdout)
-    assert len(added) <= MOST_MODULES, added
-
-
 def test_the_collector_rests_while_a_module_is_imported_on_demand(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -174,7 +176,7 @@ def test_sqlglot_knows_the_dialect_whether_it_or_the_adapter_is_imported_first()
     for first, second in (("sqlglot", "dbt.adapters.duckrun"), ("dbt.adapters.duckrun", "sqlglot")):
         # An older sqlglot reads no entry points: the name of the class registers the dialect.
         code = f"import {first}, {second}\nif {first != 'sqlglot'}: dbt.adapters.duckrun.Duckrun\nassert {read}"
-        assert loaded(code, ("pyarrow",)) == []
+        assert loaded((code, ("pyarrow",))) == [[]]
 
 
 @pytest.fixture
@@ -193,7 +195,7 @@ def project(tmp_path: Path) -> Path:
 
 
 def invoking(project: Path, *commands: str) -> str:
-    """Return code that runs dbt commands in one process."""
+    """Return code that runs dbt commands."""
     return f"""
 import os
 os.chdir({os.fspath(project)!r})
@@ -203,13 +205,12 @@ for command in {commands!r}:
 """
 
 
-def test_dbt_parse_imports_nothing_of_an_open_lake(project: Path) -> None:
-    assert loaded(invoking(project, "parse"), (*ON_DEMAND, *OTHER_NODES, *OF_A_LAKE)) == []
-
-
-def test_a_dbt_run_on_duckdb_imports_nothing_of_spark_or_ducklake(project: Path) -> None:
-    # The tables are created, then overwritten.
-    assert loaded(invoking(project, "run", "run"), (*ON_DEMAND, *OTHER_NODES, *PARSERS)) == []
+def test_dbt_commands_import_nothing_of_other_nodes(project: Path) -> None:
+    assert loaded(
+        (invoking(project, "parse"), (*ON_DEMAND, *OTHER_NODES, *OF_A_LAKE)),
+        # The tables are created, then overwritten.
+        (invoking(project, "run", "run"), (*ON_DEMAND, *OTHER_NODES, *PARSERS)),
+    ) == [[], []]
 
 
 def test_the_other_distribution_of_the_same_name_is_refused(tmp_path: Path) -> None:
@@ -225,3 +226,25 @@ def test_the_other_distribution_of_the_same_name_is_refused(tmp_path: Path) -> N
         (tmp_path / f"{name}.dist-info").mkdir()
         (tmp_path / f"{name}.dist-info" / "METADATA").write_text(f"Name: {name.split('-')[0]}\n")
     assert "pip uninstall duckrun" in imported()
+
+
+# Modules whose package has another name; those of dbt and Dagster are always there with these two; pyspark[connect] has grpc.
+NAMES = {"dagster_dbt": "dagster-dbt", "dbt": "dbt-core", "delta": "delta-spark", "lazy_loader": "lazy-loader"}
+BROUGHT = {"agate": "dbt-core", "click": "dbt-core", "dbt_common": "dbt-core", "yaml": "dbt-core", "grpc": "pyspark"}
+BROUGHT |= {"pydantic_core": "pydantic", "packaging": "dagster-dbt"}
+OPTIONAL = {"delta-spark", "matplotlib", "pandas", "pyspark"}
+
+
+def test_each_package_that_the_code_imports_is_a_dependency_or_of_an_extra() -> None:
+    """pandas brought numpy once, which the code imports too: without pandas the first merge failed."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    imported = {name.partition(".")[0] for names in all_names().values() for name in names}
+    imported -= {*sys.stdlib_module_names, "duckrun", "duckrun_dagster"}
+    wanted = {NAMES.get(name, BROUGHT.get(name, name)) for name in imported}
+    assert wanted - names_of(project["dependencies"]) == OPTIONAL
+    extras = {name for lines in project["optional-dependencies"].values() for name in names_of(lines)}
+    assert extras >= OPTIONAL
+
+
+def names_of(requirements: list[str]) -> set[str]:
+    return {re.match(r"[\w.-]+", line)[0].lower().replace("_", "-") for line in requirements}
