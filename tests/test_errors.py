@@ -44,6 +44,7 @@ HAND_WRITTEN = re.compile(
     re.IGNORECASE,
 )
 """A claim about the outcome of a write. "Nothing was written to it yet" is about the past of a lake."""
+ENDS_OF_TEXTS = re.compile(r"""["']\s+[rf]*["']""")
 
 
 def texts_of(tree: ast.AST) -> Iterator[tuple[int, str]]:
@@ -395,16 +396,21 @@ def test_the_page_of_errors_lists_each_type_and_field() -> None:
     assert missing == [] and len(types) > 10
 
 
+@pytest.mark.only_format("delta", "about the code")
 def test_only_one_module_writes_that_nothing_was_written() -> None:
     """The sentence is true only where the commits of an operation are known."""
     by_hand = []
     for folder in ("adapter", "duckrun_dagster"):
         for path in sorted((REPOSITORY / folder).rglob("*.py")):
-            if path == REPOSITORY / "adapter/duckrun/errors.py":
+            whole = path.read_text()
+            # Most modules have the words nowhere, also where a text goes on in the next line, and are not parsed.
+            if path == REPOSITORY / "adapter/duckrun/errors.py" or not HAND_WRITTEN.search(
+                ENDS_OF_TEXTS.sub("", whole)
+            ):
                 continue
             by_hand += [
                 f"{path.relative_to(REPOSITORY)}:{line}: {text[:80]}"
-                for line, text in texts_of(ast.parse(path.read_text()))
+                for line, text in texts_of(ast.parse(whole))
                 if HAND_WRITTEN.search(text)
             ]
     assert by_hand == []

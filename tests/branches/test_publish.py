@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import threading
 import time
 from contextlib import suppress
@@ -451,20 +452,23 @@ def test_nested_and_mapped_tables_are_read_and_published(main: Session, branch: 
     assert [values(main, f"from sales.{name}") for name in ("nested", "orders")] == expected
 
 
-def test_a_killed_publish_is_finished_by_the_next_or_undone(tmp_path: Path) -> None:
+def test_a_killed_publish_is_finished_by_the_next_or_undone(root: Path) -> None:
     number, ended = 0, set()
+    written = root.with_name("written")
+    with duckrun.connect(root) as main, duckrun.connect(root, branch="b") as branch:
+        for name in ("one", "two", "three"):
+            main.sql(f"create table {name} as select 1 as x")
+            branch.sql(f"insert into {name} values (2)")
+        branch.sql("create table four as select 1 as x")
+        branch.sql("create view five as from four")
+    shutil.copytree(root, written)
     while True:
-        root = tmp_path / f"lake-{number}"
-        with duckrun.connect(root) as main, duckrun.connect(root, branch="b") as branch:
-            for name in ("one", "two", "three"):
-                main.sql(f"create table {name} as select 1 as x")
-                branch.sql(f"insert into {name} values (2)")
-            branch.sql("create table four as select 1 as x")
-            branch.sql("create view five as from four")
-            with pytest.MonkeyPatch.context() as patched:
-                count = killed_at(patched, number)
-                with suppress(Killed):
-                    main.publish("b")
+        shutil.rmtree(root)
+        shutil.copytree(written, root)
+        with duckrun.connect(root) as main, pytest.MonkeyPatch.context() as patched:
+            count = killed_at(patched, number)
+            with suppress(Killed):
+                main.publish("b")
         is_done = count[0] <= number
         with duckrun.connect(root) as main:
             if number % 2:  # the next session that writes finishes it, or takes it back

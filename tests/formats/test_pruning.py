@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from functools import cache
 from pathlib import Path
 
 import duckdb
@@ -40,11 +41,16 @@ def table(duck: Session, request: pytest.FixtureRequest) -> Session:
     return duck
 
 
+@cache
 def plain(predicate: str) -> list[tuple[object, ...]]:
-    with duckdb.connect() as own:
-        own.register("given", ROWS)
-        own.execute("CREATE TABLE held AS FROM given")  # a filter over Arrow orders NaN in another way
-        return rows_of(own.execute(f"SELECT * FROM held WHERE {predicate}").to_arrow_table())
+    return rows_of(_held().execute(f"SELECT * FROM held WHERE {predicate}").to_arrow_table())
+
+
+@cache
+def _held() -> duckdb.DuckDBPyConnection:
+    own = duckdb.connect()
+    own.register("given", ROWS)
+    return own.execute("CREATE TABLE held AS FROM given")  # a filter over Arrow orders NaN in another way
 
 
 @pytest.mark.formats(3)
