@@ -20,9 +20,16 @@ import pytest
 
 from tools.databases import Server
 
-Loss = Literal["error", "cut", "silence", "conflict"]
+Loss = Literal["error", "cut", "silence", "conflict", "busy", "throttled", "broken"]
 LOSSES: tuple[Loss, ...] = ("error", "cut", "silence")
 """The server's answer is replaced by a status 500, by the end of the connection, or by none for `SILENCE` seconds."""
+REFUSALS: dict[Loss, tuple[int, bytes]] = {
+    "conflict": (409, b"ConditionalRequestConflict"),
+    "busy": (503, b"SlowDown"),
+    "throttled": (429, b"TooManyRequests"),
+    "broken": (500, b"InternalError"),
+}
+"""Answers to requests that the server does not carry out: their status and code."""
 SILENCE = 4.0
 CLIENT_TIMEOUT = 1
 """Seconds after which the clients of the tests give up waiting: less than the silence."""
@@ -59,6 +66,7 @@ class LossyStore:
         self._loss: tuple[Loss, Callable[[Request], bool], int, int] | None = None
         self._action: tuple[Callable[[Request], bool], Callable[[], object]] | None = None
         self._matched = self._lost = 0
+        self._page: int | None = None
         proxy = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -115,6 +123,15 @@ class LossyStore:
         finally:
             self._action = None
 
+    @contextmanager
+    def paged(self, keys: int) -> Iterator[None]:
+        """Let each answer to a listing of a block have at most so many keys."""
+        self._page = keys
+        try:
+            yield
+        finally:
+            self._page = None
+
     def _act(self, request: Request) -> None:
         with self._lock:
             pending = self._action
@@ -140,8 +157,8 @@ class LossyStore:
         request = Request(client.command, client.path)
         self._act(request)
         loss = self._loss_of(request)
-        if loss == "conflict":  # another request for the object is under way, says S3, and does not carry this one out
-            status, headers, answer = 409, {}, b"<Error><Code>ConditionalRequestConflict</Code></Error>"
+        if loss in REFUSALS:
+            status, headers, answer = REFUSALS[loss][0], {}, b"<Error><Code>%s</Code></Error>" % REFUSALS[loss][1]
         else:
             status, headers, answer = self._carried_out(client, body)
         if loss == "silence":
@@ -155,7 +172,7 @@ class LossyStore:
         client.send_response(status)
         for name, value in headers.items():
             client.send_header(name, value)
-        if client.command != "HEAD" or loss == "error":
+        if client.command != "HEAD" or loss is not None:
             client.send_header("content-length", str(0 if client.command == "HEAD" else len(answer)))
         client.end_headers()
         if client.command != "HEAD":
@@ -169,7 +186,8 @@ class LossyStore:
         hop = ("connection", "content-length", "transfer-encoding", "expect")
         sent = {name: value for name, value in client.headers.items() if name.lower() not in hop}
         try:
-            upstream.request(client.command, client.path, body=body, headers=sent)
+            pages = f"&max-keys={self._page}" if self._page is not None and "list-type=2" in client.path else ""
+            upstream.request(client.command, client.path + pages, body=body, headers=sent)
             got = upstream.getresponse()
             # The length of a HEAD's answer is that of the object.
             skipped = hop if client.command != "HEAD" else ("connection", "transfer-encoding")

@@ -15,9 +15,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from duckrun.branches import cursors, registry
+from duckrun.branches.alone import alone
 from duckrun.errors import (
     CommitConflict,
     DuckrunError,
@@ -28,7 +29,6 @@ from duckrun.errors import (
 from duckrun.formats.branches import REFUSALS, BranchTables, PlannedTable, RowAccess
 from duckrun.formats.factory import branch_format
 from duckrun.lake.lake import Lake
-from duckrun.storage.locks import file_lock
 from duckrun.storage.storage import Storage
 from duckrun.values.branches import PENDING, PLAN, PUBLISHED, PUBLISHES, Branch, Line, Published
 from duckrun.values.names import RESERVED, name_of
@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 
 _WORKS = ("publish", "rebase", "discard")
 _OLD = 3_600_000
-"""Milliseconds after which a publish in a store without a decision counts as dead."""
+"""Milliseconds after which an undecided attempt of another machine, in a store, counts as dead."""
 DROPPED = b'{"kind": "dropped"}'
 """Definition of a branch that hides main's view."""
 
@@ -70,16 +70,6 @@ def _refuse_read_only(lake: Lake, what: str) -> None:
         raise ReadOnlyLake(f"{what}: lake {lake.root} is open read-only.")
 
 
-@contextmanager
-def _alone(lake: Lake) -> Iterator[None]:
-    """Hold the lock of publishes of a local lake. A store has none: put-if-absent decides."""
-    if not lake.storage.is_local:
-        yield
-        return
-    with file_lock(Path(lake.root, RESERVED, "locks", "publish.lock"), f"lake {lake.root}"):
-        yield
-
-
 @dataclass(frozen=True)
 class _Attempt:
     """One publish, rebase or discard, by its id."""
@@ -90,12 +80,16 @@ class _Attempt:
     created: int
     work: str = "publish"
     """``publish``, ``rebase`` or ``discard``."""
+    machine: str = ""
+    """Id of the processes that wait for its end; see ``alone()``."""
+    by: str = ""
 
     @classmethod
-    def begin(cls, lake: Lake, branch: Branch, work: str) -> _Attempt:
+    def begin(cls, lake: Lake, branch: Branch, work: str, machine: str) -> _Attempt:
         """Record the intent, so that any process can complete the attempt."""
-        attempt = cls(lake, uuid.uuid4().hex[:12], branch, registry.now(), work)
+        attempt = cls(lake, uuid.uuid4().hex[:12], branch, registry.now(), work, machine, registry.user())
         intent = {"branch": asdict(branch), "created": attempt.created, "work": work}
+        intent |= {"machine": machine, "by": attempt.by}
         lake.storage.put_new(lake.root, attempt.intent, json.dumps(intent).encode())
         return attempt
 
@@ -142,6 +136,23 @@ class _Attempt:
         known = {"id": self.id, "branch": asdict(self.branch), "created": self.created, "finished": registry.now()}
         self.storage.put_new(self.lake.root, self.record, json.dumps({**known, **outcome}).encode())
 
+    def may_live(self, machine: str) -> bool:
+        """True if another machine may be at work on it, as far as its age tells."""
+        if self.storage.is_local or self.machine == machine or self.work == "discard":
+            return False
+        # A clock that was set back does not keep an attempt alive.
+        return abs(registry.now() - self.created) < _OLD and self.decided() is None
+
+    def refuse(self) -> NoReturn:
+        """Raise CommitConflict, as this attempt is under way."""
+        minutes = (registry.now() - self.created) // 60_000
+        raise CommitConflict(
+            f"Branch {self.branch.name}: a {self.work} by {self.by or 'another process'}, which began {minutes} "
+            "minutes ago, is not done",
+            remedy="Wait until it is. If its process has ended, repeat it on the same machine, or an hour after it "
+            "began.",
+        )
+
     def forget(self) -> None:
         """Remove the objects of an unfinished publish."""
         self.storage.remove(self.decision)
@@ -158,8 +169,8 @@ def publish(lake: Lake, name: str, rows: RowAccess) -> Published:
     """
     _refuse_read_only(lake, f"publish of branch {name!r}")
     started = time.perf_counter()
-    with outcome_of("publish"), _alone(lake):
-        recover(lake, rows)
+    with outcome_of("publish"), alone(lake) as machine:
+        _recover(lake, rows, machine, name)
         _forget_old(lake.storage)
         branch = registry.find(lake.storage, name)
         if branch is None:
@@ -167,7 +178,7 @@ def publish(lake: Lake, name: str, rows: RowAccess) -> Published:
                 return before
             registry.existing(lake.storage, name)
             raise AssertionError("raised")
-        attempt = _Attempt.begin(lake, branch, "publish")
+        attempt = _Attempt.begin(lake, branch, "publish", machine)
         closed = json.dumps({"publish": attempt.id}).encode()
         if lake.storage.put_new(lake.root, registry.closed_path(branch), closed) is None:
             attempt.forget()
@@ -200,16 +211,25 @@ def publish(lake: Lake, name: str, rows: RowAccess) -> Published:
         )
 
 
-def recover(lake: Lake, rows: RowAccess) -> list[str]:
-    """Finish the attempts whose process has ended, and return the names of their branches.
+def _recover(lake: Lake, rows: RowAccess, machine: str, name: str | None = None) -> None:
+    """Finish the attempts whose process has ended.
 
     The caller holds the lock of publishes, so that none of a local lake is under way.
+
+    Args:
+        lake: The lake.
+        rows: Access to rows.
+        machine: Id that the lock gave.
+        name: Branch that the caller works on.
+
+    Raises:
+        CommitConflict: Another machine may be at work on that branch.
     """
-    finished = []
     for attempt in _pending(lake):
-        young = not lake.storage.is_local and registry.now() - attempt.created < _OLD
-        if attempt.work != "discard" and attempt.decided() is None and young:
-            continue  # its process may live
+        if attempt.may_live(machine):
+            if attempt.branch.name == name:
+                attempt.refuse()
+            continue
         log.warning("lake %s: finishing %s %s of branch %s", lake.root, attempt.work, attempt.id, attempt.branch.name)
         tables = tables_of(lake.storage, attempt.branch)
         try:
@@ -218,8 +238,6 @@ def recover(lake: Lake, rows: RowAccess) -> list[str]:
             log.warning("lake %s: %s", lake.root, error)
         finally:
             tables.close()
-        finished.append(attempt.branch.name)
-    return finished
 
 
 def _resumed(attempt: _Attempt, tables: BranchTables, rows: RowAccess) -> None:
@@ -247,8 +265,8 @@ def recover_alone(lake: Lake, rows: RowAccess) -> None:
     """Finish the publishes whose process has ended, for a session that begins to write."""
     if not is_pending(lake):
         return
-    with _alone(lake):
-        recover(lake, rows)
+    with alone(lake) as machine:
+        _recover(lake, rows, machine)
 
 
 def is_pending(lake: Lake) -> bool:
@@ -265,7 +283,8 @@ def _pending(lake: Lake) -> Iterator[_Attempt]:
             branch, work = built(Branch, intent["branch"], place), intent.get("work", "publish")
             if work not in _WORKS:
                 raise newer(place, f"work {work!r}")
-            yield _Attempt(lake, file.removesuffix(".json"), branch, intent["created"], work)
+            by = intent.get("machine", ""), intent.get("by", "")
+            yield _Attempt(lake, file.removesuffix(".json"), branch, intent["created"], work, *by)
 
 
 def _published(storage: Storage, name: str) -> Published | None:
@@ -513,11 +532,11 @@ def rebase(lake: Lake, name: str, rows: RowAccess) -> dict[str, int]:
         InvalidConfig: There is no such branch.
     """
     _refuse_read_only(lake, f"rebase of branch {name!r}")
-    with outcome_of("rebase"), _alone(lake):
-        recover(lake, rows)
+    with outcome_of("rebase"), alone(lake) as machine:
+        _recover(lake, rows, machine, name)
         branch = registry.existing(lake.storage, name)
         registry.refuse_closed(lake.storage, branch)
-        attempt, tables = _Attempt.begin(lake, branch, "rebase"), tables_of(lake.storage, branch)
+        attempt, tables = _Attempt.begin(lake, branch, "rebase", machine), tables_of(lake.storage, branch)
         try:
             lines = _sealed(attempt, tables)
             _, conflicts = _validated(lake, tables, branch, lines, rows)
@@ -548,10 +567,10 @@ def discard(lake: Lake, name: str, rows: RowAccess) -> tuple[str, ...]:
         CommitConflict: The branch is being published.
     """
     _refuse_read_only(lake, f"discard of branch {name!r}")
-    with _alone(lake):
-        recover(lake, rows)
+    with alone(lake) as machine:
+        _recover(lake, rows, machine)
         branch = registry.existing(lake.storage, name)
-        attempt, tables = _Attempt.begin(lake, branch, "discard"), tables_of(lake.storage, branch)
+        attempt, tables = _Attempt.begin(lake, branch, "discard", machine), tables_of(lake.storage, branch)
         try:
             return _removed(attempt, tables)
         finally:

@@ -24,7 +24,7 @@ from duckrun.formats.delta.branches import publishing
 from duckrun.formats.delta.branches.columns import changes_of_columns
 from duckrun.formats.delta.branches.differences import Differences
 from duckrun.formats.delta.branches.log_copies import ScanLogs, as_entry, copied_log
-from duckrun.formats.delta.branches.net import actions_of, net_change
+from duckrun.formats.delta.branches.net import NetChange, actions_of, net_change
 from duckrun.formats.delta.branches.spark_logs import CopiedLog, ReadLogs
 from duckrun.formats.delta.commits import restore
 from duckrun.formats.delta.definition.definition import DeltaDefinition
@@ -103,6 +103,12 @@ class BranchFormat(DeltaFormat):
         """Newest version of each log that was read for definitions, and True if it has one."""
         self._ids: dict[tuple[str, int, str | None], str] = {}
         """Ids of main's tables by location, version and the identity of its commit."""
+        # A sealed line stays as it is, so a publish reads it once.
+        self._sealed: dict[str, int] = {}
+        """Newest version of each sealed line, by location."""
+        self._nets: dict[tuple[str, str], NetChange] = {}
+        """Net changes of sealed lines, by location and log."""
+        self._tested: dict[str, publishing.Tested] = {}
 
     @property
     def branch(self) -> Branch:
@@ -308,6 +314,9 @@ class BranchFormat(DeltaFormat):
         line = self.line_storage.lines.get(ref.location)
         if line is None or line.state == "dropped":
             return super().latest_version(ref)
+        if ref.location in self._sealed:
+            newest = self._sealed[ref.location]
+            return None if newest < 0 else newest
         numbers = numbers_in(self.line_storage.plain, ref.location, line)
         while numbers and self.actions(ref, numbers[-1]) is None:  # a seal
             numbers.pop()
@@ -439,6 +448,8 @@ class BranchFormat(DeltaFormat):
         return "created" if line.main < 0 else "replaced"
 
     def commits(self, ref: TableRef, line: Line) -> list[CommitRecord]:
+        if (net := self._nets.get((ref.location, line.log))) is not None:
+            return list(net.records)
         newest = None if line.state == "dropped" else self.latest_version(ref)
         return [] if newest is None else [actions.record() for actions in actions_of(self, ref, line, newest)]
 
@@ -492,20 +503,26 @@ class BranchFormat(DeltaFormat):
             DuckrunError: One of REFUSALS: a check of each commit refuses it.
         """
         try:
-            net = net_change(self, ref, line)
+            net = self._net(ref, line)
         except VersionNotReadable:
             return [f"main's log no longer has version {line.base}, from which the branch continues"]
         if (why := publishing.lost_rows(net)) is not None:
             return [why]
-        change, merged = self.change(ref, line), publishing.Merged()
+        change = self.change(ref, line)
         assert change is not None, "a line without a change is not published"
-        if change == "changed" and now is not None:
-            merged = publishing.conflicts_of(main, net, now, sees)
-        if not merged.conflicts:
+        tested = self._tested[ref.location] = publishing.tested(main, change, net, now, sees)
+        if not tested.merged.conflicts:
             before = None if now is None else now.version
             table = PlannedTable(ref.schema, ref.name, ref.location, change, before)
-            publishing.prepared(self, main, table, net, now, merged, self._note("publish", ""))
-        return list(merged.conflicts)
+            publishing.prepared(self, main, table, net, tested, self._note("publish", ""))
+        return list(tested.merged.conflicts)
+
+    def _net(self, ref: TableRef, line: Line) -> NetChange:
+        """Return the net change of a sealed line."""
+        key = (ref.location, line.log)
+        if key not in self._nets:
+            self._nets[key] = net_change(self, ref, line)
+        return self._nets[key]
 
     def _note(self, mode: str, id: str) -> dict[str, Any]:
         """Return the note of a commit of a publish or rebase, and the folder for its vectors."""
@@ -517,7 +534,7 @@ class BranchFormat(DeltaFormat):
         now = main.begin(ref)
         if now is None or self.change(ref, line) != "changed":
             return ()
-        net = net_change(self, ref, line)
+        net = self._net(ref, line)
         definition = publishing.merged_definition(main, net, now) or main.definition(now)
         if not is_on(definition.properties, FEED) or not net.replaces_files:
             return ()
@@ -528,7 +545,8 @@ class BranchFormat(DeltaFormat):
         if table.change == "dropped":
             main.drop(table.ref, force=True)
             return None
-        version = publishing.publish(self, main, table, line, self._note("publish", id), sees)
+        net, before = self._net(table.ref, line), self._tested.get(table.ref.location)
+        version = publishing.publish(self, main, table, net, before, self._note("publish", id), sees)
         main.newest.forget(table.ref.location)
         return version
 
@@ -540,12 +558,12 @@ class BranchFormat(DeltaFormat):
         moved = replace(line, base=now.version, main=now.version, log=_new_log(), number=self._number(now))
         fresh = BranchFormat(self.line_storage.plain, self.line_storage.branch, self._register, self._reserve)
         fresh.line_storage.fixed[ref.location] = moved
-        net = net_change(self, ref, line)
+        net = self._net(ref, line)
         note = {**self._note("rebase", id), "reason": f"on version {now.version} of main"}
         if net.reads is not None:
             note[READS] = list(net.reads)
         table = PlannedTable(ref.schema, ref.name, ref.location, "changed", now.version)
-        version = publishing.publish(self, fresh, table, line, note, sees)
+        version = publishing.publish(self, fresh, table, net, None, note, sees)
         self._put(ref, moved)
         return version
 
@@ -560,10 +578,12 @@ class BranchFormat(DeltaFormat):
                     return
                 raise CommitConflict(f"Table {ref}: {sealed}, a publish or rebase of the same branch, is under way")
             if plain.put_new(ref.location, entry_of(line, newest + 1), seal(id)) is not None:
+                self._sealed[ref.location] = newest
                 return
 
     def unseal(self, ref: TableRef, line: Line, id: str) -> None:
         plain = self.line_storage.plain
+        self._sealed.pop(ref.location, None)
         numbers = numbers_in(plain, ref.location, line)
         raw = plain.read_at(ref.location, entry_of(line, numbers[-1])) if numbers else None
         if raw is not None and seal_of(raw) == id:

@@ -10,7 +10,7 @@ from typing import Any, cast
 from duckrun.errors import CommitConflict, VersionNotReadable
 from duckrun.formats.branches import PlannedTable, Sees
 from duckrun.formats.commits import CommitRecord, CommitTaken, NewCommit
-from duckrun.formats.delta.branches.net import NetChange, net_change, vector_of
+from duckrun.formats.delta.branches.net import NetChange, vector_of
 from duckrun.formats.delta.commits.commit import PreparedCommit, prepared_commit, written
 from duckrun.formats.delta.commits.operations import Operation
 from duckrun.formats.delta.commits.restore import changed_definition
@@ -19,7 +19,6 @@ from duckrun.formats.delta.definition.properties import RECORDED
 from duckrun.formats.delta.files.vectors import read_vector, write_vectors
 from duckrun.formats.delta.log.adds import adds_of
 from duckrun.formats.delta.versions.tables import TableAccess
-from duckrun.values.branches import Line
 from duckrun.values.rows import StagedFile, counted_rows
 from duckrun.values.snapshot import Snapshot, TableRef
 
@@ -34,6 +33,28 @@ class Merged:
     conflicts: tuple[str, ...] = ()
     marks: Mapping[str, Any] = field(default_factory=dict)
     """Rows that both sides deleted from a file, by path: the union of the vectors."""
+
+
+@dataclass(frozen=True)
+class Tested:
+    """A version of main's table that was compared with a net change."""
+
+    now: Snapshot | None
+    merged: Merged
+
+    def holds(self, now: Snapshot | None) -> bool:
+        """True if another look at main's table has met the same version."""
+        return _identity(self.now) == _identity(now)
+
+
+def _identity(snapshot: Snapshot | None) -> tuple[int, str] | None:
+    return None if snapshot is None else (snapshot.version, snapshot.table_id)
+
+
+def tested(main: TableAccess, change: str, net: NetChange, now: Snapshot | None, sees: Sees) -> Tested:
+    """Compare a net change with main's newest version."""
+    is_over = change == "changed" and now is not None
+    return Tested(now, conflicts_of(main, net, cast(Snapshot, now), sees) if is_over else Merged())
 
 
 def conflicts_of(main: TableAccess, net: NetChange, now: Snapshot, sees: Sees) -> Merged:
@@ -159,26 +180,39 @@ def _seen(main: TableAccess, net: NetChange, since: Sequence[CommitRecord], sees
 
 
 def publish(
-    branch: TableAccess, main: TableAccess, table: PlannedTable, line: Line, note: Mapping[str, Any], sees: Sees
+    branch: TableAccess,
+    main: TableAccess,
+    table: PlannedTable,
+    net: NetChange,
+    before: Tested | None,
+    note: Mapping[str, Any],
+    sees: Sees,
 ) -> int:
     """Commit the net change of a line to main's table, and return the version.
+
+    Args:
+        branch: Tables of the branch.
+        main: Tables that get the commit.
+        table: The table.
+        net: The net change.
+        before: Result of an earlier comparison; None without one.
+        note: Note of the commit, and the folder of its vectors.
+        sees: See Sees.
 
     Raises:
         CommitConflict: Main's table cannot take it.
     """
     ref = table.ref
-    net = net_change(branch, ref, line)
     for _ in range(_RACES):
         now = main.begin(ref)
         if (there := _published(main, ref, now, table, str(note["publish"]))) is not None:
             return there
-        merged = Merged()
-        if table.change == "changed" and now is not None:
-            merged = conflicts_of(main, net, now, sees)
-        if merged.conflicts:
-            raise CommitConflict(f"Table {ref}: {'; '.join(merged.conflicts)}")
+        if before is None or not before.holds(now):
+            before = tested(main, table.change, net, now, sees)
+        if before.merged.conflicts:
+            raise CommitConflict(f"Table {ref}: {'; '.join(before.merged.conflicts)}")
         try:
-            return written(main, prepared(branch, main, table, net, now, merged, note))
+            return written(main, prepared(branch, main, table, net, replace(before, now=now), note))
         except CommitTaken:
             continue
     raise CommitConflict(f"Table {ref}: another writer took each version for {_RACES} times")
@@ -202,12 +236,11 @@ def prepared(
     main: TableAccess,
     table: PlannedTable,
     net: NetChange,
-    now: Snapshot | None,
-    merged: Merged,
+    tested: Tested,
     note: Mapping[str, Any],
 ) -> PreparedCommit:
     """Return the commit of a net change to main's table, after all checks of a commit."""
-    ref, definition = table.ref, net.definition
+    ref, now, definition = table.ref, tested.now, net.definition
     removes: Sequence[Any] = ()
     adds = dict(net.adds)
     if table.change == "created":
@@ -221,7 +254,7 @@ def prepared(
         removes = tuple(now.files())
     else:
         removes = tuple(now.files().named(set(net.removes)).values())
-        adds |= _united(main, ref, net, merged.marks, str(note["folder"]))
+        adds |= _united(main, ref, net, tested.merged.marks, str(note["folder"]))
         definition = merged_definition(main, net, now)
     # Features that a statement requested by name are in the protocol alone.
     before: Set[str] = frozenset() if net.base is None else branch.protocol(net.base).present()
