@@ -285,17 +285,22 @@ def test_names_and_paths_that_spark_gets_after_the_session_do_not_write_main(
             spark.sql(statement)
     assert spark.sql(f"(select item, 'insert into' as x from delta.`{folder}`)").collect() == [(1, "insert into")]
     other = spark.newSession()  # as another process of a shared server
-    other.sql(f"create table of_main using delta location '{folder}'")
+    other.sql(f"create table default.of_main using delta location '{folder}'")
+    other.sql("create view default.seen_of_main as select * from default.of_main")
     try:
         for use in (
             lambda: spark.table("of_main"),
-            lambda: spark.sql("insert into of_main values (9)"),
+            lambda: spark.sql("select * from default.seen_of_main"),
+            lambda: spark.sql("insert into identifier('default.of' || '_main') values (9)"),
+            lambda: spark.sql("insert into default.of_main values (9)"),
             lambda: branch.execute("sales.items", WriteSpec("append"), spark.range(1).selectExpr("3 as item")),
         ):
             with pytest.raises(UnsupportedFeature, match="of_main.*stand for main"):
                 use()
+        assert spark.sql("select 1 as x").collect() == [(1,)]  # names no table
     finally:
-        other.sql("drop table of_main")
+        other.sql("drop view default.seen_of_main")
+        other.sql("drop table default.of_main")
     assert (values(main, "from sales.items"), by_both(branch, "from sales.items")) == ([(1,)], [(1,), (2,)])
     branch.close()
     spark.sql(f"insert into delta.`{folder}` values (5)")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
@@ -42,6 +42,9 @@ _READS = re.compile(
     rf"(?:{_GAP}|\()*(?:select|with|from|values|table|show|describe|desc|explain|set|reset|use)\b", re.IGNORECASE
 )
 _INSERTS = re.compile(rf"\binsert{_GAP}+(?:into|overwrite)\b", re.IGNORECASE)
+_WORD = re.compile(r"`((?:[^`]|``)+)`|(\w+)")
+_COMPUTES_NAMES = re.compile(r"\b(?:identifier|immediate)\b", re.IGNORECASE)
+_VIEW = re.compile(r"^Type: VIEW$", re.MULTILINE)
 _LOCATION = re.compile(r"^Location: (.*)$", re.MULTILINE)
 _is_own: ContextVar[bool] = ContextVar("is_own", default=False)
 
@@ -54,6 +57,15 @@ def own_statements() -> Iterator[None]:
         yield
     finally:
         _is_own.reset(token)
+
+
+def _words(text: str) -> set[str]:
+    """Return the words of a statement that may be names, in lower case.
+
+    >>> sorted(_words("insert into `a b`.T"))
+    ['a b', 'insert', 'into', 't']
+    """
+    return {(quoted.replace("``", "`") or plain).lower() for quoted, plain in _WORD.findall(text)}
 
 
 class DatabaseStatements:
@@ -101,7 +113,7 @@ class DatabaseStatements:
                 path of the lake.
         """
         for lake in () if _is_own.get() else tuple(self.branches):
-            self.refuse_names(lake)
+            self.refuse_names(lake, text if isinstance(text, str) else None)
             reads = text is None or _READS.match(str(text)) and not _INSERTS.search(_LITERAL.sub("''", str(text)))
             if not reads and f"{_folder(lake)}/" in unquote(str(text)):
                 raise UnsupportedFeature(
@@ -110,27 +122,39 @@ class DatabaseStatements:
                     remedy="Write the branch by a session on Spark: duckrun.session('spark'), session.sql(…)",
                 )
 
-    def refuse_names(self, lake: Lake) -> None:
+    def refuse_names(self, lake: Lake, text: str | None = None) -> None:
         """Refuse a session that has names of main's tables, for a branch.
+
+        Args:
+            lake: The branch.
+            text: A statement; of the tables only those that it may name are looked at.
 
         Raises:
             UnsupportedFeature: PySpark would write to main by them.
         """
-        for name in self._names_below(_folder(lake)):
+        words = None if text is None or _COMPUTES_NAMES.search(text) else _words(text)
+        for name in self._names_below(_folder(lake), words):
             raise UnsupportedFeature(
                 f"Branch {lake.branch_name} of lake {lake.root}: the Spark session has the lake's names ({name}), "
                 "which stand for main, so PySpark would write to main by them",
                 remedy="Use a process whose Spark session has no names of the lake, or engine: duckdb",
             )
 
-    def _names_below(self, root: str) -> Iterator[str]:
-        """Yield the databases and tables that lie below a folder."""
+    def _names_below(self, root: str, words: Set[str] | None) -> Iterator[str]:
+        """Yield the databases and tables that lie below a folder, of the tables those in words."""
+        pattern = "*" if words is None else "|".join(re.sub(r"\W", "*", word) for word in sorted(words))
+        databases = None if words is None else {*words, self._session.catalog.currentDatabase().lower()}
         for database in self._session.catalog.listDatabases():
             if _is_below(database.locationUri, root):
                 yield database.name
                 continue
-            name = quote(database.name.strip("`"))  # Spark quotes a name that begins with a digit
-            for row in self._sql(f"SHOW TABLE EXTENDED IN {name} LIKE '*'").collect():
+            plain = database.name.strip("`")  # Spark quotes a name that begins with a digit
+            if databases is not None and plain.lower() not in databases:
+                continue
+            for row in self._sql(f"SHOW TABLE EXTENDED IN {quote(plain)} LIKE '{pattern}'").collect():
+                if words is not None and _VIEW.search(row["information"]):  # of any tables
+                    yield from self._names_below(root, None)
+                    return
                 location = _LOCATION.search(row["information"])
                 if location is not None and _is_below(location[1], root):
                     yield f"{database.name}.{row['tableName']}"
