@@ -18,6 +18,7 @@ from duckrun.engines.duckdb.rows import row_ids
 from duckrun.engines.duckdb.rows.clauses import assigned_by, choice, expression, of_source, translated, values_of
 from duckrun.engines.duckdb.rows.computed import Computed
 from duckrun.engines.duckdb.rows.fitted import cast_to_table, finished, refuse_outside, types_of
+from duckrun.engines.duckdb.rows.marks import marked, rows_by_file
 from duckrun.engines.duckdb.rows.places import Numbered, computed, names_of, numbered
 from duckrun.engines.duckdb.rows.pruning import files_met, key_ranges
 from duckrun.engines.duckdb.rows.reads import EVERYTHING, Read, equal, joined
@@ -217,9 +218,8 @@ def _decided(
         where = f" WHERE {' AND '.join(limits)}" if limits else ""
         here = f"(SELECT * FROM ({table.of_files(met)}){where}) AS target"
         with table.found(choices.matched(f"{here} JOIN {source_table.table} AS source ON {on}")) as changes:
-            for more in (choices.not_matched(changes), choices.by_source(here, changes)):
-                if more is not None:
-                    cursor.execute(f"INSERT INTO {changes} {more}")
+            choices.add_not_matched(changes)
+            choices.add_by_source(here, changes)
             by_key = choices.by_key(changes)
             ambiguous = by_delta_rs.why_not_changes(by_key, list(choices.kinds), cursor) if matched_by else None
             if ambiguous and list(matched_by) != (wider := by_delta_rs.all_compared(matched_by, snapshot)):
@@ -303,6 +303,7 @@ class _Choices:
         is_whole: bool = True,
     ) -> None:
         self.clauses, self.table, self.given = clauses, table, source_table
+        self.numbered_in_files = form.logs is not None and table.in_file
         self.kinds = types_of(table.snapshot)
         taken = {*names_of(table.snapshot), *source_table.rows.types}
         self.action = quote_identifier(fresh_name("__duckrun_action", taken))
@@ -353,20 +354,27 @@ class _Choices:
         """SELECT of every row of the table that matches a source row."""
         return self._chosen("matched", f"source.{self.given.number}", joined)
 
-    def not_matched(self, changes: str) -> str | None:
-        """SELECT of every source row that matches no row; ``changes`` are those that do."""
+    def add_not_matched(self, changes: str) -> None:
+        """Add every source row that matches no row to ``changes``, which so far has the matches."""
         if not self._of("not_matched"):
-            return None
+            return
         number = self.given.number
         unmatched = f"{self.given.table} AS source ANTI JOIN {changes} AS met ON source.{number} = met.{number}"
-        return f"SELECT {self._place(None)}, source.{number}, {self._choice('not_matched')} FROM {unmatched}"
+        rows = f"SELECT {self._place(None)}, source.{number}, {self._choice('not_matched')} FROM {unmatched}"
+        self.table.cursor.execute(f"INSERT INTO {changes} {rows}")
 
-    def by_source(self, here: str, changes: str) -> str | None:
-        """SELECT of every row of the table that matches no source row."""
-        if not self._of("not_matched_by_source"):
-            return None
-        alone = f"{here} ANTI JOIN {changes} AS met ON {self.table.same('target', 'met')}"
-        return self._chosen("not_matched_by_source", "NULL", alone)
+    def add_by_source(self, here: str, changes: str) -> None:
+        """Add to ``changes`` every row of the table that matches no source row."""
+        kind = "not_matched_by_source"
+        if not self._of(kind):
+            return
+        insert = f"INSERT INTO {changes}"
+        if not self.numbered_in_files:
+            alone = f"{here} ANTI JOIN {changes} AS met ON {self.table.same('target', 'met')}"
+            self.table.cursor.execute(f"{insert} {self._chosen(kind, 'NULL', alone)}")
+            return
+        with marked(self.table, rows_by_file(self.table, changes)) as matches:
+            self.table.cursor.execute(f"{insert} {self._chosen(kind, 'NULL', matches.unmarked(here, 'target'))}")
 
     def _chosen(self, kind: str, number: str, joined: str) -> str:
         """SELECT of old rows with their clause: NULL for an update that changes nothing."""
@@ -458,7 +466,9 @@ class _Choices:
         names |= {name: quote_identifier(column) for column, name in self._before.items()}
         if alias is None:
             return ", ".join(f"NULL AS {name}" for name in names)
-        return ", ".join(f"{alias}.{column} AS {name}" for name, column in names.items())
+        values = {name: f"{alias}.{column}" for name, column in names.items()}
+        values[self.table.file] = f"CAST({values[self.table.file]} AS {self.table.file_type})"
+        return ", ".join(f"{value} AS {name}" for name, value in values.items())
 
     def _choice(self, kind: str, needed: Collection[str] = ()) -> str:
         """SQL of the clause that applies, and of the values that are not taken, or are needed."""

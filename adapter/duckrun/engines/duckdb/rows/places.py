@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import duckdb
@@ -17,6 +18,8 @@ from duckrun.values.data_files import place_of
 from duckrun.values.rows import ScanFile
 from duckrun.values.snapshot import Snapshot
 
+_MOST_NAMED = 1_000
+"""Maximum number of files whose names a statement lists."""
 _FIGURES = json.dumps({"OPERATOR_NAME": "true", "OPERATOR_TYPE": "true", "EXTRA_INFO": "true"})
 
 
@@ -35,6 +38,18 @@ class Numbered:
     """True if the number is the row's position in its file, from 0."""
     opened: int | None = None
     """Number of files that a search opened; None before a search."""
+
+    @cached_property
+    def file_type(self) -> str:
+        """Type of stored names of files.
+
+        A value of an ENUM takes a byte or two, and the name of a file a hundred.
+        """
+        files = [] if self.snapshot.sql_types is not None else self.snapshot.files()
+        if not 0 < len(files) <= _MOST_NAMED:
+            return "VARCHAR"
+        places = sorted({place_of(self.snapshot.ref.location, each) for each in files})
+        return f"ENUM({', '.join(map(quote_literal, places))})"
 
     def same(self, one: str, other: str) -> str:
         """Condition that two aliases have the same row of the table."""

@@ -10,6 +10,7 @@ from typing import Any
 
 import duckdb
 
+from duckrun.engines.duckdb.rows.marks import Marks
 from duckrun.engines.duckdb.rows.places import Numbered, names_of
 from duckrun.engines.duckdb.rows.source import Rows
 from duckrun.engines.duckdb.rows.target import rows_of
@@ -165,12 +166,10 @@ class RowIds:
         """Types of the id columns."""
         return {} if self.ids is None else self.ids.types
 
-    def kept(self, changes: str) -> str:
+    def kept(self, hits: Marks) -> str:
         """SELECT of the unchanged rows of rewritten files, with their ids."""
         chosen = ", ".join([self.names, *map(quote_identifier, self.types)])
-        return (
-            f"SELECT {chosen} FROM ({self.anew}) AS kept ANTI JOIN {changes} AS hit ON {self.table.same('kept', 'hit')}"
-        )
+        return f"SELECT {chosen} FROM {hits.unmarked(f'({self.anew}) AS kept', 'kept')}"
 
     def added(self, rows: Rows) -> str:
         """SELECT of new and changed rows.

@@ -5,8 +5,8 @@ DuckDB writes the files. If the spec asks for it, delta_rs does full writes, app
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
@@ -17,6 +17,7 @@ import duckdb
 from duckrun.engines.data_files import file_properties
 from duckrun.engines.duckdb.rows.computed import numbers_of
 from duckrun.engines.duckdb.rows.fitted import differs, fitted, types_of
+from duckrun.engines.duckdb.rows.marks import marked, rows_by_file
 from duckrun.engines.duckdb.rows.places import Numbered, computed, counted, numbered
 from duckrun.engines.duckdb.rows.pruning import whole_files
 from duckrun.engines.duckdb.rows.reads import EVERYTHING, NOTHING, Read
@@ -33,7 +34,7 @@ from duckrun.errors import CommitConflict, LostRows
 from duckrun.formats.commits import Marked, NewCommit
 from duckrun.formats.definitions import TableDefinition
 from duckrun.formats.logs import LogTables
-from duckrun.libraries import np, pa
+from duckrun.libraries import pa
 from duckrun.run.transaction import Transaction
 from duckrun.sql.char_types import is_padded
 from duckrun.values.computed import NumberedBy
@@ -52,10 +53,6 @@ Measured on a file of 6 million rows and six columns. A deletion vector for a qu
 takes a third of the CPU time of a rewrite (1.4 and 4.5 seconds). Each full read then takes 1.4
 times as long (1.1 at a tenth, 1.7 at three fifths). About seventeen reads use up the saving.
 """
-
-
-_BATCH = 100_000
-"""Rows of a batch of row numbers."""
 
 
 class FileTableWriter:
@@ -248,28 +245,25 @@ class FileTableWriter:
         """
         table, changes, added, reason = rows.table, rows.changes, rows.added(), rows.reason
         snapshot, cursor, numbers = table.snapshot, table.cursor, rows.numbers
-        taken = _taken(table, changes)
+        places = rows_by_file(table, changes)
+        taken = _files_of(table, places)
         anew, marks, gone = self._parted(table, taken)
         inside = table.of_files(anew)
         ids = RowIds.of(self.logs, table, anew, [file for file, _ in taken], added)
-        selects = []
-        if anew:
-            selects.append(ids.kept(changes))
-        if added is not None:
-            selects.append(ids.added(added))
-        files: tuple[StagedFile, ...] = ()
-        if selects:
+        with ExitStack() as stack:
+            selects = []
+            if anew:
+                rewritten = {file.path for file in anew}
+                hits = {
+                    place: rows for place, (file, rows) in zip(places, taken, strict=True) if file.path in rewritten
+                }
+                selects.append(ids.kept(stack.enter_context(marked(table, hits))))
+            if added is not None:
+                selects.append(ids.added(added))
             one_shot = added is not None and added.one_shot
-            order = order_of(snapshot)
-            written_rows = Rows(
-                cursor, " UNION ALL ".join(selects), {**types_of(snapshot), **ids.types}, one_shot, order
-            )
-            properties = file_properties(self.spec, snapshot.properties)
-            stored = (*self.logs.stored_columns(snapshot.schema), *ids.stored)
-            folder = self.logs.files_folder(snapshot.ref)
-            files = staged.stage_in(
-                folder, written_rows, snapshot.ref, snapshot.partition_columns, properties=properties, stored=stored
-            )
+            types = {**types_of(snapshot), **ids.types}
+            written_rows = Rows(cursor, " UNION ALL ".join(selects), types, one_shot, order_of(snapshot))
+            files = self._stage_beside(written_rows, snapshot, ids) if selects else ()
         inserted, updated, deleted = rows.counts
         if added is not None and added.numbered:
             numbers = numbers_of(added.numbered, counted(cursor, f"({added.sql})"))
@@ -319,6 +313,17 @@ class FileTableWriter:
                 stored=() if table is None else self.logs.stored_columns(table.schema),
             )
         return self._staged[key] if rows.one_shot else self._staged.pop(key)
+
+    def _stage_beside(self, rows: Rows, snapshot: Snapshot, ids: RowIds) -> tuple[StagedFile, ...]:
+        """Stage rows with their ids as new files of a table."""
+        return staged.stage_in(
+            self.logs.files_folder(snapshot.ref),
+            rows,
+            snapshot.ref,
+            snapshot.partition_columns,
+            properties=file_properties(self.spec, snapshot.properties),
+            stored=(*self.logs.stored_columns(snapshot.schema), *ids.stored),
+        )
 
     def _definition_after(
         self, snapshot: Snapshot, numbers: Mapping[str, int] = MappingProxyType({})
@@ -390,30 +395,16 @@ class FileTableWriter:
         return None
 
 
-def _taken(table: Numbered, changes: str) -> list[tuple[ScanFile, BitMap64]]:
+def _files_of(table: Numbered, rows: Mapping[str, BitMap64]) -> list[tuple[ScanFile, BitMap64]]:
     """Files with rows to delete, each with the numbers of these rows."""
-    from pyroaring import BitMap64
-
-    # A bitmap takes at most a bit per row of a file. DuckDB cannot spill the lists of list(…), with
-    # eight bytes or more per deleted row.
-    batches = table.cursor.execute(
-        f"SELECT {table.file}, CAST({table.row} AS UBIGINT) FROM {changes} WHERE {table.row} IS NOT NULL"
-    ).to_arrow_reader(_BATCH)
-    deleted: defaultdict[str, BitMap64] = defaultdict(BitMap64)
-    for batch in batches:
-        places = batch.column(0).dictionary_encode()
-        codes, numbers = places.indices.to_numpy(), batch.column(1).to_numpy()
-        by_place = np.split(numbers[np.argsort(codes, kind="stable")], np.cumsum(np.bincount(codes))[:-1])
-        for place, rows in zip(places.dictionary.to_pylist(), by_place, strict=True):
-            deleted[place].update(rows)
-    files = table.snapshot.files().at(deleted)
-    if strangers := deleted.keys() - files:
+    files = table.snapshot.files().at(rows)
+    if strangers := rows.keys() - files:
         raise LostRows(
             f"Table {table.snapshot.ref}: rows were read from {min(strangers)}, which is no file of its log, so "
             "that they could not be taken out",
             remedy="Run this with engine: spark, and report it",
         )
-    return [(files[place], rows) for place, rows in deleted.items()]
+    return [(files[place], numbers) for place, numbers in rows.items()]
 
 
 def _comments_anew(spec: WriteSpec, columns: Sequence[str], snapshot: Snapshot | None) -> bool:
