@@ -317,6 +317,14 @@ def test_a_wrong_option_is_told_without_its_value(
         assert SECRET not in repr(session.lake.storage)
 
 
+@pytest.mark.parametrize("key", ["AWS_ENDPOINT_URL", "AZURE_STORAGE_ENDPOINT"])
+@pytest.mark.parametrize("url", [f"http://me:{SECRET}@:w/ord@host:9000", "http://host:port", "host:9000", "http://"])
+def test_an_endpoint_that_is_no_url_is_refused_without_its_password(key: str, url: str) -> None:
+    with pytest.raises(InvalidConfig, match=f"{key} is no URL") as caught:
+        Storage("s3://box/lake", {key: url})
+    assert SECRET not in str(caught.value)
+
+
 def test_a_storage_shows_what_is_no_secret() -> None:
     options = {
         "AWS_REGION": "eu-west-1",

@@ -34,6 +34,7 @@ from duckrun.values.names import url_of
 _EMULATOR = "http://127.0.0.1:10000/devstoreaccount1"  # Azurite's, with the account that it always has
 _CLIENT_KEYS = {"allow_http", "timeout", "connect_timeout", "proxy_url", "allow_invalid_certificates"}
 _ENDPOINT = ("aws_endpoint_url", "endpoint_url", "aws_endpoint", "endpoint")
+_AZURE_ENDPOINT = ("azure_storage_endpoint", "azure_endpoint", "endpoint")
 _ACCOUNT = ("azure_storage_account_name", "account_name")
 _KEY = ("azure_storage_account_key", "azure_storage_access_key", "account_key", "access_key")
 _SIGNATURE = ("azure_storage_sas_token", "azure_storage_sas_key", "sas_token", "sas_key")
@@ -98,6 +99,7 @@ class Storage:
         self._options = {
             str(k): v if isinstance(v, SecretStr) else SecretStr(str(v)) for k, v in (options or {}).items()
         }
+        self._refuse_bad_urls()
         self._stores: dict[tuple[int, str], Any] = {}
         if self.kind == "azure" and "@" in self.root and self._azure_endpoint():
             # DuckDB goes to the host of a full abfss:// URL, whatever endpoint the secret names
@@ -123,6 +125,22 @@ class Storage:
     def kind(self) -> str:
         """``file``, ``s3``, ``azure`` or ``gcs``."""
         return "file" if self.is_local else CLOUD_SCHEMES[self.scheme]
+
+    def _refuse_bad_urls(self) -> None:
+        """Raise InvalidConfig for an endpoint that is no URL, at which obstore's Rust panics."""
+        for key, value in self._plain().items():
+            if key.lower() not in (*_ENDPOINT, *_AZURE_ENDPOINT):
+                continue
+            try:
+                parts = urlsplit(value)
+                is_url = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+            except ValueError:
+                is_url = False
+            if not is_url:
+                raise InvalidConfig(
+                    f"storage_options of {self.root}: {key} is no URL such as http://host:9000; special characters of "
+                    "a password in it are percent-encoded, such as %40 for @."
+                )
 
     def _plain(self) -> dict[str, str]:
         return {k: v.get_secret_value() for k, v in self._options.items()}
@@ -281,7 +299,7 @@ class Storage:
 
         None for the default one.
         """
-        endpoint = self._option("azure_storage_endpoint", "azure_endpoint", "endpoint")
+        endpoint = self._option(*_AZURE_ENDPOINT)
         emulated = (self._option("azure_storage_use_emulator", "azure_use_emulator", "use_emulator") or "").lower()
         return endpoint or (_EMULATOR if emulated in ("true", "1") else None)
 
