@@ -50,14 +50,15 @@ touch "$INSTALLING"
 QUIET=--quiet
 [ ! -t 1 ] || QUIET= # pip draws its progress on a terminal: the first download takes minutes
 # shellcheck disable=SC2086 # no word if it is empty
-if ! "$PY" -m pip install $QUIET --retries 5 --disable-pip-version-check -r requirements.lock ||
+if ! "$PY" -m pip install $QUIET --no-compile --retries 5 --disable-pip-version-check -r requirements.lock ||
     ! "$PY" -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .; then
     # pip has told why, and has undone its work: only a killed pip leaves half a package.
     rm -f "$INSTALLING"
     fail "pip could not install the packages; its words are above. The first set-up needs a network, and so does one after requirements.lock has changed. Then run make setup again"
 fi
 rm -f "$INSTALLING"
-# pip leaves this out where PYTHONDONTWRITEBYTECODE is set, and then every process compiles 2,000 modules anew
+# In as many processes as the machine has processors; pip would take one. Without it, every process
+# compiles 2,000 modules anew.
 "$PY" -m compileall -qq -j 0 "$VENV/lib" || true
 JAVA_HOME=$(cat "$VENV/java_home") "$PY" tools/fetch_jars.py
 touch "$VENV/.setup-done"
