@@ -13,7 +13,7 @@ import pytest
 
 import duckrun
 from duckrun import AppTransaction, InvalidConfig, SchemaMismatch, Session, WriteSpec
-from tests.drawing import seed
+from tests.drawing import everything, seed
 from tests.lake import rows_of
 
 TYPES = pa.schema([("id", pa.int64()), ("name", pa.string()), ("at", pa.int64()), ("_change_type", pa.string())])
@@ -192,9 +192,14 @@ def random_events(rng: random.Random) -> list[Change]:
     return [(key, rng.choice(["a", "b", None]), at, rng.choice(kinds)) for key, at in sorted(points)]
 
 
+def _histories(most: int, engine: str) -> int:
+    """Number of random histories: half of them every day."""
+    return 1 if engine == "spark" else most if everything() else most // 2
+
+
 def test_a_history_is_the_same_in_whatever_order_and_batches_its_changes_come(session: Session, engine: str) -> None:
     rng = random.Random(seed())
-    for number in range(12 if engine == "duckdb" else 1):
+    for number in range(_histories(12, engine)):
         events = random_events(rng)
         mode = rng.choice(["true", "false"])
         properties = {"delta.enableDeletionVectors": mode}
@@ -212,7 +217,7 @@ def test_a_history_is_the_same_in_whatever_order_and_batches_its_changes_come(se
 
 def test_the_last_state_is_the_same_in_whatever_batches_its_changes_come(session: Session, engine: str) -> None:
     rng = random.Random(seed() + 1)
-    for number in range(8 if engine == "duckdb" else 1):
+    for number in range(_histories(8, engine)):
         events = [event for event in random_events(rng) if event[3] != "delete"] or [(1, "a", 1, "insert")]
         for batch in batches(rng, events):
             session.apply_changes(f"main.t{number}", some(*batch), keys="id", sequence_by="at")

@@ -11,7 +11,7 @@ from typing import Any
 
 import duckrun
 from duckrun import SQL, Session, WriteSpec
-from tests.drawing import seed
+from tests.drawing import everything, seed
 from tests.lake import rows_of
 
 FULL = "select i.item, sum(i.n * p.cents) as cents, count(*) as n from items i join prices p using (item) group by 1"
@@ -78,7 +78,7 @@ def test_a_view_maintained_by_differences_equals_the_full_query(session: Session
         session.execute("prices", WriteSpec("overwrite", table_properties=properties), SQL(prices))
         session.execute("mart", WriteSpec("overwrite"), SQL(FULL))
         seen = {name: session.table(name).snapshot().version for name in ("items", "prices")}
-        for step in range(6 if engine == "duckdb" else 2):
+        for step in range((6 if everything() else 3) if engine == "duckdb" else 2):
             for _ in range(rng.randint(1, 4)):
                 happens(session, rng)
             maintain(session, seen)

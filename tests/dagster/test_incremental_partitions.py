@@ -69,7 +69,7 @@ def consumer(changes: str, partitions: Any, *, mapped: bool = False) -> dg.Asset
     return copy
 
 
-@pytest.mark.drawn(2)
+@pytest.mark.drawn(3)
 @pytest.mark.parametrize("lake_format", ["delta", "ducklake"])
 @pytest.mark.parametrize(
     ("changes", "partitions", "mapped"),

@@ -218,7 +218,7 @@ def test_every_hour_of_a_day_that_is_longer_or_shorter_is_a_partition_of_its_own
     def reader(hours: pa.Table) -> None:
         seen.append(hours.num_rows)
 
-    for key in [*keys, *keys]:
+    for key in [*keys, *keys[1:3]]:
         shop.run([asset], partitions=key)
     assert shop.rows("select count(*) from hours") == [(2 * len(keys),)]
     for key in keys:

@@ -134,7 +134,7 @@ NUMBERED = """
 """
 
 
-@pytest.mark.drawn(1)
+@pytest.mark.drawn(2)
 def test_a_model_of_changes_reads_its_own_table_as_its_older_attempts_did(
     make_project: Callable[..., Project], lake_format: str
 ) -> None:

@@ -217,6 +217,7 @@ class Writers:
         return done.__name__
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("number", range(6))
 def test_what_is_known_is_what_the_log_says_whoever_writes(lake: Session, folder: Path, number: int) -> None:
     print("seed", SEED + number)

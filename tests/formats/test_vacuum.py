@@ -114,6 +114,7 @@ def aged(duck: Session, rng: random.Random, location: Path, marking: bool) -> in
 
 
 @pytest.mark.parametrize("marking", [False, True], ids=["copied", "marked"])
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("seed", range(3))
 def test_what_is_listed_is_what_deltalake_lists_and_versions_in_retention_stay(
     duck: Session, root: Path, marking: bool, seed: int

@@ -24,7 +24,7 @@ BUDGET = float(os.environ.get("DUCKRUN_TEST_BUDGET") or 20)
 FORMATS = ("delta", "delta", "delta", "ducklake")
 
 
-@pytest.mark.drawn(12)
+@pytest.mark.drawn(24)
 @pytest.mark.parametrize("number", range(LIVES))
 def test_a_life_leaves_what_was_computed_last(tmp_path: Path, number: int) -> None:
     rng = Random(number)
