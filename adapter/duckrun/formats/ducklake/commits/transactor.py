@@ -18,7 +18,7 @@ from duckrun.errors import CommitConflict, InvalidConfig, StorageError, note_com
 from duckrun.formats.commits import Behind, CommitTaken
 from duckrun.formats.ducklake.catalog.answers import NotCommitted
 from duckrun.formats.ducklake.catalog.bounds import mend
-from duckrun.formats.ducklake.catalog.catalog import APPLIED, INLINE_LIMIT, Catalog, set_option
+from duckrun.formats.ducklake.catalog.catalog import APPLIED, INLINE_LIMIT, Catalog, set_option, there
 from duckrun.formats.ducklake.commits.inlined import keep_out_of_older_rows
 from duckrun.formats.ducklake.commits.work import Work, taken
 from duckrun.formats.ducklake.state.state import States
@@ -192,10 +192,13 @@ class Transactor:
     def _is_prepared(self) -> bool:
         """True if the table of application transactions exists."""
         if not self._prepared:
+            # duckdb_tables() would load every table of the lake and of all other attachments.
+            tables, schemas = self.catalog.meta("ducklake_table"), self.catalog.meta("ducklake_schema")
             result = self.catalog.cursor().execute(
                 with_values(
-                    "SELECT 1 FROM duckdb_tables() WHERE database_name = ? AND schema_name = ? AND table_name = ?",
-                    [self.catalog.alias(), *APPLIED.split(".")],
+                    f"SELECT 1 FROM {tables} AS t JOIN {schemas} AS s USING (schema_id) "
+                    f"WHERE s.schema_name = ? AND t.table_name = ? AND {there('t', None)}",
+                    APPLIED.split("."),
                 )
             )
             self._prepared = result.fetchone() is not None
