@@ -43,3 +43,16 @@ def test_a_sync_of_several_files_leaves_the_rows_of_its_source(duck: Session, mo
     else:
         assert after == {id: (1, "c") if id in keys else (-1, p) for id, (_, p) in before.items()}
     assert len(rows_of(duck.sql("from t"))) == len(after)
+
+
+@pytest.mark.parametrize("mode", ["copy_on_write", "deletion_vectors"])
+def test_a_source_row_replaces_each_row_that_it_matches(duck: Session, mode: str) -> None:
+    duck.sql("create table t as select unnest([1, 1, 2, 3, null]) as id, 'old' as v")
+    source = SQL("select unnest([1, 3, 4, null]) as id, 'new' as v")
+    upsert = duck.execute("t", MergeSpec(("id",), SYNC[:2], merge_mode=mode), source)
+    assert (upsert.rows_inserted, upsert.rows_updated) == (2, 3)
+    assert sorted(rows_of(duck.sql("select coalesce(id, 0), v from t"))) == [
+        (0, "new"), (0, "old"), (1, "new"), (1, "new"), (2, "old"), (3, "new"), (4, "new"),
+    ]  # fmt: skip
+    duck.execute("t", MergeSpec(("id",), SYNC, merge_mode=mode), SQL("select 1 as id, 'last' as v"))
+    assert rows_of(duck.sql("from t")) == [(1, "last"), (1, "last")]

@@ -19,7 +19,7 @@ from duckrun.engines.duckdb.rows.clauses import assigned_by, choice, expression,
 from duckrun.engines.duckdb.rows.computed import Computed
 from duckrun.engines.duckdb.rows.fitted import cast_to_table, finished, refuse_outside, types_of
 from duckrun.engines.duckdb.rows.marks import marked, rows_by_file
-from duckrun.engines.duckdb.rows.places import Numbered, computed, names_of, numbered
+from duckrun.engines.duckdb.rows.places import Numbered, computed, counted, names_of, numbered
 from duckrun.engines.duckdb.rows.pruning import files_met, key_ranges
 from duckrun.engines.duckdb.rows.reads import EVERYTHING, Read, equal, joined
 from duckrun.engines.duckdb.rows.source import Rows
@@ -37,6 +37,8 @@ from duckrun.values.choices import SchemaMode
 from duckrun.values.frozen import frozen
 from duckrun.values.rows import Commit, MergeClause, MergeSpec
 from duckrun.values.snapshot import Snapshot, TableRef
+
+_OF_UPSERTS = ("matched_update", "not_matched_insert", "not_matched_by_source_delete")
 
 
 def refuse_duplicate_keys(ref: TableRef, rows: Rows, keys: Sequence[str]) -> None:
@@ -258,8 +260,9 @@ def _live(spec: MergeSpec, choices: _Choices, changes: str, within: str | None, 
 
 def _row_changes(form: Format, spec: MergeSpec, choices: _Choices, changes: str, within: str | None) -> RowChanges:
     table, action, deleting = choices.table, choices.action, choices.deleting
-    rows = _live(spec, choices, changes, within, row_ids.carried(form.logs, table))
-    counts = choices.counts(changes)
+    carried, counts = row_ids.carried(form.logs, table), choices.counts(changes)
+    rows = _live(spec, choices, changes, within, carried)
+    source = None if carried else choices.whole_source(counts[0] + counts[1])
     old = f"CASE WHEN {action} IN ({deleting}) THEN 'delete' ELSE 'update_preimage' END"
     kinds = [
         (kind, f" AND {table.row} IS {test}")
@@ -267,18 +270,17 @@ def _row_changes(form: Format, spec: MergeSpec, choices: _Choices, changes: str,
         if count
     ]
 
-    def written(condition: str = "") -> Rows:
-        part = replace(rows, sql=f"{rows.sql}{condition}")
-        return finished(form, part, table.snapshot, has_computed=True)
+    def written(sql: str) -> Rows:
+        return finished(form, replace(rows, sql=sql), table.snapshot, has_computed=True)
 
     return RowChanges(
         table,
         changes,
-        lambda: written() if kinds else None,
+        lambda: written(source or rows.sql) if kinds else None,
         "rows are merged by key",
         counts,
         old,
-        lambda: [(kind, written(condition)) for kind, condition in kinds],
+        lambda: [(kind, written(f"{rows.sql}{condition}")) for kind, condition in kinds],
         choices.numbers,
     )
 
@@ -343,12 +345,29 @@ class _Choices:
         """FROM item of the changes with all new values."""
         if not self.taken:
             return changes
-        values = select_list({n: f"CAST({value} AS {self.kinds[n]})" for n, value in self.taken.items()})
-        number = self.given.number
+        values, number = self._taken_values(), self.given.number
         # DuckDB knows no number of rows of tables that this transaction made. It builds the hash
         # table of the right side then, and the rows of the changes are narrow.
         joined = f"{self.given.table} AS source JOIN {changes} AS hit ON source.{number} = hit.{number}"
         return f"(SELECT hit.*, {values} FROM {joined})"
+
+    def _taken_values(self) -> str:
+        return select_list({n: f"CAST({value} AS {self.kinds[n]})" for n, value in self.taken.items()})
+
+    def whole_source(self, count: int) -> str | None:
+        """SELECT of the new rows from the source alone; None unless each source row is one of them.
+
+        Args:
+            count: Number of new rows.
+        """
+        is_upsert = all(clause.condition is None and clause.kind in _OF_UPSERTS for clause in self.clauses)
+        if not is_upsert or self._old or self.computed.generated or self.taken.keys() != self.kinds.keys():
+            return None
+        # Each source row is updated or inserted once or more: at equal numbers, once.
+        is_whole = {"matched_update", "not_matched_insert"} <= {clause.kind for clause in self.clauses}
+        if not is_whole or counted(self.table.cursor, self.given.table) != count:
+            return None
+        return f"SELECT {self._taken_values()} FROM {self.given.table} AS source"
 
     def matched(self, joined: str) -> str:
         """SELECT of every row of the table that matches a source row."""
