@@ -10,6 +10,7 @@ import pytest
 from dbt.adapters.base.impl import DEFAULT_BASE_BEHAVIOR_FLAGS
 from dbt.adapters.duckrun.impl import _Behavior
 from dbt_common.behavior_flags import Behavior
+from dbt_common.exceptions import CompilationError
 
 from tests.dbt.conftest import Project
 
@@ -23,6 +24,8 @@ def test_flags_have_the_settings_and_texts_of_dbt() -> None:
         assert mine.no_warn == theirs.no_warn
         texts = [each._behavior_change_event.to_dict() for each in (mine, theirs)]
         assert texts[0] == {**texts[1], "flag_source": "dbt.adapters.base.impl"}
+    with pytest.raises(CompilationError, match="The flag unknown has not been registered"):
+        _ = ours.unknown
 
 
 @pytest.mark.drawn(1)

@@ -93,7 +93,11 @@ class _Behavior(Behavior):
     """dbt's behavior flags, created without a look at the stack."""
 
     def __init__(self, flags: list[BehaviorFlag], user_overrides: dict[str, Any]) -> None:
-        self._flags = [_Flag(flag, user_overrides) for flag in flags]
+        super().__init__([], {})
+        self._by_name = {flag["name"]: _Flag(flag, user_overrides) for flag in flags}
+
+    def __getattr__(self, name: str) -> BehaviorFlagRendered:
+        return self._by_name[name] if name in self._by_name else super().__getattr__(name)
 
 
 class DuckrunAdapter(DuckDBAdapter):
