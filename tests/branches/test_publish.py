@@ -522,7 +522,9 @@ def test_the_record_of_a_publish_tells_versions_before_and_after(main: Session, 
     )
 
 
-def test_records_older_than_a_week_leave_the_folder_that_runs_list(main: Session, branch: Session, root: Path) -> None:
+def test_records_older_than_a_week_leave_the_folder_that_runs_list(
+    main: Session, branch: Session, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = root / "_duckrun" / "publish"
     branch.sql("insert into sales.items values (2)")
     main.lake.drop(main.table("sales.items").ref, force=True)
@@ -539,10 +541,15 @@ def test_records_older_than_a_week_leave_the_folder_that_runs_list(main: Session
     for _ in range(2):
         second = main.publish("pr-42")
         assert (second.replayed, second.id, second.versions) == (True, published.id, {"sales.made": 0})
-        assert list(folder.glob("*.json")) == []
+    monkeypatch.setattr(registry, "now", lambda: 1_000)  # no clock of a machine decides
     with duckrun.connect(root, branch="pr-42") as again:
         again.sql("create table sales.more as select 1 as x")
-    assert not main.publish("pr-42").replayed
+    third = main.publish("pr-42")
+    assert (third.replayed, [each.stem for each in folder.glob("*.json")]) == (False, [third.id])
+    monkeypatch.setattr(registry, "now", lambda: 10_000_000_000_000)
+    with duckrun.connect(root, branch="pr-43") as again:
+        again.sql("insert into sales.more values (2)")
+    assert {main.publish("pr-43").id, third.id} == {each.stem for each in folder.glob("*.json")}
     assert main.publish("pr-42").versions == {"sales.more": 0}
 
 

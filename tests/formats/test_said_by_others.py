@@ -9,13 +9,14 @@ import logging
 import re
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 import duckrun
-from duckrun import DeleteSpec, MergeSpec, Session, UpdateSpec, WriteSpec
+from duckrun import DeleteSpec, MergeSpec, ReadSpec, Session, UpdateSpec, WriteSpec
 from duckrun.errors import StorageError, UnsupportedFeature
 from duckrun.formats.delta.delta import DeltaFormat
 from duckrun.formats.delta.versions.domains import domains_of
@@ -141,6 +142,20 @@ def test_a_moment_ahead_of_this_clock_goes_on_from_there(lake: Path, caplog: pyt
     assert stamps[2:] == [ahead, ahead + 1, ahead + 2]
     assert stamps == sorted(set(stamps))
     assert [commit["version"] for commit in told] == [4, 3, 2, 1, 0]
+
+
+def test_a_time_finds_the_versions_before_a_clock_was_set_back(lake: Path) -> None:
+    _table(lake)
+    for hour in (12, 11, 13):  # the versions after the table's
+        moment = int(datetime(2100, 1, 1, hour, tzinfo=UTC).timestamp() * 1000)
+        _by_hand(lake, moment=moment)
+    with duckrun.connect(lake) as session:
+        first = session.table("t").snapshot().version - 3
+        at = [
+            session.snapshot("t", ReadSpec(timestamp=f"2100-01-01 {hour}")).version
+            for hour in ("11:30", "12:30", "13:30")
+        ]
+    assert at == [first, first + 2, first + 3]
 
 
 def test_rows_that_nobody_counted_are_counted_by_their_file(lake: Path) -> None:

@@ -307,3 +307,21 @@ def test_intervals_are_those_of_spark(spark: Any) -> None:
         text = prefix + " ".join(f"{rng.choice(('', '+'))}{rng.randrange(50)} {unit}" for unit in chosen)
         found = spark.sql(f"SELECT unix_millis(TIMESTAMP'1970-01-01 00:00:00Z' + CAST('{text}' AS INTERVAL)) AS ms")
         assert found.collect()[0]["ms"] == milliseconds(text), text
+
+
+def test_a_file_that_a_clock_behind_has_just_removed_stays(duck: Session, root: Path) -> None:
+    duck.execute("t", WriteSpec("overwrite"), rows(random.Random(1)))
+    duck.execute("t", WriteSpec("overwrite"), rows(random.Random(2)))
+    location = root / "main" / "t"
+    old_files(location, 40)
+    newest = log(location)[-1]
+    actions = [json.loads(line) for line in newest.read_text().splitlines()]
+    (removed,) = (action["remove"] for action in actions if "remove" in action)
+    removed["deletionTimestamp"] = 0
+    newest.write_text("\n".join(map(json.dumps, actions)))
+    with duckrun.connect(root) as fresh:
+        assert listed(fresh, "t", 7) == set()
+    moment = time.time() - 8 * DAY
+    os.utime(newest, (moment, moment))
+    with duckrun.connect(root) as fresh:
+        assert listed(fresh, "t", 7) == {removed["path"]}

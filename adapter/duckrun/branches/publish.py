@@ -171,7 +171,6 @@ def publish(lake: Lake, name: str, rows: RowAccess) -> Published:
     started = time.perf_counter()
     with outcome_of("publish"), alone(lake) as machine:
         _recover(lake, rows, machine, name)
-        _forget_old(lake.storage)
         branch = registry.find(lake.storage, name)
         if branch is None:
             if (before := _published(lake.storage, name)) is not None:
@@ -179,6 +178,7 @@ def publish(lake: Lake, name: str, rows: RowAccess) -> Published:
             registry.existing(lake.storage, name)
             raise AssertionError("raised")
         attempt = _Attempt.begin(lake, branch, "publish", machine)
+        _forget_old(lake.storage)
         closed = json.dumps({"publish": attempt.id}).encode()
         if lake.storage.put_new(lake.root, registry.closed_path(branch), closed) is None:
             attempt.forget()
@@ -298,14 +298,15 @@ def _published(storage: Storage, name: str) -> Published | None:
 
 
 def _forget_old(storage: Storage) -> None:
-    """Remove records older than a week, which each run would list.
+    """Remove records a week older than an intent that was just written. Each run would list them.
 
     A run that began before a publish needs its record. An older run is refused (LaterPublishes).
     """
-    oldest = registry.now() / 1000 - WEEK.total_seconds()
     folder = f"{storage.root}/{PUBLISHES}"
-    keys = [key["path"] for key in storage.keys(folder) if key["modified"] < oldest and "/" not in key["path"]]
-    storage.remove_files(folder, keys)
+    keys = list(storage.keys(folder))
+    # The times of the store alone: a wrong clock of this machine removes no young record.
+    oldest = max(key["modified"] for key in keys) - WEEK.total_seconds()
+    storage.remove_files(folder, [key["path"] for key in keys if key["modified"] < oldest and "/" not in key["path"]])
 
 
 def _sealed(attempt: _Attempt, tables: BranchTables) -> list[tuple[TableRef, Line]]:

@@ -123,13 +123,15 @@ def removes_since(logs: LogAccess, snapshot: Snapshot, moment: float) -> Iterato
     for commit in logs.actions_back(snapshot.ref, snapshot.version):
         if commit.version <= checkpoint and keys.get(entry(commit.version), 0) < moment - _SKEW:
             break
-        yield from (remove for remove in commit.removes if (remove.get("deletionTimestamp") or 0) >= moment)
+        # The writer's clock may have been behind.
+        is_young = keys.get(entry(commit.version), 0) >= moment
+        yield from (each for each in commit.removes if is_young or (each.get("deletionTimestamp") or 0) >= moment)
     columns = ("remove.path", "remove.deletionTimestamp", "remove.deletionVector")
 
-    def is_young(removes: pa.Array) -> Any:
+    def are_young(removes: pa.Array) -> Any:
         return pc.greater_equal(pc.struct_field(removes, "deletionTimestamp"), int(moment))
 
-    for remove in actions_with_sidecars(logs.storage, snapshot.ref, paths, columns, is_young):
+    for remove in actions_with_sidecars(logs.storage, snapshot.ref, paths, columns, are_young):
         if (remove.get("deletionTimestamp") or 0) >= moment:
             yield {key: _present(value) for key, value in remove.items()}
 

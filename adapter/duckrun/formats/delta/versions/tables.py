@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from deltalake import DeltaTable
@@ -231,7 +232,10 @@ class TableAccess(LogAccess, ABC):
         # The time of a file changes when the log is copied, the time in it does not (Delta
         # protocol, In-Commit Timestamps, Recommendations for Readers).
         times = [(each["version"], each.get("inCommitTimestamp") or each["timestamp"]) for each in self.history(ref)]
-        before = [v for v, ms in times if ms <= moment]
+        # A clock that was set back gives no earlier time than that of the commit before, as in
+        # delta-spark (DeltaHistoryManager.monotonizeCommitTimestamps).
+        known = accumulate((ms for _, ms in reversed(times)), lambda last, ms: max(last + 1, ms))
+        before = [v for (v, _), ms in zip(reversed(times), known, strict=True) if ms <= moment]
         if not before:
             first = datetime.fromtimestamp(min(ms for _, ms in times) / 1000, UTC).isoformat()
             raise VersionNotReadable(f"Table {ref} has no version at {timestamp}; the oldest in its log is of {first}.")
