@@ -33,6 +33,22 @@ def test_both_spellings_of_a_key_and_of_partitions():
     assert config_of(unique_key="").unique_key == config_of(unique_key=[]).unique_key == ()
 
 
+@pytest.mark.parametrize(
+    ("key", "near"),
+    [
+        ("partiton_by", "partition_by"),
+        ("unique_keys", "unique_key"),
+        ("Partition_By", "partition_by"),
+        ("zorder_by", "z_order_by"),
+    ],
+)
+def test_a_misspelled_key_is_refused_and_keys_of_others_are_not(key: str, near: str):
+    with pytest.raises(InvalidConfig, match=f"model.shop.a: unknown config '{key}'. Did you mean '{near}'"):
+        config_of(**{key: "id"})
+    keys = ("clustered_by", "order_by", "file_format", "buckets", "meta", "elementary", "pre-hook", "partitions")
+    assert config_of(**dict.fromkeys(keys, "id")) == config_of()
+
+
 def test_booleans_and_numbers_of_table_properties_are_text_as_delta_has_them():
     found = config_of(table_properties={"delta.appendOnly": True, "delta.checkpointInterval": 20})
     assert found.table_properties == {"delta.appendOnly": "true", "delta.checkpointInterval": "20"}

@@ -18,11 +18,22 @@ from duckrun.values.applying import ApplySpec
 from duckrun.values.choices import MERGE_MODES, WRITERS, MergeMode, WriterChoice
 from duckrun.values.frozen import frozen
 from duckrun.values.layout import CODECS, Codec, Layout, with_feed
+from duckrun.values.nearest import nearest
 
 SCD = ("scd1", "scd2")
 STRATEGIES = ("append", "safeappend", "merge", "insert", "delete+insert", "insert_overwrite", "microbatch", *SCD)
 # dbt-duckdb's own default: a project that moves to this adapter keeps its meaning.
 DEFAULT_STRATEGY = "delete+insert"
+_KEYS = (
+    "change_data_feed", "cluster_by", "compression", "deletes", "engine", "incremental_predicates",
+    "incremental_strategy", "liquid_clustered_by", "location", "merge_clauses", "merge_exclude_columns",
+    "merge_insert_condition", "merge_mode", "merge_on_using_columns", "merge_update_columns",
+    "merge_update_condition", "merge_update_set_expressions", "naive_timestamps", "on_schema_change",
+    "only_if_changed", "partition_by", "partitioned_by", "sequence_by", "sort_by", "sorted_by", "table_properties",
+    "target_file_size", "tblproperties", "unique_key", "z_order_by", "zorder",
+)  # fmt: skip
+_OF_OTHERS = ("clustered_by", "order_by")
+"""Keys of other adapters that are near one of these."""
 ON_SCHEMA_CHANGE = ("ignore", "fail", "append_new_columns", "sync_all_columns")
 
 
@@ -85,6 +96,7 @@ def parse_model(model: Mapping[str, Any]) -> ModelConfig:
     strategy = config.get("incremental_strategy") or DEFAULT_STRATEGY
     if strategy == "default":
         strategy = DEFAULT_STRATEGY
+    _refuse_misspelled(node, config)
     _check_strategy(node, strategy)
     unique_key = tuple(dict.fromkeys(names(node, "unique_key", config.get("unique_key"))))
     if strategy == "microbatch" and unique_key:
@@ -128,6 +140,16 @@ def parse_model(model: Mapping[str, Any]) -> ModelConfig:
         description=(model.get("description") or None) if docs.get("relation") else None,
         documented=columns if docs.get("columns") else {},
     )
+
+
+def _refuse_misspelled(node: str, config: Mapping[str, Any]) -> None:
+    """Raise InvalidConfig for a key that is none of this adapter's, but almost one of them.
+
+    Other keys may be those of packages, other adapters, or the project's own macros.
+    """
+    for key in config.keys() - {*_KEYS, *_OF_OTHERS}:
+        if near := nearest(key, _KEYS, cutoff=0.85):
+            raise InvalidConfig(f"{node}: unknown config {key!r}. Did you mean {near[0]!r}?")
 
 
 def _flag(node: str, key: str, config: Mapping[str, Any]) -> bool | None:
