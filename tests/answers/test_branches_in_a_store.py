@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 import duckrun
-from duckrun import CommitConflict, DuckrunError, InvalidConfig, Session
+from duckrun import CommitConflict, CommitUnknown, DuckrunError, InvalidConfig, Session
 from duckrun.branches import registry
 from tests.drawing import seed
 from tests.fixtures_answers import Loss, LossyStore, Request
@@ -150,6 +150,55 @@ def test_trouble_at_any_request_leaves_all_of_a_publish_or_none(
     figures(
         f"{counts.total()} works of branches with trouble, {counts['failed']} failed first; {sent} requests; seed {seed()}"
     )
+
+
+def test_a_first_write_in_a_branch_with_trouble_is_made_once(
+    s3_bucket: Callable[[str], str],
+    lossy_store: LossyStore,
+    lossy_options: dict[str, str],
+    s3_options: dict[str, str],
+    figures: Callable[[str], None],
+) -> None:
+    bucket, rng, began = s3_bucket(f"branches-{uuid.uuid4().hex}"), random.Random(seed()), time.monotonic()
+    writes, works = 0, 0
+
+    def rows(root: str, branch: str | None) -> list[int]:
+        with duckrun.connect(root, storage_options=s3_options, branch=branch) as s:
+            return [row["id"] for row in s.sql("from t order by id").collect()]
+
+    def insert(root: str, options: dict[str, str]) -> DuckrunError | None:
+        try:
+            with duckrun.connect(root, storage_options=options, branch="dev") as s:
+                s.sql("insert into t values (5)")
+        except DuckrunError as error:
+            return error
+        return None
+
+    while works < 2 or time.monotonic() - began < BUDGET / 3:
+        root, trouble = f"{bucket}/{works}", rng.choice(TROUBLES)
+        with duckrun.connect(root, storage_options=s3_options) as s:
+            s.sql("create table t as select 1 as id")
+        number, said = rng.randrange(writes) if writes else 100_000, None
+        options = {**lossy_options, "max_retries": "0" if trouble.ends else "4"}
+        try:
+            with (
+                lossy_store.recording() as seen,
+                lossy_store.losing(trouble.loss, lambda request: request.writes, after=number, times=trouble.times),
+            ):
+                said = insert(root, options)
+            known = [1, 5] if said is None else [1]
+            assert rows(root, "dev") in ([[1], [1, 5]] if isinstance(said, CommitUnknown) else [known])
+            if rows(root, "dev") == [1]:
+                assert insert(root, s3_options) is None
+            assert (rows(root, None), rows(root, "dev")) == ([1], [1, 5])
+            with duckrun.connect(root, storage_options=s3_options) as s:
+                s.publish("dev")
+            assert rows(root, None) == [1, 5]
+        except BaseException as error:
+            error.add_note(f"seed {seed()}: write {number}, {trouble}; it said: {said}")
+            raise
+        writes, works = writes or sum(request.writes for request in seen), works + 1
+    figures(f"{works} first writes in a branch, with trouble at one of {writes} writing requests; seed {seed()}")
 
 
 def test_listings_of_one_key_a_page_are_read_whole(
