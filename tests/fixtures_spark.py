@@ -12,6 +12,10 @@ import pytest
 # the tests has the jars of S3, which ask for the file system that can write checksums: it only does not.
 WITHOUT_CHECKSUMS = {"spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs"}
 
+# Every day, Spark interprets expressions: to generate and compile code for a few rows takes a quarter
+# of the JVM's processor time. The long suites generate code, as users do.
+INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest) -> None:
@@ -22,7 +26,7 @@ def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any], request: pytest.Fix
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[Any]:
+def spark(request: pytest.FixtureRequest) -> Iterator[Any]:
     """A local session with Delta, started by the first test that asks for it: classic, or Spark Connect where
     DUCKRUN_TEST_SPARK_REMOTE names one (local[2] is a server in this process)."""
     from duckrun.engines.spark.process.jars import STORE_PACKAGES
@@ -31,6 +35,8 @@ def spark() -> Iterator[Any]:
     remote = os.environ.get("DUCKRUN_TEST_SPARK_REMOTE")
     where = {"remote": remote} if remote else {"master": "local[2]"}
     conf = {"spark.sql.shuffle.partitions": "2", **WITHOUT_CHECKSUMS}
+    if request.config.option.markexpr.startswith("not ("):
+        conf |= INTERPRETED
     session = spark_session(**where, conf=conf, packages=STORE_PACKAGES["s3"], app_name="duckrun-tests")
     if not remote:
         local = session._jvm.org.apache.hadoop.fs.FileSystem.getLocal(session._jsc.hadoopConfiguration())
