@@ -24,6 +24,7 @@ NAMES = (
     "File_Row_Number",
     "__duckrun_key_0",
     "__duckrun_rank_0",
+    "__duckrun_marked_bits",
     "__duckrun_source_v",
     "n",
     "here",

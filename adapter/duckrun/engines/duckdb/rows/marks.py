@@ -59,9 +59,7 @@ class Marks:
         is_marked = (
             f"CASE WHEN {row} < bit_length({bits}) THEN get_bit({bits}, CAST({row} AS INTEGER)) = 1 ELSE false END"
         )
-        # A subquery has no rowid, which would be ambiguous beside a column of that name.
-        marks = f"(SELECT {_FILE}, {_BITS} FROM {self.name}) AS {_MARKS}"
-        joined = f"{rows} LEFT JOIN {marks} ON {alias}.{self.table.file} = {_MARKS}.{_FILE}"
+        joined = f"{rows} LEFT JOIN {self.name} AS {_MARKS} ON {alias}.{self.table.file} = {_MARKS}.{_FILE}"
         return f"{joined} WHERE NOT {is_marked}"
 
 

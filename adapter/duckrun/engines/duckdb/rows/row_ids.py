@@ -169,7 +169,8 @@ class RowIds:
     def kept(self, hits: Marks) -> str:
         """SELECT of the unchanged rows of rewritten files, with their ids."""
         chosen = ", ".join([self.names, *map(quote_identifier, self.types)])
-        return f"SELECT {chosen} FROM {hits.unmarked(f'({self.anew}) AS kept', 'kept')}"
+        # Columns may have the names of the bitmaps' table, among them rowid.
+        return f"SELECT {chosen} FROM (SELECT kept.* FROM {hits.unmarked(f'({self.anew}) AS kept', 'kept')})"
 
     def added(self, rows: Rows) -> str:
         """SELECT of new and changed rows.
