@@ -416,6 +416,24 @@ def test_a_rebased_branch_has_the_rows_of_main_and_its_own(main: Session, branch
         main.publish("pr-42")
 
 
+def test_a_fork_whose_writer_was_killed_before_its_commit_moves_with_a_rebase(main: Session, root: Path) -> None:
+    forks = 0
+    for number in range(12):
+        name = f"killed-{number}"
+        with duckrun.connect(root, branch=name) as branch, pytest.MonkeyPatch.context() as patched:
+            killed_at(patched, number)
+            with suppress(Killed):
+                branch.sql("delete from sales.orders where id = 3")
+        with duckrun.connect(root, branch=name) as branch:
+            if branch.lake.is_of_main(branch.lake.parse("sales.orders")) or main.diff(name).tables:
+                continue
+            forks += 1
+            main.sql(f"insert into sales.orders values ({100 + number}, 'EU', 1)")
+            assert main.rebase(name) == {}
+            assert values(branch, "from sales.orders") == values(main, "from sales.orders")
+    assert forks
+
+
 def test_ids_of_rows_stay_and_are_given_once(main: Session, root: Path) -> None:
     main.sql(
         "create table tracked (id int, v int) using delta tblproperties ('delta.enableRowTracking' = 'true', "

@@ -552,10 +552,15 @@ class BranchFormat(DeltaFormat):
 
     def rebase(self, main: Format, ref: TableRef, line: Line, id: str, sees: Sees) -> int | None:
         assert isinstance(main, DeltaFormat)
-        now = main.begin(ref)
-        if now is None or self.change(ref, line) != "changed" or now.version == line.base:
+        now, change = main.begin(ref), self.change(ref, line)
+        if now is None or change not in (None, "changed") or line.base < 0 or now.version == line.base:
             return None
         moved = replace(line, base=now.version, main=now.version, log=_new_log(), number=self._number(now))
+        if change is None:
+            # The process that forked the table ended before its first commit.
+            if line.state == "live" and now.table_id == line.table_id:
+                self._put(ref, moved)
+            return None
         fresh = BranchFormat(self.line_storage.plain, self.line_storage.branch, self._register, self._reserve)
         fresh.line_storage.fixed[ref.location] = moved
         net = self._net(ref, line)
