@@ -103,7 +103,7 @@ class BranchFormat(DeltaFormat):
         """Newest version of each log that was read for definitions, and True if it has one."""
         self._ids: dict[tuple[str, int, str | None], str] = {}
         """Ids of main's tables by location, version and the identity of its commit."""
-        # A sealed line stays as it is, so a publish reads it once.
+        # A sealed line takes no more commits, so a publish reads it once.
         self._sealed: dict[str, int] = {}
         """Newest version of each sealed line, by location."""
         self._nets: dict[tuple[str, str], NetChange] = {}

@@ -160,10 +160,10 @@ def written(tables: TableAccess, commit: PreparedCommit) -> int:
     refuse_another_table(tables, commit.snapshot)
     # The file is created only if it does not exist, which decides races (Delta protocol, Delta Log
     # Entries).
-    entry_of = tables.storage.put_new(commit.ref.location, entry(commit.version), commit.body, what)
-    if entry_of is None:
+    file = tables.storage.put_new(commit.ref.location, entry(commit.version), commit.body, what)
+    if file is None:
         raise CommitTaken(what)
-    tables.newest.wrote(commit.ref, commit.snapshot, commit.body, entry_of)
+    tables.newest.wrote(commit.ref, commit.snapshot, commit.body, file)
     tables.check_landed(commit.snapshot, commit.version, commit.txn_id)
     return commit.version
 

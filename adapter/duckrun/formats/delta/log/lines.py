@@ -201,8 +201,3 @@ class LineStorage(Storage):
     def stored(self, location: str, path: str) -> str:
         """Return the stored path of an object of a log."""
         return self._moved(location, path)
-
-    @staticmethod
-    def is_of_branches(path: str) -> bool:
-        """True for a path of a table's folder that belongs to a branch."""
-        return path.startswith(f"{BRANCHES}/")
