@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 from dbt.adapters.duckrun.materialize.strategy import Staged, plan_write, write_strategy
-from dbt.adapters.duckrun.model.config import ModelConfig, parse_model
+from dbt.adapters.duckrun.model.config import _KEYS, STRATEGIES, ModelConfig, parse_model
 
 from duckrun.errors import InvalidConfig, SchemaMismatch
 from duckrun.values.rows import DeleteInsertSpec, MergeSpec, WriteSpec
@@ -47,6 +47,40 @@ def test_a_misspelled_key_is_refused_and_keys_of_others_are_not(key: str, near: 
         config_of(**{key: "id"})
     keys = ("clustered_by", "order_by", "file_format", "buckets", "meta", "elementary", "pre-hook", "partitions")
     assert config_of(**dict.fromkeys(keys, "id")) == config_of()
+
+
+class _Recorded(dict):
+    """A config that records which keys are read."""
+
+    def __init__(self, **values):
+        super().__init__(values)
+        self.read: set[str] = set()
+
+    def __getitem__(self, key):
+        self.read.add(key)
+        return super().__getitem__(key)
+
+    def get(self, key, default=None):
+        self.read.add(key)
+        return super().get(key, default)
+
+
+def test_every_key_that_is_read_is_known_to_the_search_for_misspelled_ones():
+    read: set[str] = set()
+    for strategy in STRATEGIES:
+        config = _Recorded(
+            materialized="incremental",
+            incremental_strategy=strategy,
+            unique_key=None if strategy == "microbatch" else "id",
+            sequence_by="at",
+            event_time="at",
+        )
+        batch = {"event_time_start": "2026-01-01", "event_time_end": "2026-01-02"}
+        parse_model({"unique_id": "model.shop.a", "config": config, "batch": batch})
+        read |= config.read
+    of_dbt = {"contract", "event_time", "materialized", "persist_docs", "predicates", "sql_header"}
+    assert read - of_dbt <= set(_KEYS)
+    assert {"only_if_changed", "deletes", "merge_clauses"} <= read  # the recording works
 
 
 def test_booleans_and_numbers_of_table_properties_are_text_as_delta_has_them():

@@ -30,7 +30,7 @@ _KEYS = (
     "merge_insert_condition", "merge_mode", "merge_on_using_columns", "merge_update_columns",
     "merge_update_condition", "merge_update_set_expressions", "naive_timestamps", "on_schema_change",
     "only_if_changed", "partition_by", "partitioned_by", "sequence_by", "sort_by", "sorted_by", "table_properties",
-    "target_file_size", "tblproperties", "unique_key", "z_order_by", "zorder",
+    "target_file_size", "tblproperties", "unique_key", "writer", "z_order_by", "zorder",
 )  # fmt: skip
 _OF_OTHERS = ("clustered_by", "order_by")
 """Keys of other adapters that are near one of these."""
