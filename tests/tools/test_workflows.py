@@ -93,9 +93,8 @@ def test_each_suite_is_in_one_job_of_ci_and_of_the_night():
 def test_the_jobs_of_ci_have_each_step_of_ci_once():
     rows = workflow(WORKFLOWS[0])["jobs"]["run"]["strategy"]["matrix"]["include"]
     steps = [step for row in rows for step in row["steps"].split() if step != "test-ci"]
-    # A step in the background has its begin and its end.
-    named = re.search(r"^ALL=\((.*)\)$", CI, re.MULTILINE)[1].replace("demo-beside", "demo").split()
-    every = [step for step in named if step != "demo-end"]
+    here, background = (re.search(rf"^{name}=\((.*)\)$", CI, re.MULTILINE)[1] for name in ("ALL", "BESIDE_TESTS"))
+    every = [step for step in f"{here} {background}".split() if step not in ("beside", "join")]
     assert sorted([*steps, "system", "setup", "test-ci"]) == sorted(every)
 
 
