@@ -93,110 +93,184 @@ def scan_sql(
         branch: Functions that read a version of a branch; None for a version of main.
         is_part: The rows are a part of a read whose version another part tells.
     """
-    files, also = read.files, read.also
-    # The SQL stands in brackets, since bare delta_scan() offers a column ``rowid``. A query that
-    # reads that column crashes the instance.
-    schema, legacy, rounded = snapshot.stored_schema, snapshot.legacy(), snapshot.rounded()
-    moved = bool(snapshot.partition_columns) and is_renamed(schema)
-    void = [f.name for f in fields_with(schema, pa.types.is_null)]
-    place = read.file
-    if place is None and (moved or legacy or files is not None or void):
-        place = fresh_name("filename", schema.names)
-    numbered = read.row is not None or bool(legacy)
-    of_branch = branch is not None
-    whole = None
-    if of_branch and files is None and place is None and not numbered:
-        whole = _whole(snapshot, read, open_version)
-    some = files
-    if branch is not None and files is None and whole is None:
-        if not void and (difference := branch.difference(snapshot)) is not None:
-            scan = partial(scan_sql, deleted=deleted, open_version=open_version)
-            return _over_main(snapshot, read, difference, branch, scan)
-        some, place = snapshot.files(), place or fresh_name("filename", schema.names)
-    elif files is None and (moved or void):
-        some = snapshot.files()
-        if not void and len(some) > _FEW:
-            some = None  # To name the columns of each file then costs more than delta_scan().
-    elif files is None and read.footers is None and not read.named and "://" in snapshot.ref.location:
-        in_store = snapshot.files()
-        if len(in_store) <= _FEW_IN_STORE:
-            some, place = in_store, place or fresh_name("filename", schema.names)
-    by_vectors = (of_branch or files is not None or bool(void)) and deleted is not None
-    by_name = some is not None and (of_branch or not read.named)
-    alone = by_name and are_plain(snapshot, some or (), marked=by_vectors, by_any=bool(void))
-    if void and not alone:
-        raise UnsupportedFeature(
-            f"Table {snapshot.ref}: column {', '.join(void)} is VOID, Spark's type of nothing but NULL, and DuckDB "
-            "reads such a table only where its other columns are of simple types. Run this with engine: spark, or "
-            "drop the column there (ALTER TABLE … DROP COLUMN)."
-        )
-    source = None
-    if alone and some is not None:
-        marked = [f for f in some if f.deletion_vector]
-        gone = deleted(snapshot, marked) if deleted is not None and marked else {}
-        # No stored column may have the name that DuckDB gives to a row's file.
-        is_free = _FILENAME not in {stored.lower() for stored in physical_names(schema).values()}
-        # In a branch, DuckDB opens no file before the query runs.
-        planned = bool((snapshot.partition_columns or of_branch) and some) and not (numbered or also or gone)
-        if planned and is_free:
-            source, moved = _read_parts(snapshot, some, str(place)), False
-        else:
-            source = _read(snapshot, some, str(place), gone, numbered=numbered, also=also)
-            moved = bool(snapshot.partition_columns)
-    elif whole or (place is None and not numbered and (whole := _whole(snapshot, read, open_version))):
-        # The alias tells what a query reads, as the arguments of delta_scan() do.
-        alias = name_of_files(snapshot.ref.location, snapshot.version)
-        source = f"{_parquet(list(map(literally, whole)), 'hive_partitioning => false')} AS {quote_identifier(alias)}"
-    elif read.attach is not None and snapshot.long_log and place is None and not numbered:
-        source = read.attach(snapshot.ref.location, snapshot.version, snapshot.long_log)
-    if source is None:
-        options = "" if place is None else f", filename => {quote_literal(place)}"
-        options += ", file_row_number => true" if numbered else ""
-        if branch is not None:
-            source = _through_link(snapshot, branch.log_of(snapshot, files), place, options, numbered=numbered)
-        else:
-            # A query reads what the URLs in it tell. No table has a URL that ends with a slash.
-            url = url_of(snapshot.ref.location) + "/" * is_part
-            source = f"delta_scan({quote_literal(url)}, version => {int(snapshot.version)}{options})"
-    if of_branch and not whole:
-        # The alias tells what a query reads: no log that a query names has this version.
-        alias = quote_identifier(name_of_files(snapshot.ref.location, snapshot.version))
-        source = f"(SELECT * FROM {source} AS {alias})"
-    elif numbered and not alone:
-        # ``*`` does not include the row number.
-        source = f"(SELECT *, {_NUMBER} FROM {source})"
-    if files is not None and not alone:
-        inside = ", ".join(quote_literal(place_of(snapshot.ref.location, f)) for f in files) or "NULL"
-        source = f"(SELECT * FROM {source} WHERE {quote_identifier(str(place))} IN ({inside}))"
-    # Most scans need no list of their files.
-    read_files = snapshot.files() if files is None and (moved or legacy or also) else files or ()
-    if moved:
+    return _Scan(snapshot, read, deleted, open_version, branch, is_part).sql()
+
+
+class _Scan:
+    """One read of a version.
+
+    DuckDB reads the files by name where that returns the same rows, else by delta_scan(). Columns
+    that either reads wrong are replaced afterwards.
+    """
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        read: ReadAs,
+        deleted: Deleted | None,
+        open_version: OpenVersion | None,
+        branch: BranchReads | None,
+        is_part: bool,
+    ) -> None:
+        schema = snapshot.stored_schema
+        self.snapshot, self.read, self.branch, self.is_part = snapshot, read, branch, is_part
+        self.deleted, self.open_version = deleted, open_version
+        self.legacy = snapshot.legacy()
+        self.void = [f.name for f in fields_with(schema, pa.types.is_null)]
         # delta_scan() looks up partition columns by logical names among physical columns. It
         # returns NULL, or the value of another column. https://github.com/duckdb/duckdb-delta/issues/343
-        named_columns = quoted_names(snapshot.partition_columns)
-        source = f"({_valued(source, snapshot, read_files, str(place), named_columns, there=True)})"
-    if legacy:
-        source = _with_lists(source, snapshot, read_files, str(place))
-    if also and not alone:
-        source = _with_more(source, snapshot, read_files, str(place), also)
-    quoted, padded, unseen = quoted_names(schema.names), padded_columns(schema), rounded | _dotted(schema)
-    names = ", ".join(
-        f"{padded[name]} AS {column}" if name in padded else _unseen(column) if name in unseen else column
-        for name, column in quoted.items()
-    )
-    names += "" if read.file is None else f", {quote_identifier(read.file)}"
-    names += "" if read.row is None else f", {_NUMBER} AS {quote_identifier(read.row)}"
-    names += "".join(f", {quote_identifier(name)}" for name in also)
-    return f"(SELECT {names} FROM {source})"
+        self.moved = bool(snapshot.partition_columns) and is_renamed(schema)
+        self.numbered = read.row is not None or bool(self.legacy)
+        self.place = read.file
+        """Name of the column with the file of each row; None if nothing needs it."""
+        if self.moved or self.legacy or read.files is not None or self.void:
+            self._name_places()
 
+    def sql(self) -> str:
+        """SQL of the read, in brackets: bare delta_scan() offers a column ``rowid``.
 
-def _whole(snapshot: Snapshot, read: ReadAs, open_version: OpenVersion | None) -> Sequence[str] | None:
-    """Return the files to read without the log; see plain_files()."""
-    if read.footers is None:
+        A query that reads that column crashes the instance.
+        """
+        whole = None if self.place is not None or self.numbered else self._whole_files()
+        if self.branch is not None and self.read.files is None and whole is None and not self.void:
+            difference = self.branch.difference(self.snapshot)
+            if difference is not None:
+                scan = partial(scan_sql, deleted=self.deleted, open_version=self.open_version)
+                return _over_main(self.snapshot, self.read, difference, self.branch, scan)
+        if whole is not None:
+            source = f"{_parquet(list(map(literally, whole)), 'hive_partitioning => false')} AS {self._alias()}"
+        elif (named := self._files_to_name()) is not None:
+            source = self._by_name(named)
+        else:
+            source = self._by_log()
+        return f"(SELECT {self._selected()} FROM {source})"
+
+    def _name_places(self) -> None:
+        self.place = self.place or fresh_name("filename", self.snapshot.stored_schema.names)
+
+    def _whole_files(self) -> Sequence[str] | None:
+        """Return the files to read without the log; see plain_files()."""
+        footers, open_version, ranges = self.read.footers, self.open_version, self.read.ranges
+        if footers is None:
+            return None
+        near = None if open_version is None or not ranges else partial(files_near, open_version, ranges=ranges)
+        return plain_files(self.snapshot, footers, near=near)
+
+    def _files_to_name(self) -> Sequence[ScanFile] | None:
+        """Return the files to read by name; None if delta_scan() reads them, or reads them faster.
+
+        Raises:
+            UnsupportedFeature: The table has a VOID column, and delta_scan() would have to read it.
+        """
+        some = self._candidates()
+        marked = self.deleted is not None and (
+            self.branch is not None or self.read.files is not None or bool(self.void)
+        )
+        if some is not None and are_plain(self.snapshot, some, marked=marked, by_any=bool(self.void)):
+            return some
+        if self.void:
+            raise UnsupportedFeature(
+                f"Table {self.snapshot.ref}: column {', '.join(self.void)} is VOID, Spark's type of nothing but NULL, "
+                "and DuckDB reads such a table only where its other columns are of simple types. Run this with "
+                "engine: spark, or drop the column there (ALTER TABLE … DROP COLUMN)."
+            )
         return None
-    if open_version is None or not read.ranges:
-        return plain_files(snapshot, read.footers)
-    return plain_files(snapshot, read.footers, near=partial(files_near, open_version, ranges=read.ranges))
+
+    def _candidates(self) -> Sequence[ScanFile] | None:
+        """Return the files that are read by name if they are plain; None for a read by the log."""
+        if self.branch is None and self.read.named:
+            return None
+        if self.read.files is not None:
+            return self.read.files
+        if self.branch is not None:
+            self._name_places()
+            return self.snapshot.files()
+        if self.moved or self.void:
+            some = self.snapshot.files()
+            # To name the columns of each of many files costs more than delta_scan().
+            return some if self.void or len(some) <= _FEW else None
+        if self.read.footers is None and "://" in self.snapshot.ref.location:
+            in_store = self.snapshot.files()
+            if len(in_store) <= _FEW_IN_STORE:
+                self._name_places()
+                return in_store
+        return None
+
+    def _by_name(self, files: Sequence[ScanFile]) -> str:
+        """FROM item that reads plain files by their names."""
+        snapshot, is_partitioned = self.snapshot, bool(self.snapshot.partition_columns)
+        marked = [f for f in files if f.deletion_vector]
+        gone = self.deleted(snapshot, marked) if self.deleted is not None and marked else {}
+        # No stored column may have the name that DuckDB gives to a row's file.
+        is_free = _FILENAME not in {stored.lower() for stored in physical_names(snapshot.stored_schema).values()}
+        # In a branch, DuckDB opens no file before the query runs.
+        is_planned = bool((is_partitioned or self.branch is not None) and files)
+        if is_planned and is_free and not (self.numbered or self.read.also or gone):
+            return self._of_branch(_read_parts(snapshot, files, str(self.place)))
+        source = _read(snapshot, files, str(self.place), gone, numbered=self.numbered, also=self.read.also)
+        return self._with_partitions(self._of_branch(source)) if is_partitioned else self._of_branch(source)
+
+    def _by_log(self) -> str:
+        """FROM item that reads by delta_scan(), or by an attachment that keeps the log open."""
+        snapshot, read, place = self.snapshot, self.read, self.place
+        source = None
+        if (
+            self.branch is None
+            and read.attach is not None
+            and snapshot.long_log
+            and place is None
+            and not self.numbered
+        ):
+            source = read.attach(snapshot.ref.location, snapshot.version, snapshot.long_log)
+        source = self._of_branch(source or self._by_delta_scan())
+        if self.numbered and self.branch is None:
+            # ``*`` does not include the row number.
+            source = f"(SELECT *, {_NUMBER} FROM {source})"
+        if read.files is not None:
+            inside = ", ".join(quote_literal(place_of(snapshot.ref.location, f)) for f in read.files) or "NULL"
+            source = f"(SELECT * FROM {source} WHERE {quote_identifier(str(place))} IN ({inside}))"
+        if self.moved:
+            source = self._with_partitions(source)
+        if self.legacy:
+            source = _with_lists(source, snapshot, self._files(), str(place))
+        return _with_more(source, snapshot, self._files(), str(place), read.also) if read.also else source
+
+    def _by_delta_scan(self) -> str:
+        options = "" if self.place is None else f", filename => {quote_literal(self.place)}"
+        options += ", file_row_number => true" if self.numbered else ""
+        if self.branch is not None:
+            folder = self.branch.log_of(self.snapshot, self.read.files)
+            return _through_link(self.snapshot, folder, self.place, options, numbered=self.numbered)
+        # A query reads what the URLs in it tell. No table has a URL that ends with a slash.
+        url = url_of(self.snapshot.ref.location) + "/" * self.is_part
+        return f"delta_scan({quote_literal(url)}, version => {int(self.snapshot.version)}{options})"
+
+    def _files(self) -> Sequence[ScanFile]:
+        return self.snapshot.files() if self.read.files is None else self.read.files
+
+    def _alias(self) -> str:
+        """Alias of a FROM item that tells the version which a query reads, as delta_scan() does."""
+        return quote_identifier(name_of_files(self.snapshot.ref.location, self.snapshot.version))
+
+    def _of_branch(self, source: str) -> str:
+        """FROM item with its version: no log that a query names has the version of a branch."""
+        return source if self.branch is None else f"(SELECT * FROM {source} AS {self._alias()})"
+
+    def _with_partitions(self, source: str) -> str:
+        columns = quoted_names(self.snapshot.partition_columns)
+        return f"({_valued(source, self.snapshot, self._files(), str(self.place), columns, there=True)})"
+
+    def _selected(self) -> str:
+        """The columns of the read."""
+        schema, read = self.snapshot.stored_schema, self.read
+        padded, unseen = padded_columns(schema), self.snapshot.rounded() | _dotted(schema)
+        names = [
+            f"{padded[name]} AS {column}" if name in padded else _unseen(column) if name in unseen else column
+            for name, column in quoted_names(schema.names).items()
+        ]
+        names += [] if read.file is None else [quote_identifier(read.file)]
+        names += [] if read.row is None else [f"{_NUMBER} AS {quote_identifier(read.row)}"]
+        return ", ".join([*names, *map(quote_identifier, read.also)])
 
 
 def are_plain(snapshot: Snapshot, files: Sequence[ScanFile], *, marked: bool = True, by_any: bool = False) -> bool:
