@@ -444,7 +444,10 @@ def test_a_table_that_the_lake_lacks_is_named_with_the_nearest(make_project):
     models = {
         "models/typo.sql": "{{ config(materialized='table') }} select * from raw.ordrs",
         "models/joined.sql": "with o as (select * from raw.orders) select * from o join raw.ordrs as p using (id)",
+        "models/bare.sql": "with o as (select 1 as id) select * from o join ordrs using (id)",
         "models/function.sql": "select nofun(id) as id from raw.orders",
+        "models/beside.sql": """{{ config(pre_hook="create temp table held as select 1 as id") }}
+            with o as (select 1 as id) select nofun(id) as id from o join held using (id)""",
     }
     project = make_project(models)
     with duckrun.connect(project.lake) as s:
@@ -452,4 +455,8 @@ def test_a_table_that_the_lake_lacks_is_named_with_the_nearest(make_project):
     result = project.dbt("run")
     for name in ("typo", "joined"):
         assert f"There is no table raw.ordrs in lake {project.lake}. Did you mean raw.orders?" in result.message(name)
-    assert "nofun does not exist" in result.message("function") and "no table" not in result.message("function")
+    bare = result.message("bare")
+    assert f"There is no table main.ordrs in lake {project.lake}. Did you mean raw.orders?" in bare
+    assert bare.count("Did you mean") == 1, "DuckDB's own nearest name is one of its catalog"
+    for name in ("function", "beside"):
+        assert "nofun does not exist" in result.message(name) and "no table" not in result.message(name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from dbt.adapters.duckrun.environment import LakeEnvironment
 
 logger = AdapterLogger("Duckrun")
+
+_NEAREST = re.compile(r"\nDid you mean [^\n]*")
+"""The line of DuckDB's error about an unknown name."""
 
 
 class DuckrunConnectionManager(DuckDBConnectionManager):
@@ -84,8 +88,10 @@ class DuckrunConnectionManager(DuckDBConnectionManager):
                     yield
                 except duckdb.CatalogException as error:
                     # DuckDB knows the views that statements needed, not what the lakes hold.
-                    lines = [*self.lake_env().missing(sql), str(error)]
-                    error.args = ("\n".join(lines),)
+                    # Its nearest name is one of its own tables then.
+                    missing = self.lake_env().missing(sql, self.raw_cursor())
+                    text = _NEAREST.sub("", str(error)) if missing else str(error)
+                    error.args = ("\n".join([*missing, text]),)
                     redact(error)
                     raise
                 except duckdb.Error as error:

@@ -186,9 +186,11 @@ class LakeEnvironment(LocalEnvironment):
             for snapshot in shown:
                 self.pins.log.note(snapshot.ref.location, Read.of(snapshot))
 
-    def missing(self, sql: str) -> list[str]:
-        """Return a sentence for each table that a query reads, and its lake lacks."""
-        return [sentence for catalog in self.catalogs.values() for sentence in catalog.missing(sql)]
+    def missing(self, sql: str, cursor: duckdb.DuckDBPyConnection) -> list[str]:
+        """Return a sentence for each table that a query of a cursor reads, and its lake lacks."""
+        listed = "SELECT lower(table_name) FROM duckdb_tables() UNION SELECT lower(view_name) FROM duckdb_views()"
+        others = {name for (name,) in cursor.execute(listed).fetchall()}
+        return [sentence for catalog in self.catalogs.values() for sentence in catalog.missing(sql, others)]
 
     def reads(self, sql: str) -> dict[str, int]:
         """Return the tables that a statement names, with the version of each in this run."""

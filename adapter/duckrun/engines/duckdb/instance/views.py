@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, partial
@@ -295,23 +295,32 @@ class ViewCatalog:
             tables = [key for key in keys if self._names[key[0]].get(key[1], ("", ""))[1] == "table"]
             return [self.lake.resolve(*self._spelled(key)) for key in tables]
 
-    def missing(self, sql: str) -> list[str]:
-        """Return a sentence for each table that a query reads by schema, and the lake lacks."""
+    def missing(self, sql: str, others: Container[str]) -> list[str]:
+        """Return a sentence for each table that a query reads, and the lake lacks.
+
+        Args:
+            sql: The query.
+            others: Tables and views of DuckDB itself, in lower case. A name without a schema may
+                mean one of them.
+        """
         try:
             trees = trees_in(sql, "duckdb")
         except sqlglot.errors.SqlglotError:
             return []
         tables = [
-            table
+            (table.db or "main", table.name)
             for tree in trees
+            for common in [scopes.common_tables(tree)]
             for table in tree.find_all(exp.Table)
-            if table.db and table.find_ancestor(exp.From, exp.Join)
+            if table.find_ancestor(exp.From, exp.Join)
+            and table.catalog.lower() in ("", self.database.lower())
+            and (table.db or (self.bare and id(table) not in common and table.name.lower() not in others))
         ]
         with self._lock:
             refs = {
-                self.lake.resolve(self.schema(table.db), table.name)
-                for table in tables
-                if table.catalog.lower() in ("", self.database.lower()) and self.lake.is_name(table.db, table.name)
+                self.lake.resolve(self.schema(schema), name)
+                for schema, name in tables
+                if self.lake.is_name(schema, name)
             }
             lacking = [ref for ref in refs if self.lake.definition(ref) is None and not self.lake.exists(ref)]
         return sorted(f"There is no table {ref} in lake {self.lake.root}.{self.lake.nearest(ref)}" for ref in lacking)
