@@ -215,13 +215,13 @@ SPARK_ON_TIMES = (
     "to_date('2024 65', 'yyyy D')", "to_timestamp('x', 'yyyy')", "try_to_timestamp('x', 'yyyy')", "to_char(t, 'yyyy')", "date_format(cast(t as date), 'dd.MM.yy')",
 )  # fmt: skip
 SPARK_ON_STRINGS = (
-    "length(s)", "char_length(s)", "octet_length(s)", "bit_length(s)", "upper(s)", "lower(s)", "initcap(s)", "reverse(s)", "trim(s)", "ltrim(s)", "rtrim(s)",
+    "length(s)", "sha2(s, length(s))", "to_binary(s)", "char_length(s)", "octet_length(s)", "bit_length(s)", "upper(s)", "lower(s)", "initcap(s)", "reverse(s)", "trim(s)", "ltrim(s)", "rtrim(s)",
     "trim(BOTH 'ab ' FROM s)", "ltrim('a', s)", "btrim(s, 'ab')", "ascii(s)", "base64(s)", "hex(s)", "md5(s)", "sha2(s, 256)", "sha1(s)", "crc32(s)", "soundex(s)",
     *(f"substring(s, {start}{length})" for start in (0, 1, 2, -1, -5, 9) for length in ("", ", 1", ", 0", ", 2", ", -1")),
     *(f"{name}(s, {n})" for name in ("left", "right") for n in (0, 1, -1, 10)),
     *(f"{name}(s, {n}, '{fill}')" for name in ("lpad", "rpad") for n in (0, 2, 5) for fill in ("x", "xy")),
     "lpad(s, 5)", "repeat(s, 2)", "repeat(s, -1)", "replace(s, 'b')", "replace(s, 'b', 'z')", "replace(s, '', 'z')", "translate(s, 'ab', 'x')", "instr(s, 'b')",
-    "locate('b', s)", "locate('b', s, 2)", "locate('', s)", "position('b' IN s)", "contains(s, 'b')", "startswith(s, 'a')", "endswith(s, 'c')", "overlay(s PLACING '_' FROM 2)",
+    "locate('b', s)", "locate('b', s, 2)", "locate('', s)", "locate('b', s, 0)", "chr(length(s) * 100)", "position('b' IN s)", "contains(s, 'b')", "startswith(s, 'a')", "endswith(s, 'c')", "overlay(s PLACING '_' FROM 2)",
     *(f"split(s, {text!r})" for text in (".", "b", "", "X|b", "\\.")), "split(s, 'b', 2)", "split(s, 'b', -1)",
     *(f"split_part(s, '.', {n})" for n in (1, 2, -1, 9)), "substring_index(s, '.', 1)", "substring_index(s, '.', -1)", "concat(s, '1')", "concat(s, null)", "concat_ws(',', s, null, 'z')",
     "s || 'x'", "levenshtein(s, 'abd')", "levenshtein(s, 'abd', 1)", "regexp_extract(s, '(a)(b)?')", "regexp_extract(s, '(a)(b)?', 0)", "regexp_extract(s, '(a)(b)?', 2)",
@@ -245,6 +245,31 @@ SPARK_ON_DOUBLES = (
     "greatest(f, 1)", "least(f, double('nan'))", "f = f", "f > 1e10", "nullif(f, 1.5)", "nanvl(f, 1)", "log(2, f)", "cast(f as float)", "cast(f as boolean)", "f in (1.5, double('nan'))", "f between 0 and 2", "format_number(f, 2)",
     "format_string('%.2f', f)", "f <=> double('nan')", "try_divide(f, 0)", "hypot(f, 1)", "ceil(f, 1)", "floor(f, 1)",
 )  # fmt: skip
+
+SPARK_ON_WHOLE_NUMBERS = tuple(
+    f"{cast}({{}} as {kind})" for cast in ("cast", "try_cast") for kind in ("tinyint", "smallint", "int", "bigint")
+)
+SPARK_ON_LISTS = (
+    *(f"array_{name}(l, {value})" for name in ("contains", "position", "remove", "append", "prepend") for value in (5, "null", 1)),
+    *(f"array_{name}(l, array(1, null, 9))" for name in ("intersect", "union", "except")),
+    *(f"{name}(l)" for name in ("array_distinct", "array_max", "array_min", "array_sort", "sort_array", "reverse", "array_compact", "size", "array_size")),
+    "sort_array(l, false)", "array_join(l, '-')", "array_join(l, '-', '?')", "flatten(array(l, array(7)))", "flatten(array(l, null))", "concat(l, array(1))",
+    "slice(l, 1, 2)", "slice(l, -1, 1)", "arrays_overlap(l, array(1, null))", "arrays_zip(l, l)", "array_insert(l, 5, 9)", "array_repeat(l, 2)", "l[0]", "l[size(l) - 1]",
+    "element_at(l, 1)", "element_at(l, -1)", "try_element_at(l, 2)", "transform(l, v -> v + 1)", "transform(l, (v, i) -> v + i)", "filter(l, v -> v > 1)", "filter(l, (v, i) -> i > 0)",
+    "transform(l, (v, i) -> l[i])", "exists(l, v -> v > 1)", "forall(l, v -> v > 0)", "aggregate(l, 0, (acc, v) -> acc + coalesce(v, 0))", "concat_ws('-', l, 'x')",
+    "to_json(l)", "cast(l as string)", "typeof(l)", "hash(l)", "sequence(1, coalesce(size(l), 0))", "sequence(3, size(l))", "map_concat(map(1, 2), if(size(l) > 0, map(5, l[0]), null))", "map(0, 'a', 1, 'b')[0]",
+)  # fmt: skip
+SPARK_ON_DECIMALS = (
+    "m div 2", "m div 0.3", "ceil(m)", "floor(m)", "round(m, 1)", "cast(m as string)", "cast(m as decimal(10, 1))", "m + 1", "m * 2", "m % 3", "abs(m)", "sign(m)", "cast(m as double)", "m = 2.5",
+    "cast(m / 2 as int)", "cast(m * 1.5 as bigint)", "int(m)", "cast(cast(m as double) as int)", "cast(cast(m as float) as bigint)", "m / 0", "m % 0", "greatest(m, 2)",
+)  # fmt: skip
+SPARK_ON_INSTANTS = (
+    *(f"{name}(t, '{zone}')" for name in ("from_utc_timestamp", "to_utc_timestamp") for zone in ("Europe/Berlin", "Asia/Kolkata", "UTC")),
+    "cast(t as string)", "cast(t as date)", "add_months(t, 1)", "unix_seconds(t)", "unix_micros(t)", "date_trunc('hour', t)", "t + interval 1 day", "datediff(day, t, timestamp '2020-01-01 00:00:00')",
+    "datediff(t, date '2020-01-01')", "timestampdiff(day, t, timestamp '2020-01-01 00:00:00')", "hour(t)", "date_format(t, 'yyyy-MM-dd HH:mm')", "cast(t as date) - date '2020-01-01'",
+)  # fmt: skip
+DIGITS = ("'1'", "' 7 '", "'-3'", "'+4'", "'1.9'", "'1e3'", "'x'", "''", "'1_0'", "'9999999999'", "null::varchar")
+SMALL = ("0.0", "1.5", "-1.5", "2.5", "-2.5", "0.1", "99.99", "1e6", "'nan'::double", "'inf'::double", "null::double")
 
 FAILS = "an error"
 
@@ -286,7 +311,61 @@ TABLES_OF_SPARK = {
     "strings": Table("s", [value for value in STRINGS if "\\" not in value], SPARK_ON_STRINGS),
     "numbers": Table("n", NUMBERS, SPARK_ON_NUMBERS),
     "doubles": Table("f", DOUBLES, SPARK_ON_DOUBLES),
-}
+    "digits": Table("s", DIGITS, [each.format("s") for each in SPARK_ON_WHOLE_NUMBERS]),
+    "small doubles": Table("f", SMALL, ["cast(f as string)", *(each.format("if(abs(f) < 100, f, 0)") for each in SPARK_ON_WHOLE_NUMBERS)]),
+    "lists": Table("l", ("[3, 1, 2]", "[5, null, 5]", "[1, 1]", "[]::int[]", "[null]::int[]", "null::int[]"), SPARK_ON_LISTS),
+    "decimals": Table("m", ("1.90", "-1.90", "2.50", "-0.05", "99.99", "null::decimal(4, 2)"), [*SPARK_ON_DECIMALS, *(each.format("m") for each in SPARK_ON_WHOLE_NUMBERS)]),
+    "instants": Table("t", [f"timestamptz '{each}+00'" for each in ("2020-02-29 12:00:00", "1969-12-31 23:59:59.999999", "2024-03-31 01:30:00")] + ["null::timestamptz"], SPARK_ON_INSTANTS),
+}  # fmt: skip
+OVER_ROWS = (
+    "collect_list(v), collect_set(v), sum(v), count(v) from r where k = 'none'",
+    "k, sort_array(collect_list(v)), sort_array(collect_set(v)) from r group by k",
+    "k, collect_list(v) filter (where v > 99) from r group by k",
+    "id, sort_array(collect_list(v) over (partition by k order by id rows between 1 preceding and 1 preceding)) from r",
+    "percentile(v, 0.5), percentile(d, 0.25), percentile_cont(0.5) within group (order by v), median(v) from r",
+    "percentile(d, array(0.25, 0.5)) from r",
+    "approx_percentile(id, 0.5), percentile_approx(id, 0.3), approx_percentile(id, 1.0), approx_percentile(id, 0.0) from r",
+    "approx_percentile(id, array(0.1, 0.21, 0.5, 0.8, 0.9)) from r",
+    "skewness(v) from r",
+    "kurtosis(v) from r",
+    "max_by(k, id), min_by(v, id), max_by(v, d), min_by(id, d) from r",
+    "m.v, m.id, n.v, n.id, o.x, o.k from (select max(struct(v, id)) as m, min(struct(v, id)) as n, max(struct(v as x, k)) as o from r)",
+    "k, m.v, m.id from (select k, max(struct(v, id)) as m from r group by k)",
+    "listagg(k) within group (order by id), listagg(k, ',') within group (order by id) from r",
+    "r.id, e from r lateral view outer explode(l) x as e",
+    "r.id, e from r lateral view explode(l) x as e",
+    "* from (select k, v, id % 2 as n from r) pivot (count(v) for n in (0, 1))",
+    "* from (select k, v, id % 2 as n from r) pivot (sum(v) for n in (0, 1))",
+    "v / id, count(*) from r group by v / id",
+    "v / (id - 1) from r",
+    "v % (id - 1) from r where id > 1",
+    "explode(sequence(date '2020-01-31', date '2020-05-31', interval 1 month))",
+    "explode(sequence(3, 1))",
+)
+
+
+@pytest.mark.parametrize("query", OVER_ROWS)
+def test_a_query_of_spark_gives_its_rows_in_duckdb_or_is_refused(
+    plain: duckdb.DuckDBPyConnection, spark: Any, query: str
+) -> None:
+    source = (
+        "with r as (select * from (values (1, 'a', 7, 1.5::decimal(4, 2), [1, 2]), (2, 'a', null, 2.25, []::int[]), "
+        "(3, null, -3, null, null), (4, 'b', 7, -0.5, [null]), (5, 'b', 0, 0.5, [4])) r(id, k, v, d, l))"
+    )
+    there = on_spark(f"{source} select * from r", whole=False)
+    spark.sql(there).createOrReplaceTempView("r")
+    try:
+        translated = text_in(tree_in(f"select {query}", "spark"), "duckdb")
+        rows = plain.execute(f"{source} {translated}").fetchall()
+    except (DuckrunError, duckdb.Error) as error:
+        assert str(error)
+        return
+    expected = spark.sql(f"select {query}").collect()
+    assert _as_texts(rows) == _as_texts(expected), translated
+
+
+def _as_texts(rows: Sequence[Any]) -> list[str]:
+    return sorted("|".join(map(_plain, row)) for row in rows)
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,7 @@ from typing import Any
 
 from sqlglot import exp
 
+from duckrun.sql import spark_functions as spark
 from duckrun.sql.building import call, duckdb_sql, number, untranslated_to_duckdb
 from duckrun.sql.pieces import dialect_of
 from duckrun.sql.time_formats import duckdb_format, duckdb_format_to_parse
@@ -44,12 +45,17 @@ def _refused(what: str) -> Callable[[Any], exp.Expr]:
     return refuse
 
 
-def _cast(node: exp.TryCast) -> exp.Expr:
+def _cast(node: exp.Cast) -> exp.Expr:
     """Return Spark's CAST, which raises in ANSI mode.
 
     sqlglot reads CAST as TRY_CAST; a real TRY_CAST has ``safe``.
     """
-    return node if node.args.get("safe") else exp.Cast(this=node.this, to=node.to)
+    lenient = bool(node.args.get("safe"))
+    plain = node if lenient else exp.Cast(this=node.this, to=node.to)
+    if node.to.this in exp.DataType.INTEGER_TYPES:
+        wrong = "error(concat('Cannot cast the text ', x, ' to a whole number'))"
+        return spark.to_integer(plain, "TRY_CAST" if lenient else "CAST", "NULL" if lenient else wrong)
+    return spark.to_text(plain) if node.to.this in exp.DataType.TEXT_TYPES else plain
 
 
 def _to_date(node: exp.TsOrDsToDate) -> exp.Expr:
@@ -139,12 +145,15 @@ def _function(node: exp.Anonymous) -> exp.Expr:
         return _extract(exp.Extract(this=exp.var(arguments[0].name.upper()), expression=arguments[1]))
     if name == "weekday" and len(arguments) == 1:
         return _plus(call("isodow", arguments[0]), -1)
+    if name == "map_concat":
+        parts = [exp.Is(this=each.copy(), expression=exp.null()) for each in arguments]
+        return duckdb_sql("CASE WHEN NOT lacking THEN node END", lacking=exp.or_(*parts, copy=False), node=node)
     if name in _REFUSED:
         raise untranslated_to_duckdb(f"{name}()")
     return node
 
 
-_REFUSED = frozenset(("printf", "url_encode", "url_decode", "levenshtein"))
+_REFUSED = frozenset(("printf", "url_encode", "url_decode", "levenshtein", "hash"))
 
 
 def _plus(value: exp.Expr, count: int) -> exp.Expr:
@@ -161,9 +170,9 @@ def _counted(node: exp.TimestampDiff) -> exp.Expr:
 
 
 def _days(node: exp.DateDiff) -> exp.Expr:
-    unit = node.args.get("unit")
-    if unit is not None and unit.name.upper() != "DAY":
-        raise untranslated_to_duckdb(f"datediff() with the unit {unit.name.upper()}")
+    # It counts whole days between times, and DuckDB's date_diff midnights.
+    if (unit := node.args.get("unit")) is not None:
+        raise untranslated_to_duckdb(f"datediff() with the unit {unit.name.upper()} (timestampdiff() counts it)")
     return node
 
 
@@ -266,8 +275,74 @@ def _sign(node: exp.Sign) -> exp.Expr:
     return duckdb_sql(f"CASE WHEN isnan(CAST(x AS DOUBLE)) THEN {nan} ELSE node END", x=node.this, node=node)
 
 
+def _lateral(node: exp.Lateral) -> exp.Expr:
+    if node.args.get("outer"):
+        raise untranslated_to_duckdb("LATERAL VIEW OUTER")
+    return node
+
+
+def _sha2(node: exp.SHA2) -> exp.Expr:
+    if not isinstance(node.args.get("length"), exp.Literal):
+        raise untranslated_to_duckdb("sha2() with a length that is not a literal")
+    return node
+
+
+def _pivot(node: exp.Pivot) -> exp.Expr:
+    if any(each.find(exp.Count) for each in node.expressions):
+        raise untranslated_to_duckdb("PIVOT with a count, which is NULL in Spark where no row is,")
+    return node
+
+
 _RULES: dict[type[exp.Expr], Callable[[Any], exp.Expr]] = {
+    exp.AddMonths: lambda node: duckdb_sql(
+        "CAST(CAST(x AS DATE) + to_months(CAST(n AS INT)) AS DATE)", x=node.this, n=node.expression
+    ),
     exp.Anonymous: _function,
+    exp.ApproxQuantile: lambda node: call("quantile_disc", node.this, node.args["quantile"]),
+    exp.ArgMax: lambda node: call("arg_max_null", node.this, node.expression),
+    exp.ArgMin: lambda node: call("arg_min_null", node.this, node.expression),
+    exp.ArrayAgg: spark.collected,
+    exp.ArrayContains: spark.contains,
+    exp.ArrayDistinct: spark.distinct,
+    exp.ArrayExcept: spark.others,
+    exp.ArrayFilter: spark.with_places,
+    exp.ArrayInsert: _refused("array_insert()"),
+    exp.ArrayIntersect: spark.common,
+    exp.ArrayPosition: spark.position,
+    exp.ArrayRemove: spark.without,
+    exp.ArraysZip: _refused("arrays_zip()"),
+    exp.ArrayToString: spark.joined,
+    exp.ArrayUniqueAgg: spark.collected,
+    exp.AtTimeZone: spark.local_time,
+    exp.BitwiseCount: lambda node: duckdb_sql("bit_count(CAST(x AS BIGINT))", x=node.this),
+    exp.Bracket: spark.element,
+    exp.Cast: _cast,
+    exp.Chr: spark.character,
+    exp.ConcatWs: spark.concatenated,
+    exp.CurrentCatalog: _refused("current_catalog()"),
+    exp.CurrentDatabase: _refused("current_database()"),
+    exp.Div: spark.divided,
+    exp.Filter: spark.collected,
+    exp.Flatten: spark.flattened,
+    exp.GenerateSeries: spark.sequence,
+    exp.GroupConcat: spark.texts,
+    exp.IntDiv: spark.whole_quotient,
+    exp.JSONFormat: _refused("to_json()"),
+    exp.Kurtosis: lambda node: call("kurtosis_pop", node.this),
+    exp.Lateral: _lateral,
+    exp.Max: spark.greatest_row,
+    exp.Min: spark.greatest_row,
+    exp.Mod: spark.divided,
+    exp.Pivot: _pivot,
+    exp.Quantile: spark.percentile,
+    exp.Skewness: _refused("skewness()"),
+    exp.StrPosition: spark.place_in_text,
+    exp.Sub: spark.difference,
+    exp.Transform: spark.with_places,
+    exp.Typeof: _refused("typeof()"),
+    exp.UnixSeconds: lambda node: duckdb_sql("CAST(floor(epoch(x)) AS BIGINT)", x=node.this),
+    exp.Window: spark.collected,
+    exp.WithinGroup: spark.collected,
     exp.Ceil: lambda node: node if node.args.get("decimals") else exp.cast(node.copy(), "bigint"),
     exp.DateDiff: _days,
     exp.DateTrunc: _truncated,
@@ -285,6 +360,7 @@ _RULES: dict[type[exp.Expr], Callable[[Any], exp.Expr]] = {
     exp.MonthsBetween: _refused("months_between()"),
     exp.RegexpReplace: _regexp_replace,
     exp.Right: _end_of_text,
+    exp.SHA2: _sha2,
     exp.Sign: _sign,
     exp.StrToTime: lambda node: call("strptime", node.this, _format_to_parse(node)),
     exp.StrToUnix: _refused("unix_timestamp()"),
@@ -292,6 +368,7 @@ _RULES: dict[type[exp.Expr], Callable[[Any], exp.Expr]] = {
     exp.TimeToStr: lambda node: call("strftime", node.this, _format(node)),
     exp.TimestampDiff: _counted,
     exp.TimestampTrunc: _truncated_time,
+    exp.ToBinary: _refused("to_binary()"),
     exp.TryCast: _cast,
     exp.TsOrDsToDate: _to_date,
     exp.UnixToStr: lambda node: call("strftime", call("to_timestamp", node.this), _format(node)),

@@ -1,0 +1,255 @@
+"""Spark's casts, divisions, arrays and aggregates in DuckDB's SQL.
+
+The types of columns are not known here. DuckDB folds ``typeof(x)``, so one branch of such a CASE
+remains.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlglot import exp
+
+from duckrun.sql.building import call, duckdb_sql, untranslated_to_duckdb
+from duckrun.sql.dates import is_date
+
+
+def to_integer(node: Any, cast: str, wrong: str) -> exp.Expr:
+    """Translate a cast to an integer type.
+
+    Spark cuts the fraction of a number, and takes only digits in a string. DuckDB rounds, and reads
+    ``'1.9'`` and ``'1e3'``.
+
+    Args:
+        node: The cast.
+        cast: ``CAST`` or ``TRY_CAST``.
+        wrong: The value of a string with anything but digits.
+    """
+    value, to = node.this, node.to.sql("duckdb")
+    if isinstance(value, exp.Literal) and value.is_int:
+        return node
+    return duckdb_sql(
+        "CASE WHEN typeof(x) IN ('DOUBLE', 'FLOAT') "
+        f"THEN {cast}(trunc(TRY_CAST(x AS DOUBLE)) AS {to}) "
+        "WHEN starts_with(typeof(x), 'DECIMAL') "
+        f"THEN {cast}(split_part(CAST(x AS VARCHAR), '.', 1) AS {to}) "
+        "WHEN typeof(x) = 'VARCHAR' AND NOT regexp_full_match(CAST(x AS VARCHAR), '\\s*[+-]?\\d+\\s*') "
+        f"THEN {wrong} ELSE {cast}(x AS {to}) END",
+        x=value,
+    )
+
+
+def to_text(node: Any) -> exp.Expr:
+    """Translate a cast to a string.
+
+    A time has no zone behind it, and NaN another name. Other texts of large and small doubles, and
+    of nested values, raise an error.
+    """
+    if isinstance(node.this, exp.Literal):
+        return node
+    double = "TRY_CAST(x AS DOUBLE)"
+    return duckdb_sql(
+        "CASE WHEN typeof(x) = 'TIMESTAMP WITH TIME ZONE' THEN CAST(TRY_CAST(x AS TIMESTAMP) AS VARCHAR) "
+        "WHEN typeof(x) = 'BLOB' THEN decode(TRY_CAST(x AS BLOB)) "
+        "WHEN typeof(x) IN ('DOUBLE', 'FLOAT') THEN "
+        f"CASE WHEN isnan({double}) THEN 'NaN' WHEN isinf({double}) THEN "
+        f"CASE WHEN {double} > 0 THEN 'Infinity' ELSE '-Infinity' END WHEN {double} = 0 OR "
+        f"abs({double}) BETWEEN 1e-3 AND 9999999.999999999 THEN CAST(x AS VARCHAR) "
+        "ELSE error('The text of a double beyond 1E7 or below 1E-3 differs on Spark: round it or cast it first') END "
+        "WHEN ends_with(typeof(x), ']') OR ends_with(typeof(x), ')') AND NOT starts_with(typeof(x), 'DECIMAL') THEN "
+        "error(concat('The text of ', typeof(x), ' differs on Spark')) ELSE CAST(x AS VARCHAR) END",
+        x=node.this,
+    )
+
+
+def whole_quotient(node: exp.IntDiv) -> exp.Expr:
+    """Translate ``a div b``: a whole number of decimals, too."""
+    return duckdb_sql("CAST(trunc(q) AS BIGINT)", q=divided(node.copy()))
+
+
+def difference(node: exp.Sub) -> exp.Expr:
+    """Refuse a date minus a date, which is an interval in Spark and a number in DuckDB."""
+    if is_date(node.this) and is_date(node.expression):
+        raise untranslated_to_duckdb("A date minus a date, which is an interval (datediff() gives days),")
+    return node
+
+
+def divided(node: Any) -> exp.Expr:
+    """Raise an error for a division by zero, which is NULL in DuckDB."""
+    by = node.expression
+    if not (isinstance(by, exp.Literal) and not by.is_string and float(by.name)):
+        node.set("expression", duckdb_sql("CASE WHEN y = 0 THEN error('Division by zero') ELSE y END", y=by))
+    node.set("safe", False)
+    return node
+
+
+def element(node: exp.Bracket) -> exp.Expr:
+    """Translate ``x[n]``: elements of an array count from 0, and a map has keys."""
+    index = node.expressions[0]
+    if len(node.expressions) != 1 or isinstance(index, exp.Slice) or index.is_string or node.args.get("offset"):
+        return node
+    if isinstance(index, exp.Column):
+        raise untranslated_to_duckdb("x[column] (element_at() finds a key, and counts from 1)")
+    place = "CASE WHEN starts_with(typeof(x), 'MAP') THEN n ELSE n + 1 END"
+    return exp.Bracket(this=node.this, expressions=[duckdb_sql(place, x=node.this, n=index)], offset=1)
+
+
+def contains(node: exp.ArrayContains) -> exp.Expr:
+    """Translate ``array_contains``, which is NULL if the value may be one of the NULLs."""
+    is_in = "list_contains(l, v)"
+    return duckdb_sql(
+        f"CASE WHEN {is_in} THEN TRUE WHEN len(l) > list_count(l) THEN NULL ELSE {is_in} END",
+        l=node.this,
+        v=node.expression,
+    )
+
+
+def without(node: exp.ArrayRemove) -> exp.Expr:
+    """Translate ``array_remove``, which keeps NULLs."""
+    removed = "list_filter(l, lambda _e: _e IS DISTINCT FROM v)"
+    return duckdb_sql(f"CASE WHEN v IS NOT NULL THEN {removed} END", l=node.this, v=node.expression)
+
+
+_FIRST = "list_position(l, _e) = _i"
+
+
+def distinct(node: exp.ArrayDistinct) -> exp.Expr:
+    """Translate ``array_distinct``, which keeps one NULL, and the order."""
+    return duckdb_sql(f"list_filter(l, lambda _e, _i: {_FIRST})", l=node.this)
+
+
+def common(node: exp.ArrayIntersect) -> exp.Expr:
+    """Translate ``array_intersect``, which keeps one NULL, and the order of the first array."""
+    left, right = node.expressions
+    return _in_order(left, right, "IS NOT NULL")
+
+
+def others(node: exp.ArrayExcept) -> exp.Expr:
+    """Translate ``array_except``, which keeps one NULL, and the order of the first array."""
+    return _in_order(node.this, node.expression, "IS NULL")
+
+
+def _in_order(left: exp.Expr, right: exp.Expr, test: str) -> exp.Expr:
+    filtered = f"list_filter(l, lambda _e, _i: {_FIRST} AND list_position(r, _e) {test})"
+    return duckdb_sql(f"CASE WHEN r IS NOT NULL THEN {filtered} END", l=left, r=right)
+
+
+def position(node: exp.ArrayPosition) -> exp.Expr:
+    """Translate ``array_position``: 0 for a value in no place."""
+    return duckdb_sql(
+        "CASE WHEN v IS NOT NULL AND l IS NOT NULL THEN coalesce(list_position(l, v), 0) END",
+        l=node.this,
+        v=node.expression,
+    )
+
+
+def flattened(node: exp.Flatten) -> exp.Expr:
+    """Translate ``flatten``: NULL if one of the arrays is NULL."""
+    return duckdb_sql("CASE WHEN len(l) = list_count(l) THEN flatten(l) END", l=node.this)
+
+
+def joined(node: exp.ArrayToString) -> exp.Expr:
+    """Translate ``array_join``: an empty string for an array without a value."""
+    return duckdb_sql("CASE WHEN l IS NOT NULL THEN coalesce(text, '') END", l=node.this, text=node)
+
+
+def with_places(node: Any) -> exp.Expr:
+    """Translate ``transform`` and ``filter`` with a place, which counts from 0."""
+    function = node.expression
+    if not isinstance(function, exp.Lambda) or len(function.expressions) < 2:
+        return node
+    place = function.expressions[1].name
+    for name in list(function.this.find_all(exp.Identifier)):
+        if name.name == place and not isinstance(name.parent, exp.Column | exp.Dot):
+            name.replace(duckdb_sql("(i - 1)", i=exp.to_identifier(place)))
+    return node
+
+
+def concatenated(node: exp.ConcatWs) -> exp.Expr:
+    """Refuse an array in ``concat_ws``, whose elements Spark takes one by one."""
+    by, *values = node.expressions
+    array = "CASE WHEN ends_with(typeof(x), ']') THEN error('concat_ws() of an array') ELSE x END"
+    checked = [each if isinstance(each, exp.Literal) else duckdb_sql(array, x=each) for each in values]
+    node.set("expressions", [by, *checked])
+    return node
+
+
+def texts(node: exp.GroupConcat) -> exp.Expr:
+    """Translate ``listagg(x)``, which puts nothing between the texts."""
+    if node.args.get("separator") is None:
+        node.set("separator", exp.Literal.string(""))
+    return node
+
+
+def place_in_text(node: exp.StrPosition) -> exp.Expr:
+    """Translate ``locate(part, x, place)``: 0 for a place before the first."""
+    place = node.args.get("position")
+    if place is None or (isinstance(place, exp.Literal) and int(place.name) > 0):
+        return node
+    return duckdb_sql("CASE WHEN p < 1 AND x IS NOT NULL THEN 0 ELSE node END", p=place, x=node.this, node=node)
+
+
+def greatest_row(node: Any) -> exp.Expr:
+    """Translate ``max(struct(a, b))``: NULL is the smallest value of a field."""
+    row = node.this
+    if not isinstance(row, exp.Struct):
+        return node
+    parts = [field.expression if isinstance(field, exp.PropertyEQ) else field for field in row.expressions]
+    key: list[exp.Expr] = []
+    for i, part in enumerate(parts):
+        known = exp.Not(this=exp.Is(this=exp.paren(part.copy()), expression=exp.null()))
+        key += [
+            exp.PropertyEQ(this=exp.to_identifier(f"k{i}"), expression=known),
+            exp.PropertyEQ(this=exp.to_identifier(f"v{i}"), expression=part.copy()),
+        ]
+    return call("arg_max" if isinstance(node, exp.Max) else "arg_min", row, exp.Struct(expressions=key))
+
+
+def sequence(node: exp.GenerateSeries) -> exp.Expr:
+    """Translate ``sequence(a, b)``, which counts down if b is less than a."""
+    step = node.args.get("step")
+    if isinstance(step, exp.Interval) and str(step.args.get("unit")).upper().rstrip("S") in (
+        "MONTH",
+        "YEAR",
+        "QUARTER",
+    ):
+        raise untranslated_to_duckdb("sequence() by months, whose ends of months differ,")
+    if step is not None or isinstance(node.parent, exp.Table):
+        return node
+    down = "CASE WHEN a <= b THEN 1 ELSE -1 END"
+    return duckdb_sql(f"generate_series(a, b, {down})", a=node.args["start"], b=node.args["end"])
+
+
+_WRAPPERS = (exp.Filter, exp.Window, exp.WithinGroup)
+
+
+def collected(node: Any) -> exp.Expr:
+    """Translate ``collect_list`` and ``collect_set``: an empty array without a value.
+
+    The result is NULL in DuckDB. FILTER and OVER belong to the aggregate.
+    """
+    inner = node
+    while isinstance(inner, _WRAPPERS):
+        inner = inner.this
+    is_inside = isinstance(node.parent, _WRAPPERS) and node.arg_key == "this"
+    if is_inside or not isinstance(inner, exp.ArrayAgg | exp.ArrayUniqueAgg):
+        return node
+    return exp.Coalesce(this=node.copy(), expressions=[exp.Array()])
+
+
+def percentile(node: exp.Quantile) -> exp.Expr:
+    """Translate ``percentile``, which interpolates."""
+    return duckdb_sql("quantile_cont(CAST(x AS DOUBLE), p)", x=node.this, p=node.args["quantile"])
+
+
+def local_time(node: exp.AtTimeZone) -> exp.Expr:
+    """Translate ``from_utc_timestamp``: the time in a zone, as a time of the session."""
+    utc = "CAST(CAST(x AS TIMESTAMPTZ) AS TIMESTAMPTZ)"
+    value = node.this.this if isinstance(node.this, exp.Cast) else node.this
+    return duckdb_sql(f"CAST(timezone(zone, {utc}) AS TIMESTAMPTZ)", x=value, zone=node.args["zone"])
+
+
+def character(node: exp.Chr) -> exp.Expr:
+    """Translate ``chr``, which counts in bytes of ISO 8859-1."""
+    (code,) = node.expressions
+    return duckdb_sql("CASE WHEN n < 0 THEN '' ELSE chr(CAST(n % 256 AS INT)) END", n=code)
