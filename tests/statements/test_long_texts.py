@@ -379,7 +379,9 @@ def test_deep_and_long_queries_give_duckdbs_rows_in_select_create_insert_and_vie
 def test_each_table_of_a_long_query_is_looked_up_once(table: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     scans = []
     pinned = table.engine.pinned
-    monkeypatch.setattr(table.engine, "pinned", lambda snapshot: scans.append(snapshot) or pinned(snapshot))
+    monkeypatch.setattr(
+        table.engine, "pinned", lambda snapshot, where: scans.append(snapshot) or pinned(snapshot, where)
+    )
     assert len(rows_of(table.sql(LONG["union"](100)))) == 300
     assert len(scans) == 1
 

@@ -8,7 +8,7 @@ from benchmarks.apart.store_requests import counted, server
 
 pytestmark = pytest.mark.s3
 
-MOST = {"create": 9, "append": 11, "append of a value": 7, "merge": 13, "sql merge": 12, "replay": 9, "read": 9}
+MOST = {"create": 9, "append": 11, "append of a value": 7, "merge": 13, "sql merge": 12, "replay": 9, "read": 8}
 
 
 def test_a_statement_sends_few_requests_and_asks_for_the_log_once() -> None:

@@ -77,12 +77,14 @@ class Engine(Protocol):
             where: Condition of all rows that the query needs; others may be missing.
         """
 
-    def select(self, query: exp.Expr, what: str = "query") -> LazyRows:
+    def select(self, query: exp.Expr, what: str = "query", tables: Sequence[exp.Expr] = ()) -> LazyRows:
         """Run a query whose tables are pinned(), lazily.
 
-        The tree may be of any dialect.
-
-        ``what`` is the start of error messages.
+        Args:
+            query: Tree of any dialect.
+            what: Start of error messages.
+            tables: Results of pinned() that the query may contain. Without them, an engine may open
+                each log once more to check the query.
         """
 
     def explain(self, query: exp.Expr, *, analyze: bool = False, what: str = "explain") -> str:

@@ -42,6 +42,10 @@ class FrameSource(Protocol):
     def native(self) -> Any:
         """The DuckDB relation or Spark DataFrame."""
 
+    @property
+    def bound(self) -> Any:
+        """Relation or DataFrame with the columns and types of the rows. It may lack the rows."""
+
     def schema(self) -> pa.Schema: ...
     def reader(self) -> pa.RecordBatchReader: ...
     def polars(self) -> pl.DataFrame | None:
@@ -103,7 +107,7 @@ class LazyRows(NamesAttributes):
     @property
     def columns(self) -> list[str]:
         """Names of the columns, also of those without an Arrow type."""
-        return list(self.native.columns)
+        return list(self.source.bound.columns)
 
     def reader(self) -> pa.RecordBatchReader:
         """Stream the rows as Arrow record batches; memory does not grow with their number."""

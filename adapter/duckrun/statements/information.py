@@ -136,7 +136,7 @@ class _Lake:
 
 def column_types(frame: LazyRows) -> list[tuple[str, str]]:
     """Return a frame's columns with their types in the engine's SQL."""
-    kinds: Sequence[Any] = frame.native.dtypes  # DuckDB: types; Spark: pairs of name and type
+    kinds: Sequence[Any] = frame.source.bound.dtypes  # DuckDB: types; Spark: pairs of name and type
     return [
         (name, str(kind[1] if isinstance(kind, tuple) else kind))
         for name, kind in zip(frame.columns, kinds, strict=True)

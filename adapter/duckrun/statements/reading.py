@@ -64,6 +64,8 @@ class Reading:
     _pinned: dict[tuple[Parts, int | None, str | None], exp.Expr] = field(default_factory=dict)
     """Tables by name and version: a query of a thousand branches resolves each table once."""
     _snapshots: dict[tuple[Parts, int | None, str | None], Snapshot] = field(default_factory=dict)
+    _tables: list[exp.Expr] = field(default_factory=list)
+    """Tables of the engine that replaced names."""
     _often: frozenset[Parts] = frozenset()
     """Names that one query reads often."""
     _is_often: bool = False
@@ -83,7 +85,8 @@ class Reading:
             {} if self.engine.shares_scans and may_have_scans(query, self.engine.name) else None
         ) as scans:
             query = self.pinned(query)
-        frame = self.engine.select(with_scans(query, scans) if scans else query, self.about("query"))
+        whole = with_scans(query, scans) if scans else query
+        frame = self.engine.select(whole, self.about("query"), self._tables)
         frame.reads = self.reads
         return frame
 
@@ -200,8 +203,8 @@ class Reading:
     def _scanned(self, table: exp.Table, snapshot: Snapshot, where: exp.Expr | None) -> exp.Expr:
         """Return the scan of a table in the current query, with the rows of its condition."""
         if where is not None:
-            return self.engine.pinned(snapshot, where)
-        pinned = self._scan(snapshot) if self._has_often(table) else self.engine.pinned(snapshot)
+            return self._pin(snapshot, where)
+        pinned = self._scan(snapshot) if self._has_often(table) else self._pin(snapshot)
         self._pinned[parts_of(table), *self._asked(table)] = pinned
         return pinned.copy()
 
@@ -256,11 +259,16 @@ class Reading:
         """
         if self._scans is None or snapshot.files().weight()[1] > _SMALL:
             mark = self.lakes.of(snapshot.ref).format.fingerprint(snapshot.ref, snapshot.version)
-            return self.engine.pinned(replace(snapshot, long_log=snapshot.long_log or mark))
+            return self._pin(replace(snapshot, long_log=snapshot.long_log or mark))
         # The blanks force quotes, which make the name recognizable in DuckDB's text.
         name = f"duckrun scan {len(self._scans) + 1}"
-        self._scans[name] = text_in(self.engine.pinned(snapshot), self.engine.name)
+        self._scans[name] = text_in(self._pin(snapshot), self.engine.name)
         return exp.Subquery(this=exp.var(f"SELECT * FROM {quote_identifier(name)}"))
+
+    def _pin(self, snapshot: Snapshot, where: exp.Expr | None = None) -> exp.Expr:
+        table = self.engine.pinned(snapshot, where)
+        self._tables.append(table)
+        return table
 
     def _expanded(self, table: exp.Table, name: str, query: exp.Expr) -> exp.Expr:
         """Return the query of a view, to replace the view's name."""

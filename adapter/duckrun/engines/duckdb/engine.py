@@ -24,7 +24,7 @@ from duckrun.engines.duckdb.instance.sql import (
     scans_in,
     select_sql,
 )
-from duckrun.engines.duckdb.rows.fitted import stored_types, types_of
+from duckrun.engines.duckdb.rows.fitted import stored_types, typed_columns, types_of
 from duckrun.engines.duckdb.rows.frame import DuckDBFrame
 from duckrun.engines.duckdb.rows.places import one_moment
 from duckrun.engines.duckdb.rows.ranges import ranges_of
@@ -56,6 +56,8 @@ from duckrun.values.tables import OptimizeSpec, PurgeSpec
 log = logging.getLogger(__name__)
 
 
+_TYPED = "typed"
+"""Key of typed_columns() in the metadata of pinned()."""
 _MOST_FILES = 1000
 """Maximum number of files whose footers are read before polars reads them."""
 
@@ -116,8 +118,11 @@ class DuckDBEngine(SpecEngine):
     def scan(self, snapshot: Snapshot, spec: ReadSpec) -> LazyRows:
         name = str(snapshot.ref)
         scan = self._scan_sql(snapshot, spec.predicate if spec.dialect == "duckdb" else None)
-        sql = select_sql(scan, spec, snapshot.schema.names, name)
-        frame = self._frame(sql, about_tables("read", [name]))
+        sql, typed = (
+            None if source is None else select_sql(source, spec, snapshot.schema.names, name)
+            for source in (scan, typed_columns(snapshot))
+        )
+        frame = self._frame(str(sql), about_tables("read", [name]), typed=typed)
         source = frame.source
         if spec.predicate is None and isinstance(source, DuckDBFrame):
             source.files = partial(self._plain_files, snapshot)
@@ -146,7 +151,9 @@ class DuckDBEngine(SpecEngine):
         return exp.Subquery(this=exp.var(rows.source.sql))
 
     def pinned(self, snapshot: Snapshot, where: exp.Expr | None = None) -> exp.Expr:
-        return exp.Subquery(this=exp.var(self._scan_sql(snapshot, where)[1:-1]))
+        scan = exp.Subquery(this=exp.var(self._scan_sql(snapshot, where)[1:-1]))
+        scan.meta[_TYPED] = typed_columns(snapshot)
+        return scan
 
     def _scan_sql(self, snapshot: Snapshot, where: str | exp.Expr | None = None) -> str:
         advise(snapshot, self.arbiter.limit(), self.instance.scratch)
@@ -157,17 +164,24 @@ class DuckDBEngine(SpecEngine):
             ranges=_ranges_of(where),
         )
 
-    def select(self, query: exp.Expr, what: str = "query") -> LazyRows:
+    def select(self, query: exp.Expr, what: str = "query", tables: Sequence[exp.Expr] = ()) -> LazyRows:
         text = text_in(query, "duckdb")
         # The text of a view is foreign, and DuckDB would run each statement in it.
         if holds_statements(text):
             raise InvalidConfig("A query, or a view in it, holds more than one statement")
-        frame = self._frame(text, what, partial(with_names_as_written, query))
-        # The relation is bound already. Its Arrow schema would cost another bind, and a read of
-        # each log.
-        columns = frame.native.columns
+        # A bind opens the log of each table. So the query is checked on the tables' types alone,
+        # and bound once, when its rows are read.
+        typed = text
+        for table in tables:
+            typed = typed.replace(f"({table.this.name})", table.meta[_TYPED] or f"({table.this.name})")
+        as_written = partial(with_names_as_written, query)
+        frame = self._frame(text, what, as_written, None if typed == text else typed)
+        columns = frame.columns
         # An unnamed column is called by its expression's text, which may contain our scan.
         if not all(map(str.isidentifier, columns)):
+            if typed != text and any("SELECT" in column for column in columns):
+                frame = self._frame(text, what, as_written)
+                columns = frame.columns
             names = self._names_as_written(columns, query)
             return frame if names == list(columns) else frame.named(names)
         return frame
@@ -211,10 +225,10 @@ class DuckDBEngine(SpecEngine):
     def column_types(self, snapshot: Snapshot) -> dict[str, str]:
         return {name: str(kind) for name, kind in types_of(snapshot).items()}
 
-    def _frame(self, sql: str, what: str, as_written: Callable[[str], str] = str) -> LazyRows:
+    def _frame(self, sql: str, what: str, as_written: Callable[[str], str] = str, typed: str | None = None) -> LazyRows:
         cursor, values = self.instance.cursor_with_values(), dict(self.instance.registered.items())
         naming = partial(name_values, values=values)
-        frame = DuckDBFrame(self.instance, cursor, sql, self.about(what), as_written, name_values=naming)
+        frame = DuckDBFrame(self.instance, cursor, sql, self.about(what), as_written, name_values=naming, typed=typed)
         return LazyRows(frame, self.name)
 
     def register(self, name: str, value: Any, reads: Reads = NOTHING) -> None:

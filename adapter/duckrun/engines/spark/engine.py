@@ -243,7 +243,7 @@ class SparkEngine(SpecEngine):
         query = exp.var(f"SELECT {', '.join(columns)} FROM {table.sql(dialect='spark')}")
         return with_columns(exp.Subquery(this=query), dates)
 
-    def select(self, query: exp.Expr, what: str = "query") -> LazyRows:
+    def select(self, query: exp.Expr, what: str = "query", tables: Sequence[exp.Expr] = ()) -> LazyRows:
         """Return the lazy rows of a query whose tables are ``pinned()``.
 
         Other names are Spark's own (temporary views).

@@ -27,6 +27,10 @@ class SparkFrame:
         self._named = named
         self._what = what
 
+    @property
+    def bound(self) -> DataFrame:
+        return self.native
+
     def schema(self) -> pa.Schema:
         return arrow_schema(self.native)
 

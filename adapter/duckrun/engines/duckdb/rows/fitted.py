@@ -26,7 +26,7 @@ from duckrun.sql.quoting import quote_identifier, quote_literal, quoted_list, qu
 from duckrun.sql.raising import raising
 from duckrun.sql.typed import sql_type, sql_types
 from duckrun.values.choices import SchemaMode
-from duckrun.values.columns import outside_years, refuse_twins
+from duckrun.values.columns import fields_with, outside_years, refuse_twins
 from duckrun.values.partition_values import NO_PARTITION_VALUES, no_partition_value, refuse_partition_type
 from duckrun.values.rows import MergeSpec, WriteSpec
 from duckrun.values.snapshot import Snapshot, TableRef
@@ -64,6 +64,17 @@ def types_of(snapshot: Snapshot) -> dict[str, Any]:
         kinds = sql_types(snapshot.schema, snapshot.variants)
         kinds |= {name: _PARTS_OF_VARIANT.sub("VARIANT", kinds[name]) for name in snapshot.variants_inside}
     return {name: _type(kind) for name, kind in kinds.items()}
+
+
+def typed_columns(snapshot: Snapshot) -> str | None:
+    """SQL with the columns and types of a table's scan, and no rows; None if they may differ."""
+    fields = snapshot.stored_schema
+    if snapshot.sql_types is not None or snapshot.variants or snapshot.variants_inside:
+        return None
+    if fields_with(fields, pa.types.is_null):
+        return None
+    columns = select_list({name: f"CAST(NULL AS {kind})" for name, kind in sql_types(fields).items()})
+    return f"(SELECT {columns} WHERE false)"
 
 
 def stored_types(form: Format, types: Types) -> dict[str, str]:

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import duckdb
@@ -45,18 +46,40 @@ class DuckDBFrame:
     name_values: Callable[[duckdb.DuckDBPyConnection], object] = lambda cursor: None
     """Names the registered values that the text reads on another cursor."""
 
+    typed: str | None = None
+    """A query with the same columns that opens no table; None if only ``sql`` has them."""
+
     def __post_init__(self) -> None:
         with self._errors():
-            parsed = self.cursor.extract_statements(self.sql)
-            # A parsed statement saves a parse per use. A PIVOT becomes several statements, and
-            # stays text.
-            self._statement: duckdb.Statement | str = parsed[0] if len(parsed) == 1 else self.sql
-            self.native = self.cursor.sql(self._statement)
+            statement = self._parsed(self.typed or self.sql)
+            if isinstance(statement, str):  # a PIVOT has a column per value in its rows
+                self.typed, statement = None, self.sql
+            if self.typed is None:
+                self._statement = statement
+            self.bound = self.cursor.sql(statement)
+
+    def _parsed(self, sql: str) -> duckdb.Statement | str:
+        # A parsed statement saves a parse per use. A PIVOT becomes several statements, and stays
+        # text.
+        parsed = self.cursor.extract_statements(sql)
+        return parsed[0] if len(parsed) == 1 else sql
+
+    @cached_property
+    def _statement(self) -> duckdb.Statement | str:
+        return self._parsed(self.sql)
+
+    @cached_property
+    def native(self) -> duckdb.DuckDBPyRelation:
+        """The query as a relation. Each bind opens the logs, so it is bound at its first use."""
+        if self.typed is None:
+            return self.bound
+        with self._errors():
+            return self.cursor.sql(self._statement)
 
     def schema(self) -> pa.Schema:
         self._check_types()
         with self._errors():
-            return self.native.limit(0).to_arrow_table().schema
+            return self.bound.limit(0).to_arrow_table().schema
 
     def reader(self) -> pa.RecordBatchReader:
         self._check_types()
@@ -94,14 +117,15 @@ class DuckDBFrame:
         queries = (self.sql, *self.instance.views.values())
         return errors_about(self.what, queries=queries, as_written=self.as_written, writes=False)
 
-    def _of(self, sql: str) -> DuckDBFrame:
-        """A query over this one."""
-        return replace(self, sql=sql, files=lambda: None)
+    def _of(self, query: Callable[[str], str]) -> DuckDBFrame:
+        """A query over this one, by its text."""
+        typed = None if self.typed is None else query(self.typed)
+        return replace(self, sql=query(self.sql), typed=typed, files=lambda: None)
 
     def polars(self) -> Any:
         import polars
 
-        files, names = self.files(), list(self.native.columns)
+        files, names = self.files(), list(self.bound.columns)
         if not files or any(map(is_pattern, names)):
             return None
         try:
@@ -129,36 +153,36 @@ class DuckDBFrame:
         return lazy_frame(columns.schema, read)
 
     def _check_types(self) -> None:
-        for name, kind in zip(self.native.columns, self.native.types, strict=True):
+        for name, kind in zip(self.bound.columns, self.bound.types, strict=True):
             if "VARIANT" in str(kind):
                 raise without_arrow_form(name, str(kind))
 
     def count(self) -> int:
         with self._errors():
-            row = self.native.count("*").fetchone()
+            row = self.cursor.execute(f"SELECT count(*) FROM ({self.sql})").fetchone()
         assert row is not None
         return int(row[0])
 
     def limit(self, rows: int) -> DuckDBFrame:
-        return self._of(f"SELECT * FROM ({self.sql}) LIMIT {int(rows)}")
+        return self._of(lambda sql: f"SELECT * FROM ({sql}) LIMIT {int(rows)}")
 
     def renamed(self, columns: Sequence[tuple[Sequence[str], str]]) -> DuckDBFrame:
         named = ", ".join(f"{quote_identifier(*path)} AS {quote_identifier(name)}" for path, name in columns)
-        return self._of(f"SELECT {named} FROM ({self.sql})")
+        return self._of(lambda sql: f"SELECT {named} FROM ({sql})")
 
     def named(self, names: Sequence[str]) -> DuckDBFrame:
         # By position, because DuckDB would add a number to a repeated name in a column alias list.
         listed = ", ".join(f"#{place} AS {quote_identifier(name)}" for place, name in enumerate(names, 1))
-        return self._of(f"SELECT {listed} FROM ({self.sql})")
+        return self._of(lambda sql: f"SELECT {listed} FROM ({sql})")
 
     def projected(self, names: Sequence[str], columns: Sequence[str]) -> DuckDBFrame:
         """Expressions over the rows, whose columns have other names, by position."""
         listed = ", ".join(map(quote_identifier, names))
-        return self._of(f"SELECT {', '.join(columns)} FROM ({self.sql}) AS given({listed})")
+        return self._of(lambda sql: f"SELECT {', '.join(columns)} FROM ({sql}) AS given({listed})")
 
     def selected(self, columns: Sequence[str]) -> DuckDBFrame:
         """Expressions over the rows, in their order."""
-        return self._of(f"SELECT {', '.join(columns)} FROM ({self.sql})")
+        return self._of(lambda sql: f"SELECT {', '.join(columns)} FROM ({sql})")
 
     def write_parquet(self, file: str) -> None:
         """Write the rows, in their order, to one Parquet file."""
@@ -171,7 +195,7 @@ class DuckDBFrame:
 
     def as_rows(self) -> Rows:
         """The query with its bound columns and types, for a caller that has just created it."""
-        return rows_of_relation(self.cursor, self.sql, self.native)
+        return rows_of_relation(self.cursor, self.sql, self.bound)
 
     def create_view(self, name: str, reads: Reads) -> None:
         """Create a view of the instance; store its rows if it needs values of this cursor."""
