@@ -20,6 +20,7 @@ import duckrun
 from duckrun.engines.spark.engine import SparkEngine
 from duckrun.engines.spark.process.checks import java
 from duckrun.engines.spark.process.session import spark_session
+from duckrun.engines.spark.table_write import SparkWrite
 from duckrun.engines.tabular.values import is_of_spark
 from duckrun.errors import (
     InvalidConfig,
@@ -39,6 +40,7 @@ from duckrun.values.rows import (
     ReadSpec,
     WriteSpec,
 )
+from tests.engines.type_cases import KINDS
 
 needs_spark = pytest.mark.spark
 SPARK_AT = {"remote" if "DUCKRUN_TEST_SPARK_REMOTE" in os.environ else "master": "local[2]"}
@@ -222,6 +224,25 @@ def test_every_kind_of_value_is_written(orders: Workbench, kind: str) -> None:
     assert orders.engine.schema_of(value).names == ["id", "day", "v"]
     assert orders.run(WriteSpec("append"), value).rows_inserted == 1
     assert orders.rows()[-1] == (3, "c", 3.0)
+
+
+@needs_spark
+@pytest.mark.parametrize("mapping", ["none", "name"])
+def test_the_types_of_a_table_are_those_that_spark_reads(bench: Workbench, mapping: str) -> None:
+    columns = [f"`{kind.column}` {kind.delta}" for kind in KINDS]
+    columns += ["id bigint not null comment 'key'", "code char(3)", "name varchar(9)"]
+    columns += ["deep struct<part: struct<n: int not null, `a b`: string> not null, list: array<struct<x: int>>>"]
+    if mapping == "none":
+        columns = [column for column in columns if "`a b`" not in column]
+    path = Path(bench.ref.location).as_posix()
+    bench.spark.sql(
+        f"CREATE TABLE delta.`{path}` ({', '.join(columns)}) USING delta "
+        f"TBLPROPERTIES ('delta.columnMapping.mode' = '{mapping}')"
+    )
+    snapshot = bench.lake.snapshot(bench.ref)
+    attempt = SparkWrite(bench.engine.access, WriteSpec("append"), None, Transaction(bench.lake, bench.ref), snapshot)
+    read = bench.engine.access.read(snapshot).schema
+    assert [(f.name, f.dataType) for f in attempt.target_schema()] == [(f.name, f.dataType) for f in read]
 
 
 @needs_spark
