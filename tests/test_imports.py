@@ -211,6 +211,19 @@ def test_dbt_commands_import_nothing_of_other_nodes(project: Path) -> None:
         # The tables are created, then overwritten.
         (invoking(project, "run", "run"), (*ON_DEMAND, *OTHER_NODES, *PARSERS)),
     ) == [[], []]
+    # A process that overwrites a table of another.
+    assert loaded((invoking(project, "run"), (*ON_DEMAND, *OTHER_NODES, *PARSERS, "pyarrow.compute"))) == [[]]
+
+
+def test_a_small_write_does_not_import_the_datasets_of_arrow(tmp_path: Path) -> None:
+    code = f"""
+import pyarrow as pa
+import duckrun
+with duckrun.connect({os.fspath(tmp_path)!r}) as s:
+    for mode in ("error", "append"):
+        s.execute("main.t", duckrun.WriteSpec(mode), pa.table({{"id": [1, None], "note": ["a", "b"]}}))
+"""
+    assert loaded((code, ("pyarrow.dataset", "polars", "pyspark"))) == [[]]
 
 
 def test_the_other_distribution_of_the_same_name_is_refused(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,11 +21,21 @@ from duckrun.libraries import pa
 from duckrun.sql.quoting import quote_identifier, quote_literal
 from duckrun.sql.typed import in_arrow
 from duckrun.values.checked import spec
-from duckrun.values.columns import refuse_twins, with_scalars
+from duckrun.values.columns import holds, refuse_twins, with_scalars
 from duckrun.values.computed import NumberedBy
 from duckrun.values.frozen import frozen
 from duckrun.values.layout import ROW_GROUP
 from duckrun.values.rows import Dialect
+
+_OF_DUCKDB = re.compile(
+    r"(?:TINY|SMALL|BIG)INT|INTEGER|FLOAT|DOUBLE|BOOLEAN|VARCHAR|BLOB|DATE|TIMESTAMP(?: WITH TIME ZONE)?"
+    r"|DECIMAL\(\d+,\d+\)"
+)
+"""Types with one Arrow form in each instance. Others may be a user's names."""
+_fields: dict[str, pa.Field] = {}
+"""Arrow fields of such types."""
+_SMALL = 1024**2
+"""Maximum size of an Arrow table that is copied into DuckDB, in bytes."""
 
 
 @spec
@@ -180,7 +191,15 @@ def _of_arrow(cursor: duckdb.DuckDBPyConnection, name: str, data: Any) -> Rows:
         raise SchemaMismatch("the rows have no columns; a table has at least one")
     refuse_twins(data.schema.names)  # DuckDB would rename the second to X_1
     data = readable(data)
-    rows = select(cursor, *register(cursor, name, data))
+    if (
+        isinstance(data, pa.Table)
+        and data.nbytes <= _SMALL
+        and not any(holds(k, pa.types.is_null) for k in data.schema.types)
+    ):
+        # DuckDB would import pyarrow.dataset to scan a table, which takes longer than the copy.
+        rows = spool(select(cursor, *register(cursor, name, data.to_reader())))
+    else:
+        rows = select(cursor, *register(cursor, name, data))
     for field in data.schema:
         rows.types[field.name] = untyped(rows.types[field.name], field.type)
     if isinstance(data, pa.Table):
@@ -235,9 +254,12 @@ def schema_of_types(types: Mapping[str, Any], cursor: duckdb.DuckDBPyConnection)
     kinds = {name: str(kind) for name, kind in types.items()}
     # Convert each type once: a table of 2,000 columns has few different types.
     each = list(dict.fromkeys(kinds.values()))
-    typed = (in_arrow(duckdb.type(kind)) if "VARIANT" in kind else kind for kind in each)
-    nulls = ", ".join(f"CAST(NULL AS {kind})" for kind in typed)
-    fields = dict(zip(each, in_utc(cursor.sql(f"SELECT {nulls} LIMIT 0").to_arrow_table().schema), strict=True))
+    fields: dict[str, Any] = {kind: _fields.get(kind) for kind in each}
+    if any(field is None for field in fields.values()):
+        typed = (in_arrow(duckdb.type(kind)) if "VARIANT" in kind else kind for kind in each)
+        nulls = ", ".join(f"CAST(NULL AS {kind})" for kind in typed)
+        fields = dict(zip(each, in_utc(cursor.sql(f"SELECT {nulls} LIMIT 0").to_arrow_table().schema), strict=True))
+        _fields.update((kind, field) for kind, field in fields.items() if _OF_DUCKDB.fullmatch(kind))
     return pa.schema([fields[kind].with_name(name) for name, kind in kinds.items()])
 
 
