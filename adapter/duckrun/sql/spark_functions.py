@@ -32,7 +32,7 @@ def to_integer(node: Any, cast: str, wrong: str) -> exp.Expr:
         "CASE WHEN typeof(x) IN ('DOUBLE', 'FLOAT') "
         f"THEN {cast}(trunc(TRY_CAST(x AS DOUBLE)) AS {to}) "
         "WHEN starts_with(typeof(x), 'DECIMAL') "
-        f"THEN {cast}(split_part(CAST(x AS VARCHAR), '.', 1) AS {to}) "
+        f"THEN {cast}(regexp_extract(CAST(x AS VARCHAR), '[^.]*') AS {to}) "
         "WHEN typeof(x) = 'VARCHAR' AND NOT regexp_full_match(CAST(x AS VARCHAR), '\\s*[+-]?\\d+\\s*') "
         f"THEN {wrong} ELSE {cast}(x AS {to}) END",
         x=value,
