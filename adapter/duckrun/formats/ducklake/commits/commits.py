@@ -50,8 +50,54 @@ class Commits:
             InvalidConfig: DuckLake rejects the definition.
         """
         definition = new.definition
-        before = None if snapshot is None else snapshot.format_state.definition
-        number = None if snapshot is None else snapshot.format_state.id
+        state = None if snapshot is None else snapshot.format_state
+        self._refuse_rows_after_ddl(work, ref, new, state)
+        if state is not None and state.inlined:
+            inlined.keep_out_of_older_rows(self.catalog, work, ref, state.id)
+        if definition is None or (ref.schema, ref.name) in work.defined:
+            work.lend_options(ref)
+            return
+        assert isinstance(definition, DuckLakeDefinition), "a definition of this format"
+        inlined.refuse_system_columns(self.catalog, ref, None if state is None else state.id, definition.names)
+        if snapshot is not None and not isinstance(new.spec, AlterSpec) and not emptied and not _empties(new):
+            self._widen_first(work, ref, snapshot, definition)
+        work.redefined = True
+        if state is not None and state.inlined and not new.anew:
+            work.altered[ref] = state.id
+        before = None if state is None else state.definition
+        is_empty = _empties(new) if emptied is None else emptied
+        self._refuse_grown(work, ref, new, before, definition, is_empty=is_empty)
+        # An INSERT after RESET PARTITIONED BY in one transaction ends in an error of DuckDB
+        # (1.5.5).
+        loses_partitions = before is not None and bool(before.partition_by) and not definition.partition_by
+        # DuckLake never sets NOT NULL on an added column, so such a table is recreated.
+        is_needed = before is not None and (requires_added(before, definition) or loses_partitions)
+        existing = None if new.anew or (is_needed and is_empty and emptied is None) else before
+        if existing is None:
+            statements = _creating(work, ref, before, definition)
+        else:
+            statements = _changing(work, ref, new, state, existing, definition, is_empty=is_empty)
+            if loses_partitions and emptied is not None:  # A restore uses one partition until the commit.
+                table = work.table(ref)
+                statements.append(f"ALTER TABLE {table} SET PARTITIONED BY ({one_part(ref, definition).sql})")
+                work.later.append((ref, f"ALTER TABLE {table} RESET PARTITIONED BY"))
+        if isinstance(new.spec, AlterSpec) and any(" SET DATA TYPE " in statement for statement in statements):
+            work.widened.add((ref.schema, ref.name))
+            if state is not None and state.inlined:
+                self._flush_first(work, ref, state.id)
+        for statement in statements:
+            if emptied is not None and statement.endswith(" SET NOT NULL"):
+                work.later.append((ref, statement))
+            else:
+                self._run_definition(work, ref, new, statement)
+        old: Mapping[str, str] = {} if existing is None else existing.properties
+        for option, value in options_of(old, definition.properties).items():
+            work.options.append((ref, option, value))
+        work.defined.add((ref.schema, ref.name))
+        work.lend_options(ref)
+
+    def _refuse_rows_after_ddl(self, work: Work, ref: TableRef, new: NewCommit, state: TableState | None) -> None:
+        """Raise UnsupportedFeature for rows that DuckLake would damage after earlier DDL."""
         if (ref.schema, ref.name) in work.widened and not isinstance(new.spec, AlterSpec):
             raise UnsupportedFeature(
                 f"Table {ref}: the type of a column was widened in this transaction, behind which DuckLake loses "
@@ -61,89 +107,46 @@ class Commits:
         if (ref.schema, ref.name) in work.grown and not isinstance(new.spec, AlterSpec):
             raise UnsupportedFeature(_grown(ref))
         if new.spec is not None and new.spec.mode not in ("alter", "create", "delete"):
-            columns = new.definition or before
+            columns = new.definition or (None if state is None else state.definition)
             types = (columns.sql_types if columns else None) or {}
-            inlined.refuse_structs_in_the_catalog(self.catalog, ref, number, types)
-        if snapshot is not None and snapshot.format_state.inlined:
-            inlined.keep_out_of_older_rows(self.catalog, work, ref, snapshot.format_state.id)
-        if definition is None or (ref.schema, ref.name) in work.defined:
-            work.lend_options(ref)
+            inlined.refuse_structs_in_the_catalog(self.catalog, ref, None if state is None else state.id, types)
+
+    def _refuse_grown(
+        self,
+        work: Work,
+        ref: TableRef,
+        new: NewCommit,
+        before: DuckLakeDefinition | None,
+        definition: DuckLakeDefinition,
+        *,
+        is_empty: bool,
+    ) -> None:
+        """Record a column that is added after the table's first rows; refuse rows for it."""
+        if before is None or (ref.schema, ref.name) not in work.filled or {*definition.names} <= {*before.names}:
             return
-        assert isinstance(definition, DuckLakeDefinition), "a definition of this format"
-        inlined.refuse_system_columns(self.catalog, ref, number, definition.names)
-        if snapshot is not None and not isinstance(new.spec, AlterSpec) and not emptied and not _empties(new):
-            self._widen_first(work, ref, snapshot, definition)
-        work.redefined = True
-        if snapshot is not None and snapshot.format_state.inlined and not new.anew:
-            work.altered[ref] = snapshot.format_state.id
-        table = work.table(ref)
-        statements: list[str] = []
-        empty = _empties(new) if emptied is None else emptied
-        # DuckLake never sets NOT NULL on an added column, so such a table is recreated.
-        requires = before is not None and empty and emptied is None and requires_added(before, definition)
-        # An INSERT after RESET PARTITIONED BY in one transaction ends in an error of DuckDB
-        # (1.5.5).
-        parted = before is not None and bool(before.partition_by) and not definition.partition_by
-        anew = new.anew or requires or (parted and empty and emptied is None)
-        if before is not None and (ref.schema, ref.name) in work.filled and not {*definition.names} <= {*before.names}:
-            if not isinstance(new.spec, AlterSpec) and not empty:
-                raise UnsupportedFeature(_grown(ref))
-            work.grown.add((ref.schema, ref.name))
-        if before is None or anew:
-            work.forget(ref)
-            work.new.add((ref.schema, ref.name))
-            if before is None:  # The table replaces a view of its name.
-                statements += [f"CREATE SCHEMA IF NOT EXISTS {quote_identifier(work.alias, ref.schema)}"]
-                statements += [f"DROP VIEW IF EXISTS {table}"]
-            statements += [f"DROP TABLE {table}"] if before is not None else []
-            statements += list(created_sql(table, definition))
-            old: Mapping[str, str] = {}
-        else:
-            begins, steps = before, tuple[str, ...]()
-            if isinstance(new.spec, AlterSpec):
-                alteration = altered(before, new.spec)
-                begins, steps = alteration.reached or before, alteration.steps
-            statements += list(changed_sql(table, begins, definition, steps, empty=empty))
-            if parted and emptied is not None:  # A restore uses one partition until the commit.
-                statements += [f"ALTER TABLE {table} SET PARTITIONED BY ({one_part(ref, definition).sql})"]
-                work.later.append((ref, f"ALTER TABLE {table} RESET PARTITIONED BY"))
-            old = before.properties
-            if statements and snapshot is not None and snapshot.format_state.id >= 0:
-                work.redefined_tables.add((ref.schema, ref.name))
-            if any(" RENAME COLUMN " in statement for statement in statements):
-                work.renamed_columns.add((ref.schema, ref.name))
-        if isinstance(new.spec, AlterSpec) and any(" SET DATA TYPE " in statement for statement in statements):
-            work.widened.add((ref.schema, ref.name))
-            if snapshot is not None and snapshot.format_state.inlined:
-                self._flush_first(work, ref, snapshot.format_state.id)
-        for statement in statements:
-            if emptied is not None and statement.endswith(" SET NOT NULL"):
-                work.later.append((ref, statement))
-                continue
-            try:
-                work.execute(statement)
-            except duckdb.Error as error:
-                sets_not_null = statement.endswith(" SET NOT NULL")
-                if sets_not_null and isinstance(new.spec, AlterSpec) and DuckLakeRefusal.NOT_NULL_UNKNOWN.is_of(error):
-                    raise InvalidConfig(
-                        f"table {ref}: DuckLake sets NOT NULL on columns that the table was made with, once rows "
-                        f"of it were committed ({self.catalog.redacted(error).splitlines()[0]}). Make the table "
-                        "with NOT NULL, by CREATE OR REPLACE TABLE"
-                    ) from error
-                # DuckLake rejects SET NOT NULL after changes in one transaction: run it after the
-                # commit.
-                if sets_not_null and DuckLakeRefusal.NOT_NULL_LATER.is_of(error):
-                    work.later.append((ref, statement))
-                    work.failure = None if work.failure is error else work.failure
-                    continue
+        if not isinstance(new.spec, AlterSpec) and not is_empty:
+            raise UnsupportedFeature(_grown(ref))
+        work.grown.add((ref.schema, ref.name))
+
+    def _run_definition(self, work: Work, ref: TableRef, new: NewCommit, statement: str) -> None:
+        """Run a statement of a definition, or after the commit if DuckLake takes it only then."""
+        try:
+            work.execute(statement)
+        except duckdb.Error as error:
+            sets_not_null = statement.endswith(" SET NOT NULL")
+            if sets_not_null and isinstance(new.spec, AlterSpec) and DuckLakeRefusal.NOT_NULL_UNKNOWN.is_of(error):
                 raise InvalidConfig(
-                    f"table {ref} cannot be so: {self.catalog.redacted(error).splitlines()[0]}"
+                    f"table {ref}: DuckLake sets NOT NULL on columns that the table was made with, once rows "
+                    f"of it were committed ({self.catalog.redacted(error).splitlines()[0]}). Make the table "
+                    "with NOT NULL, by CREATE OR REPLACE TABLE"
                 ) from error
-            work.changed = True
-        for option, value in options_of(old, definition.properties).items():
-            work.options.append((ref, option, value))
-        work.defined.add((ref.schema, ref.name))
-        work.lend_options(ref)
+            # DuckLake rejects SET NOT NULL after changes in one transaction.
+            if sets_not_null and DuckLakeRefusal.NOT_NULL_LATER.is_of(error):
+                work.later.append((ref, statement))
+                work.failure = None if work.failure is error else work.failure
+                return
+            raise InvalidConfig(f"table {ref} cannot be so: {self.catalog.redacted(error).splitlines()[0]}") from error
+        work.changed = True
 
     # -- separate commits ahead, without which DuckLake would damage rows (duckdb 1.5.5)
 
@@ -291,6 +294,43 @@ class Commits:
         with self.transactor.locked():
             if self.transactor.exists(ref):  # Another drop may have come first.
                 self.transactor.alone(f"drop of table {ref}", change)
+
+
+def _creating(
+    work: Work, ref: TableRef, before: DuckLakeDefinition | None, definition: DuckLakeDefinition
+) -> list[str]:
+    """Return the statements that create a table, or replace it by a new one."""
+    table = work.table(ref)
+    work.forget(ref)
+    work.new.add((ref.schema, ref.name))
+    if before is not None:
+        return [f"DROP TABLE {table}", *created_sql(table, definition)]
+    schema = f"CREATE SCHEMA IF NOT EXISTS {quote_identifier(work.alias, ref.schema)}"
+    # The table replaces a view of its name.
+    return [schema, f"DROP VIEW IF EXISTS {table}", *created_sql(table, definition)]
+
+
+def _changing(
+    work: Work,
+    ref: TableRef,
+    new: NewCommit,
+    state: TableState | None,
+    before: DuckLakeDefinition,
+    definition: DuckLakeDefinition,
+    *,
+    is_empty: bool,
+) -> list[str]:
+    """Return the statements that change a table's definition."""
+    begins, steps = before, tuple[str, ...]()
+    if isinstance(new.spec, AlterSpec):
+        alteration = altered(before, new.spec)
+        begins, steps = alteration.reached or before, alteration.steps
+    statements = list(changed_sql(work.table(ref), begins, definition, steps, empty=is_empty))
+    if statements and state is not None and state.id >= 0:
+        work.redefined_tables.add((ref.schema, ref.name))
+    if any(" RENAME COLUMN " in statement for statement in statements):
+        work.renamed_columns.add((ref.schema, ref.name))
+    return statements
 
 
 def _grown(ref: TableRef) -> str:
