@@ -338,6 +338,7 @@ OVER_ROWS = (
     "* from (select k, v, id % 2 as n from r) pivot (sum(v) for n in (0, 1))",
     "v / id, count(*) from r group by v / id",
     "v / (id - 1) from r",
+    "v / id as q, q * 2 as twice, cast(d as int) as whole, whole + 1 from r",
     "v % (id - 1) from r where id > 1",
     "explode(sequence(date '2020-01-31', date '2020-05-31', interval 1 month))",
     "explode(sequence(3, 1))",

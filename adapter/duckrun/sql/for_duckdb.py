@@ -53,7 +53,7 @@ def _cast(node: exp.Cast) -> exp.Expr:
     lenient = bool(node.args.get("safe"))
     plain = node if lenient else exp.Cast(this=node.this, to=node.to)
     if node.to.this in exp.DataType.INTEGER_TYPES:
-        wrong = "error(concat('Cannot cast the text ', x, ' to a whole number'))"
+        wrong = f"CAST(concat('no whole number: ', x) AS {node.to.sql('duckdb')})"
         return spark.to_integer(plain, "TRY_CAST" if lenient else "CAST", "NULL" if lenient else wrong)
     return spark.to_text(plain) if node.to.this in exp.DataType.TEXT_TYPES else plain
 

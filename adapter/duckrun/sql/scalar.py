@@ -27,8 +27,6 @@ _ABOUT_SESSION = frozenset([
     "current_query_id",
 ])  # fmt: skip
 """Functions that depend on the session; DuckDB calls some of them consistent."""
-RAISES = "error"
-"""Volatile in DuckDB's catalog, so that it runs only for its own row. It has no other result."""
 _ABOUT_NOW = frozenset([
     "now", "today", "current_date", "current_time", "current_timestamp", "localtime", "localtimestamp",
     "get_current_time", "get_current_timestamp", "transaction_timestamp", "current_localtime",
@@ -194,7 +192,7 @@ def _why_no_function(name: str, schema: str) -> str | None:
         return "is no function of DuckDB's own"
     if name in _ABOUT_SESSION:
         return "tells of the session"
-    if name in _ABOUT_NOW or name == RAISES:
+    if name in _ABOUT_NOW:
         return None
     for kind, stability, definition, parameters in functions()[name]:
         if kind == "aggregate":

@@ -1,7 +1,7 @@
 """Spark's casts, divisions, arrays and aggregates in DuckDB's SQL.
 
 The types of columns are not known here. DuckDB folds ``typeof(x)``, so one branch of such a CASE
-remains.
+remains. A cast that must fail raises an error: error() is volatile, and aliases of it are refused.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ def to_text(node: Any) -> exp.Expr:
         f"CASE WHEN isnan({double}) THEN 'NaN' WHEN isinf({double}) THEN "
         f"CASE WHEN {double} > 0 THEN 'Infinity' ELSE '-Infinity' END WHEN {double} = 0 OR "
         f"abs({double}) BETWEEN 1e-3 AND 9999999.999999999 THEN CAST(x AS VARCHAR) "
-        "ELSE error('The text of a double beyond 1E7 or below 1E-3 differs on Spark: round it or cast it first') END "
+        "ELSE CAST(CAST(concat('a text that differs on Spark: ', x) AS INT) AS VARCHAR) END "
         "WHEN ends_with(typeof(x), ']') OR ends_with(typeof(x), ')') AND NOT starts_with(typeof(x), 'DECIMAL') THEN "
-        "error(concat('The text of ', typeof(x), ' differs on Spark')) ELSE CAST(x AS VARCHAR) END",
+        "CAST(CAST(concat('a text that differs on Spark: ', typeof(x)) AS INT) AS VARCHAR) ELSE CAST(x AS VARCHAR) END",
         x=node.this,
     )
 
@@ -78,7 +78,10 @@ def divided(node: Any) -> exp.Expr:
     """Raise an error for a division by zero, which is NULL in DuckDB."""
     by = node.expression
     if not (isinstance(by, exp.Literal) and not by.is_string and float(by.name)):
-        node.set("expression", duckdb_sql("CASE WHEN y = 0 THEN error('Division by zero') ELSE y END", y=by))
+        node.set(
+            "expression",
+            duckdb_sql("CASE WHEN y = 0 THEN CAST(concat('division by zero: ', y) AS INT) ELSE y END", y=by),
+        )
     node.set("safe", False)
     return node
 
@@ -168,7 +171,8 @@ def with_places(node: Any) -> exp.Expr:
 def concatenated(node: exp.ConcatWs) -> exp.Expr:
     """Refuse an array in ``concat_ws``, whose elements Spark takes one by one."""
     by, *values = node.expressions
-    array = "CASE WHEN ends_with(typeof(x), ']') THEN error('concat_ws() of an array') ELSE x END"
+    raised = "CAST(CAST(concat('concat_ws() of an array: ', typeof(x)) AS INT) AS VARCHAR)"
+    array = f"CASE WHEN ends_with(typeof(x), ']') THEN {raised} ELSE CAST(x AS VARCHAR) END"
     checked = [each if isinstance(each, exp.Literal) else duckdb_sql(array, x=each) for each in values]
     node.set("expressions", [by, *checked])
     return node
