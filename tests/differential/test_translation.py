@@ -87,7 +87,19 @@ STRINGS = (
     "null::varchar",
 )
 NUMBERS = ("0", "1", "-1", "7", "-7", "2147483647", "-2147483648", "null::int")
-DOUBLES = ("0.0", "1.5", "-1.5", "2.5", "-2.5", "0.1", "1e20", "1e-7", "'nan'::double", "'inf'::double", "null::double")
+DOUBLES = (
+    "0.0",
+    "1.5",
+    "-1.5",
+    "2.5::double",
+    "-2.5::double",
+    "0.1",
+    "1e20",
+    "1e-7",
+    "'nan'::double",
+    "'inf'::double",
+    "null::double",
+)
 ON_TIMES = (
     *(f"date_trunc('{unit}', t)" for unit in UNITS),
     *(f"date_trunc('{unit}', t::date)" for unit in UNITS),
@@ -165,12 +177,6 @@ KNOWN = {
     "DuckDB rounds NaN to tens as 0": ("round(f, -1)",),
     "years after 9999 have a sign in Spark's texts": ("t::varchar", "t::date::varchar"),
     "bits of a negative number depend on its type": ("bit_count(n)",),
-    "the type of a column is not known: DuckDB rounds to an integer, Spark cuts": (
-        "try_cast(f as int)",
-        "f::int",
-        "f::bigint",
-    ),
-    "the type of a column is not known: texts of a DOUBLE have another form": ("f::varchar",),
 }
 REASONS = {expression: why for why, expressions in KNOWN.items() for expression in expressions}
 
@@ -246,7 +252,7 @@ SPARK_ON_DOUBLES = (
     "format_string('%.2f', f)", "f <=> double('nan')", "try_divide(f, 0)", "hypot(f, 1)", "ceil(f, 1)", "floor(f, 1)",
 )  # fmt: skip
 
-SPARK_ON_WHOLE_NUMBERS = tuple(
+WHOLE_NUMBERS = tuple(
     f"{cast}({{}} as {kind})" for cast in ("cast", "try_cast") for kind in ("tinyint", "smallint", "int", "bigint")
 )
 SPARK_ON_LISTS = (
@@ -269,7 +275,19 @@ SPARK_ON_INSTANTS = (
     "datediff(t, date '2020-01-01')", "timestampdiff(day, t, timestamp '2020-01-01 00:00:00')", "hour(t)", "date_format(t, 'yyyy-MM-dd HH:mm')", "cast(t as date) - date '2020-01-01'",
 )  # fmt: skip
 DIGITS = ("'1'", "' 7 '", "'-3'", "'+4'", "'1.9'", "'1e3'", "'x'", "''", "'1_0'", "'9999999999'", "null::varchar")
-SMALL = ("0.0", "1.5", "-1.5", "2.5", "-2.5", "0.1", "99.99", "1e6", "'nan'::double", "'inf'::double", "null::double")
+SMALL = (
+    "0.0",
+    "1.5",
+    "-1.5",
+    "2.5::double",
+    "-2.5::double",
+    "0.1",
+    "99.99",
+    "1e6",
+    "'nan'::double",
+    "'inf'::double",
+    "null::double",
+)
 
 FAILS = "an error"
 
@@ -298,11 +316,57 @@ def formats() -> list[str]:
     return [*CODES, *(f"{text}{code}{text}" for code, text in itertools.product(CODES[:10], TEXTS)), *mixed]
 
 
+LISTS = ("[3, 1, 2]", "[5, null, 5]", "[1, 1]", "[]::int[]", "[null]::int[]", "null::int[]")
+DECIMALS = ("1.90", "-1.90", "2.50", "-0.05", "99.99", "null::decimal(4, 2)")
+INSTANTS = [
+    f"timestamptz '{each}+00'" for each in ("2020-02-29 12:00:00", "1969-12-31 23:59:59.999999", "2024-03-31 01:30:00")
+] + ["null::timestamptz"]
+ON_LISTS = (
+    "list_transform(l, lambda v, i: v + i)", "list_filter(l, lambda v, i: i > 1)", "list_transform(l, lambda v, i: i + len(list_filter(l, lambda i: i > 1)))",
+    "list_transform(l, lambda v, i: list_transform([v], lambda w, j: j + i))", "to_json({'a': l, 'b': null})", "to_json(l)", "l::varchar", "typeof(l)",
+    "map_concat(map {'k': 1}, case when len(l) > 0 then map {'z': l[1]} end)", "len(l)::varchar", "epoch(date '2020-01-01' + len(l)::int)",
+)  # fmt: skip
+ON_DECIMALS = (
+    "m // 2",
+    "2 // m",
+    "m::varchar",
+    "m::int::varchar",
+    "m::varchar::decimal(4, 1)",
+    "m::double::int",
+    "(m::int + 1)::varchar::int",
+)
+ON_INSTANTS = (
+    "t::varchar", "t::date::varchar", "t at time zone 'Europe/Berlin'", "(t at time zone 'UTC')::varchar", "epoch(t)", "t::timestamp::varchar",
+    "t::timestamp at time zone 'Europe/Berlin'", "t::date at time zone 'America/New_York'", "epoch(t::timestamp)",
+)  # fmt: skip
+DIGITS_OF_DUCKDB = (
+    "'1'",
+    "' 7 '",
+    "'+5'",
+    "'-0'",
+    "'1.9'",
+    "'-2.5'",
+    "'0.5'",
+    "'abc'",
+    "''",
+    "'1e2'",
+    "'12a'",
+    "'99.4'",
+    "null::varchar",
+)
+
+
 TABLES = {
     "times": Table("t", TIMES, ON_TIMES),
     "strings": Table("s", STRINGS, ON_STRINGS),
     "numbers": Table("n", NUMBERS, ON_NUMBERS),
     "doubles": Table("f", DOUBLES, ON_DOUBLES),
+    "digits": Table("s", DIGITS_OF_DUCKDB, [each.format("s") for each in WHOLE_NUMBERS]),
+    "small doubles": Table("f", SMALL, ["f::varchar", *(each.format("f") for each in WHOLE_NUMBERS)]),
+    "decimals": Table("m", DECIMALS, [*ON_DECIMALS, *(each.format("m") for each in WHOLE_NUMBERS)]),
+    "lists": Table("l", LISTS, ON_LISTS),
+    "instants": Table("t", INSTANTS, ON_INSTANTS),
+    "codes": Table("n", ("65", "233", "256", "8364", "null::int"), ["chr(n)", "chr(n + 1)"]),
 }
 
 
@@ -311,11 +375,11 @@ TABLES_OF_SPARK = {
     "strings": Table("s", [value for value in STRINGS if "\\" not in value], SPARK_ON_STRINGS),
     "numbers": Table("n", NUMBERS, SPARK_ON_NUMBERS),
     "doubles": Table("f", DOUBLES, SPARK_ON_DOUBLES),
-    "digits": Table("s", DIGITS, [each.format("s") for each in SPARK_ON_WHOLE_NUMBERS]),
-    "small doubles": Table("f", SMALL, ["cast(f as string)", *(each.format("if(abs(f) < 100, f, 0)") for each in SPARK_ON_WHOLE_NUMBERS)]),
-    "lists": Table("l", ("[3, 1, 2]", "[5, null, 5]", "[1, 1]", "[]::int[]", "[null]::int[]", "null::int[]"), SPARK_ON_LISTS),
-    "decimals": Table("m", ("1.90", "-1.90", "2.50", "-0.05", "99.99", "null::decimal(4, 2)"), [*SPARK_ON_DECIMALS, *(each.format("m") for each in SPARK_ON_WHOLE_NUMBERS)]),
-    "instants": Table("t", [f"timestamptz '{each}+00'" for each in ("2020-02-29 12:00:00", "1969-12-31 23:59:59.999999", "2024-03-31 01:30:00")] + ["null::timestamptz"], SPARK_ON_INSTANTS),
+    "digits": Table("s", DIGITS, [each.format("s") for each in WHOLE_NUMBERS]),
+    "small doubles": Table("f", SMALL, ["cast(f as string)", *(each.format("if(abs(f) < 100, f, 0)") for each in WHOLE_NUMBERS)]),
+    "lists": Table("l", LISTS, SPARK_ON_LISTS),
+    "decimals": Table("m", DECIMALS, [*SPARK_ON_DECIMALS, *(each.format("m") for each in WHOLE_NUMBERS)]),
+    "instants": Table("t", INSTANTS, SPARK_ON_INSTANTS),
 }  # fmt: skip
 OVER_ROWS = (
     "collect_list(v), collect_set(v), sum(v), count(v) from r where k = 'none'",

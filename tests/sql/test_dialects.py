@@ -20,7 +20,7 @@ def on_spark(sql: str, dialect: str = "duckdb") -> str:
 @pytest.mark.parametrize(
     ("expression", "translated"),
     [
-        ("cast(x as varchar(5))", "CAST(x AS STRING)"),
+        ("cast(cast(x as date) as varchar(5))", "CAST(CAST(x AS DATE) AS STRING)"),
         ("dayofweek(d)", "(DAYOFWEEK(d) - 1)"),
         ("extract(dow from d)", "(DAYOFWEEK(d) - 1)"),
         ("date_part('dow', d)", "(DAYOFWEEK(d) - 1)"),

@@ -327,8 +327,13 @@ def _with_typed_literals(tokens: list[Token]) -> list[Token]:
 _LITERAL_TYPES = ("DATE", "TIME", "INTERVAL")
 
 
-def text_in(tree: exp.Expr, dialect: str) -> str:
+def text_in(tree: exp.Expr, dialect: str, *, is_definition: bool = False) -> str:
     """Return a tree as SQL text; a tree that was read in this dialect gives its original text.
+
+    Args:
+        tree: The tree.
+        dialect: Dialect of the text.
+        is_definition: See for_spark().
 
     Raises:
         UnsupportedFeature: for a part that the dialect would lose, or silently read differently.
@@ -346,7 +351,7 @@ def text_in(tree: exp.Expr, dialect: str) -> str:
             raise InvalidConfig(f"This text cannot be translated to {dialect} SQL: {why}")
     originals = [(_whole(node, written_of_names(node)), str(dialect_of(node))) for node, _ in translated]
     if dialect == "spark":
-        for_spark(root)
+        for_spark(root, is_definition=is_definition)
     else:
         for_duckdb(root)
     # The root has a parent on purpose: sqlglot moves the WITH of inner queries to a root statement,

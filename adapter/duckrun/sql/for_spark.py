@@ -15,6 +15,17 @@ from sqlglot import exp
 from duckrun.errors import UnsupportedFeature
 from duckrun.sql.building import call, number, spark_sql, untranslated
 from duckrun.sql.dates import mark_days
+from duckrun.sql.duckdb_functions import (
+    at_time_zone,
+    character,
+    epoch,
+    map_concat,
+    to_integer,
+    to_json,
+    to_text,
+    whole_quotient,
+    with_places,
+)
 from duckrun.sql.file_paths import FILE_READERS
 from duckrun.sql.generators import generates, lifted, series, series_table, unnest_table
 from duckrun.sql.layers import qualified
@@ -34,10 +45,18 @@ from duckrun.sql.times import (
 )
 
 
-def for_spark(root: exp.Expr) -> None:
-    """Replace the parts of a tree that Spark would read differently from DuckDB."""
+def for_spark(root: exp.Expr, *, is_definition: bool = False) -> None:
+    """Replace the parts of a tree that Spark would read differently from DuckDB.
+
+    Args:
+        root: The tree.
+        is_definition: Keep casts, and so the meaning that both engines read in Spark's text of a
+            CHECK, a default or a generated column.
+    """
     mark_days(root)
     for node in reversed(list(root.this.walk())):  # from the leaves up
+        if is_definition and isinstance(node, exp.Cast) and node.to.this in _CAST_BY_TYPE:
+            continue
         if dialect_of(node) == "duckdb":
             rewritten = _rewritten(node)
             if rewritten is not node:
@@ -72,6 +91,10 @@ def _function(node: Any) -> exp.Expr:
         return printf(arguments)
     if name == "row" and arguments:
         return _row(node)
+    if name == "to_json" and len(arguments) == 1:
+        return to_json(arguments[0])
+    if name == "map_concat":
+        return map_concat(arguments)
     if name == "url_encode":
         raise untranslated("url_encode(), which Spark does by other rules for a blank and for ~ and *,")
     if name in _RENAMED:
@@ -222,8 +245,8 @@ def _name_of_day(node: Any) -> exp.Expr:
     return call("date_format", node.this, exp.Literal.string(pattern))
 
 
-def _json(node: Any) -> exp.Expr:
-    """Translate casts to JSON: a string, or its content if the target is a VARIANT.
+def _cast(node: Any) -> exp.Expr:
+    """Translate casts, also to JSON: a string, or its content if the target is a VARIANT.
 
     Delta tables store JSON as strings, as DuckDB does.
     """
@@ -234,6 +257,10 @@ def _json(node: Any) -> exp.Expr:
         text = exp.cast(node.this, "text")
         text.meta[_IS_JSON] = True
         return text
+    if node.to.this in exp.DataType.INTEGER_TYPES:
+        return to_integer(node)
+    if node.to.this in exp.DataType.TEXT_TYPES:
+        return to_text(node)
     inner = node.this.unnest()
     if node.to.this == exp.DataType.Type.VARIANT and (inner.meta.get(_IS_JSON) or _makes_json(inner)):
         value = call("try_parse_json" if isinstance(node, exp.TryCast) else "parse_json", exp.cast(inner, "text"))
@@ -413,11 +440,16 @@ def _is_nan(node: Any) -> exp.Expr:
     return spark_sql("if(x IS NULL, NULL, node)", x=node.this, node=node)
 
 
+_CAST_BY_TYPE = {*exp.DataType.INTEGER_TYPES, *exp.DataType.TEXT_TYPES}
+"""Types to which casts depend on the type of the value."""
 _RULES: dict[type[exp.Expr], Callable[[Any], exp.Expr]] = {
     exp.Anonymous: _function,
     exp.ArrayAgg: _array_agg,
     exp.Bracket: _bracket,
-    exp.Cast: _json,
+    exp.ArrayFilter: with_places,
+    exp.AtTimeZone: at_time_zone,
+    exp.Cast: _cast,
+    exp.Chr: character,
     exp.Concat: _concat,
     exp.Count: _refused("count(table.*)", _counts_table),
     exp.Ceil: _rounded,
@@ -441,6 +473,7 @@ _RULES: dict[type[exp.Expr], Callable[[Any], exp.Expr]] = {
     exp.DateAdd: date_add,
     exp.Filter: _array_agg,
     exp.Interval: interval,
+    exp.IntDiv: whole_quotient,
     exp.RegexpReplace: _regexp_replace,
     exp.PercentileCont: _percentile,
     exp.RegexpLike: _regexp_like,
@@ -459,12 +492,15 @@ _RULES: dict[type[exp.Expr], Callable[[Any], exp.Expr]] = {
     exp.Sub: plus,
     exp.TimeToStr: lambda node: formatted(node.this, node.args["format"]),
     exp.StrToTime: lambda node: parsed(node.this, node.args["format"]),
+    exp.TimeToUnix: epoch,
     exp.TimestampTrunc: truncated,
     exp.DateTrunc: truncated,
     exp.ToDays: lambda node: interval_of(node.this, "days"),
     exp.Skewness: _refused("skewness(), which Spark computes by another formula,"),
     exp.Kurtosis: _refused("kurtosis(), which Spark computes by another formula,"),
     exp.UnixToTime: _seconds,
+    exp.Transform: with_places,
+    exp.Typeof: _refused("typeof(), whose names of types differ,"),
     exp.ToBinary: lambda node: call("bin", node.this),
     exp.Unnest: unnest_table,
     exp.Dayname: _name_of_day,

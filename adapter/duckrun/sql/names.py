@@ -24,15 +24,22 @@ DIALECTS = ("duckdb", "spark")
 NO_NAMES = Names()
 
 
-def transpile(expression: str, read: str, write: str) -> str:
+def transpile(expression: str, read: str, write: str, *, is_definition: bool = False) -> str:
     """Translate one expression between dialects; the same dialect returns the text unchanged.
+
+    Args:
+        expression: The expression.
+        read: Its dialect.
+        write: Dialect of the result.
+        is_definition: The result is stored in a table's definition; see for_spark().
 
     Raises:
         InvalidConfig: if sqlglot cannot parse the expression.
     """
     if read == write:
         return expression
-    return text_in(read_expression(expression, read, f"Cannot read {expression!r} as {read} SQL"), write)
+    tree = read_expression(expression, read, f"Cannot read {expression!r} as {read} SQL")
+    return text_in(tree, write, is_definition=is_definition)
 
 
 class Readable:

@@ -49,7 +49,7 @@ def with_computed(definition: DeltaDefinition, columns: Iterable[ColumnSpec], di
                 EXPLICIT: not column.identity.always,
             }
         elif column.generated is not None:
-            expression = transpile(column.generated, dialect, "spark")
+            expression = transpile(column.generated, dialect, "spark", is_definition=True)
             names = {name.lower() for _, name in columns_of(expression, "spark")}
             # delta-spark does not let a generated column read another one.
             if others := sorted(names & computed):
@@ -88,7 +88,7 @@ def with_default(now: DeltaDefinition, name: str, default: str | None, dialect: 
 
 def _default(now: DeltaDefinition, name: str, default: str, dialect: str) -> dict[str, Any]:
     """Return the metadata of a column's default."""
-    expression = transpile(default, dialect, "spark")
+    expression = transpile(default, dialect, "spark", is_definition=True)
     if columns_of(expression, "spark"):
         raise InvalidConfig(f"the default of column {name!r} is {default}, which names a column")
     return {DEFAULT: _alike(now, name, expression, default)}
@@ -154,7 +154,7 @@ def with_check(now: DeltaDefinition, change: AddCheck, dialect: str) -> DeltaDef
         raise InvalidConfig(
             f"there is a constraint {change.name} already" if change.name else "a constraint has no name"
         )
-    condition = transpile(change.expression, dialect, "spark")
+    condition = transpile(change.expression, dialect, "spark", is_definition=True)
     why = why_not_in_definition(condition, [field["name"] for field in now.fields])
     if why is not None:
         raise InvalidConfig(

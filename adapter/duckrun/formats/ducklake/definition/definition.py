@@ -63,7 +63,7 @@ class DuckLakeDefinition(TableDefinition):
 def _metadata(f: Mapping[str, Any]) -> dict[str, str]:
     """Comment and default of a column. The default is in Spark SQL, as for any table format."""
     default = f.get("default")
-    metadata = {} if default is None else {DEFAULT: transpile(default, "duckdb", "spark")}
+    metadata = {} if default is None else {DEFAULT: transpile(default, "duckdb", "spark", is_definition=True)}
     return {**f["metadata"], **metadata}
 
 
