@@ -66,6 +66,13 @@ def test_an_expression_keeps_its_meaning(expression, translated):
     assert on_spark(f"select {expression}") == f"SELECT {translated}"
 
 
+@pytest.mark.parametrize("expression", ["CAST(x AS INT) > 0", "CAST(x AS STRING) = 'a'"])
+def test_a_definition_keeps_its_casts_as_both_engines_read_it_in_sparks_sql(expression):
+    in_duckdb = expression.replace("STRING", "VARCHAR")
+    assert transpile(in_duckdb, "duckdb", "spark", is_definition=True) == expression
+    assert "typeof" in transpile(in_duckdb, "duckdb", "spark").lower()
+
+
 def test_spark_s_own_json_stays_a_variant():
     assert on_spark("select parse_json(a)", "spark") == "select parse_json(a)"
     assert on_spark("select json(a)") == "SELECT a"  # which is text in DuckDB, and in the table

@@ -50,13 +50,11 @@ def for_spark(root: exp.Expr, *, is_definition: bool = False) -> None:
 
     Args:
         root: The tree.
-        is_definition: Keep casts, and so the meaning that both engines read in Spark's text of a
-            CHECK, a default or a generated column.
+        is_definition: Keep casts, as both engines read them in Spark's text of a CHECK, a default
+            or a generated column.
     """
     mark_days(root)
     for node in reversed(list(root.this.walk())):  # from the leaves up
-        if is_definition and isinstance(node, exp.Cast) and node.to.this in _CAST_BY_TYPE:
-            continue
         if dialect_of(node) == "duckdb":
             rewritten = _rewritten(node)
             if rewritten is not node:
@@ -65,6 +63,15 @@ def for_spark(root: exp.Expr, *, is_definition: bool = False) -> None:
             # Spark's parse_json makes a VARIANT. sqlglot writes its argument alone, because other
             # dialects store JSON as text.
             node.replace(call("parse_json", node.this))
+    if is_definition:
+        return
+    # Last, as the cases of a cast repeat its value: generators and windows have names by now.
+    for node in reversed(list(root.this.walk())):
+        if isinstance(node, exp.Cast) and dialect_of(node) == "duckdb":
+            if node.to.this in exp.DataType.INTEGER_TYPES:
+                node.replace(to_integer(node))
+            elif node.to.this in exp.DataType.TEXT_TYPES:
+                node.replace(to_text(node))
 
 
 def _rewritten(node: exp.Expr) -> exp.Expr:
@@ -245,8 +252,8 @@ def _name_of_day(node: Any) -> exp.Expr:
     return call("date_format", node.this, exp.Literal.string(pattern))
 
 
-def _cast(node: Any) -> exp.Expr:
-    """Translate casts, also to JSON: a string, or its content if the target is a VARIANT.
+def _json(node: Any) -> exp.Expr:
+    """Translate casts to JSON: a string, or its content if the target is a VARIANT.
 
     Delta tables store JSON as strings, as DuckDB does.
     """
@@ -257,10 +264,6 @@ def _cast(node: Any) -> exp.Expr:
         text = exp.cast(node.this, "text")
         text.meta[_IS_JSON] = True
         return text
-    if node.to.this in exp.DataType.INTEGER_TYPES:
-        return to_integer(node)
-    if node.to.this in exp.DataType.TEXT_TYPES:
-        return to_text(node)
     inner = node.this.unnest()
     if node.to.this == exp.DataType.Type.VARIANT and (inner.meta.get(_IS_JSON) or _makes_json(inner)):
         value = call("try_parse_json" if isinstance(node, exp.TryCast) else "parse_json", exp.cast(inner, "text"))
@@ -440,15 +443,13 @@ def _is_nan(node: Any) -> exp.Expr:
     return spark_sql("if(x IS NULL, NULL, node)", x=node.this, node=node)
 
 
-_CAST_BY_TYPE = {*exp.DataType.INTEGER_TYPES, *exp.DataType.TEXT_TYPES}
-"""Types to which casts depend on the type of the value."""
 _RULES: dict[type[exp.Expr], Callable[[Any], exp.Expr]] = {
     exp.Anonymous: _function,
     exp.ArrayAgg: _array_agg,
     exp.Bracket: _bracket,
     exp.ArrayFilter: with_places,
     exp.AtTimeZone: at_time_zone,
-    exp.Cast: _cast,
+    exp.Cast: _json,
     exp.Chr: character,
     exp.Concat: _concat,
     exp.Count: _refused("count(table.*)", _counts_table),
