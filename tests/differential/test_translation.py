@@ -87,19 +87,9 @@ STRINGS = (
     "null::varchar",
 )
 NUMBERS = ("0", "1", "-1", "7", "-7", "2147483647", "-2147483648", "null::int")
-DOUBLES = (
-    "0.0",
-    "1.5",
-    "-1.5",
-    "2.5::double",
-    "-2.5::double",
-    "0.1",
-    "1e20",
-    "1e-7",
-    "'nan'::double",
-    "'inf'::double",
-    "null::double",
-)
+HALVES = ("0.0", "1.5", "-1.5", "2.5::double", "-2.5::double", "0.1")
+NO_NUMBERS = ("'nan'::double", "'inf'::double", "null::double")
+DOUBLES = (*HALVES, "1e20", "1e-7", *NO_NUMBERS)
 ON_TIMES = (
     *(f"date_trunc('{unit}', t)" for unit in UNITS),
     *(f"date_trunc('{unit}', t::date)" for unit in UNITS),
@@ -275,19 +265,7 @@ SPARK_ON_INSTANTS = (
     "datediff(t, date '2020-01-01')", "timestampdiff(day, t, timestamp '2020-01-01 00:00:00')", "hour(t)", "date_format(t, 'yyyy-MM-dd HH:mm')", "cast(t as date) - date '2020-01-01'",
 )  # fmt: skip
 DIGITS = ("'1'", "' 7 '", "'-3'", "'+4'", "'1.9'", "'1e3'", "'x'", "''", "'1_0'", "'9999999999'", "null::varchar")
-SMALL = (
-    "0.0",
-    "1.5",
-    "-1.5",
-    "2.5::double",
-    "-2.5::double",
-    "0.1",
-    "99.99",
-    "1e6",
-    "'nan'::double",
-    "'inf'::double",
-    "null::double",
-)
+SMALL = (*HALVES, "99.99", "1e6", *NO_NUMBERS)
 
 FAILS = "an error"
 

@@ -1,4 +1,4 @@
-"""DuckDB's casts, lambdas, maps, JSON and times in Spark's SQL.
+"""DuckDB's casts, maps, JSON and times in Spark's SQL.
 
 The types of columns are not known here. Spark folds ``typeof(x)``, so one branch of such a CASE
 remains.
@@ -87,41 +87,13 @@ def _kind(value: exp.Expr) -> str | None:
     return inner.meta.get(_KIND) or ("plain" if is_plain else None)
 
 
-def with_places(node: Any) -> exp.Expr:
-    """Count the places of a lambda's elements from 1, as DuckDB does; Spark counts from 0."""
-    function = node.expression
-    if not isinstance(function, exp.Lambda) or len(function.expressions) != 2:
-        return node
-    place = function.expressions[1].name
-    body = exp.Paren(this=function.this)
-    for name in list(body.find_all(exp.Identifier)):
-        around = name.parent
-        is_field = isinstance(around, exp.Dot) and name.arg_key == "expression"
-        is_qualified = isinstance(around, exp.Column) and bool(around.table)
-        if name.name != place or is_field or is_qualified or _is_of_inner_lambda(name, body):
-            continue
-        counted = exp.paren(exp.Add(this=name.copy(), expression=exp.Literal.number(1)), copy=False)
-        (around if isinstance(around, exp.Column) else name).replace(counted)
-    function.set("this", body.this)
-    return node
-
-
-def _is_of_inner_lambda(name: exp.Identifier, body: exp.Expr) -> bool:
-    around = name.parent
-    while around is not None and around is not body:
-        if isinstance(around, exp.Lambda) and name.name in [each.name for each in around.expressions]:
-            return True
-        around = around.parent
-    return False
-
-
 def to_json(value: exp.Expr) -> exp.Expr:
     """Translate ``to_json(x)``, which keeps fields that are NULL."""
     return spark_sql("to_json(x, map('ignoreNullFields', 'false'))", x=value)
 
 
 def map_concat(maps: list[exp.Expr]) -> exp.Expr:
-    """Translate ``map_concat``, for which NULL is an empty map."""
+    """Translate ``map_concat``: it reads a NULL map as an empty one."""
     return call("map_concat", *(call("coalesce", each, call("map")) for each in maps))
 
 

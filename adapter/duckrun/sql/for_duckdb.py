@@ -15,6 +15,7 @@ from sqlglot import exp
 
 from duckrun.sql import spark_functions as spark
 from duckrun.sql.building import call, duckdb_sql, number, untranslated_to_duckdb
+from duckrun.sql.lambdas import with_places
 from duckrun.sql.pieces import dialect_of
 from duckrun.sql.time_formats import duckdb_format, duckdb_format_to_parse
 
@@ -38,9 +39,11 @@ def for_duckdb(root: exp.Expr) -> None:
                 node.replace(rewritten)
 
 
-def _refused(what: str) -> Callable[[Any], exp.Expr]:
+def _refused(what: str, where: Callable[[Any], object] = lambda node: True) -> Callable[[Any], exp.Expr]:
     def refuse(node: Any) -> exp.Expr:
-        raise untranslated_to_duckdb(what)
+        if where(node):
+            raise untranslated_to_duckdb(what)
+        return node
 
     return refuse
 
@@ -275,24 +278,6 @@ def _sign(node: exp.Sign) -> exp.Expr:
     return duckdb_sql(f"CASE WHEN isnan(CAST(x AS DOUBLE)) THEN {nan} ELSE node END", x=node.this, node=node)
 
 
-def _lateral(node: exp.Lateral) -> exp.Expr:
-    if node.args.get("outer"):
-        raise untranslated_to_duckdb("LATERAL VIEW OUTER")
-    return node
-
-
-def _sha2(node: exp.SHA2) -> exp.Expr:
-    if not isinstance(node.args.get("length"), exp.Literal):
-        raise untranslated_to_duckdb("sha2() with a length that is not a literal")
-    return node
-
-
-def _pivot(node: exp.Pivot) -> exp.Expr:
-    if any(each.find(exp.Count) for each in node.expressions):
-        raise untranslated_to_duckdb("PIVOT with a count, which is NULL in Spark where no row is,")
-    return node
-
-
 _RULES: dict[type[exp.Expr], Callable[[Any], exp.Expr]] = {
     exp.AddMonths: lambda node: duckdb_sql(
         "CAST(CAST(x AS DATE) + to_months(CAST(n AS INT)) AS DATE)", x=node.this, n=node.expression
@@ -305,7 +290,7 @@ _RULES: dict[type[exp.Expr], Callable[[Any], exp.Expr]] = {
     exp.ArrayContains: spark.contains,
     exp.ArrayDistinct: spark.distinct,
     exp.ArrayExcept: spark.others,
-    exp.ArrayFilter: spark.with_places,
+    exp.ArrayFilter: lambda node: with_places(node, -1),
     exp.ArrayInsert: _refused("array_insert()"),
     exp.ArrayIntersect: spark.common,
     exp.ArrayPosition: spark.position,
@@ -329,16 +314,19 @@ _RULES: dict[type[exp.Expr], Callable[[Any], exp.Expr]] = {
     exp.IntDiv: spark.whole_quotient,
     exp.JSONFormat: _refused("to_json()"),
     exp.Kurtosis: lambda node: call("kurtosis_pop", node.this),
-    exp.Lateral: _lateral,
+    exp.Lateral: _refused("LATERAL VIEW OUTER", lambda node: node.args.get("outer")),
     exp.Max: spark.greatest_row,
     exp.Min: spark.greatest_row,
     exp.Mod: spark.divided,
-    exp.Pivot: _pivot,
+    exp.Pivot: _refused(
+        "PIVOT with a count, which is NULL in Spark where no row is,",
+        lambda node: any(each.find(exp.Count) for each in node.expressions),
+    ),
     exp.Quantile: spark.percentile,
     exp.Skewness: _refused("skewness()"),
     exp.StrPosition: spark.place_in_text,
     exp.Sub: spark.difference,
-    exp.Transform: spark.with_places,
+    exp.Transform: lambda node: with_places(node, -1),
     exp.Typeof: _refused("typeof()"),
     exp.UnixSeconds: lambda node: duckdb_sql("CAST(floor(epoch(x)) AS BIGINT)", x=node.this),
     exp.Window: spark.collected,
@@ -360,7 +348,10 @@ _RULES: dict[type[exp.Expr], Callable[[Any], exp.Expr]] = {
     exp.MonthsBetween: _refused("months_between()"),
     exp.RegexpReplace: _regexp_replace,
     exp.Right: _end_of_text,
-    exp.SHA2: _sha2,
+    exp.SHA2: _refused(
+        "sha2() with a length that is not a literal",
+        lambda node: not isinstance(node.args.get("length"), exp.Literal),
+    ),
     exp.Sign: _sign,
     exp.StrToTime: lambda node: call("strptime", node.this, _format_to_parse(node)),
     exp.StrToUnix: _refused("unix_timestamp()"),

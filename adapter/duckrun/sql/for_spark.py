@@ -24,10 +24,10 @@ from duckrun.sql.duckdb_functions import (
     to_json,
     to_text,
     whole_quotient,
-    with_places,
 )
 from duckrun.sql.file_paths import FILE_READERS
 from duckrun.sql.generators import generates, lifted, series, series_table, unnest_table
+from duckrun.sql.lambdas import with_places
 from duckrun.sql.layers import qualified
 from duckrun.sql.pieces import dialect_of
 from duckrun.sql.texts import end_of_text, levenshtein, like, part_of_text, printf, split_text, unicode
@@ -447,7 +447,7 @@ _RULES: dict[type[exp.Expr], Callable[[Any], exp.Expr]] = {
     exp.Anonymous: _function,
     exp.ArrayAgg: _array_agg,
     exp.Bracket: _bracket,
-    exp.ArrayFilter: with_places,
+    exp.ArrayFilter: lambda node: with_places(node, 1),
     exp.AtTimeZone: at_time_zone,
     exp.Cast: _json,
     exp.Chr: character,
@@ -500,7 +500,7 @@ _RULES: dict[type[exp.Expr], Callable[[Any], exp.Expr]] = {
     exp.Skewness: _refused("skewness(), which Spark computes by another formula,"),
     exp.Kurtosis: _refused("kurtosis(), which Spark computes by another formula,"),
     exp.UnixToTime: _seconds,
-    exp.Transform: with_places,
+    exp.Transform: lambda node: with_places(node, 1),
     exp.Typeof: _refused("typeof(), whose names of types differ,"),
     exp.ToBinary: lambda node: call("bin", node.this),
     exp.Unnest: unnest_table,

@@ -156,18 +156,6 @@ def joined(node: exp.ArrayToString) -> exp.Expr:
     return duckdb_sql("CASE WHEN l IS NOT NULL THEN coalesce(text, '') END", l=node.this, text=node)
 
 
-def with_places(node: Any) -> exp.Expr:
-    """Translate ``transform`` and ``filter`` with a place, which counts from 0."""
-    function = node.expression
-    if not isinstance(function, exp.Lambda) or len(function.expressions) < 2:
-        return node
-    place = function.expressions[1].name
-    for name in list(function.this.find_all(exp.Identifier)):
-        if name.name == place and not isinstance(name.parent, exp.Column | exp.Dot):
-            name.replace(duckdb_sql("(i - 1)", i=exp.to_identifier(place)))
-    return node
-
-
 def concatenated(node: exp.ConcatWs) -> exp.Expr:
     """Refuse an array in ``concat_ws``, whose elements Spark takes one by one."""
     by, *values = node.expressions
@@ -248,9 +236,8 @@ def percentile(node: exp.Quantile) -> exp.Expr:
 
 def local_time(node: exp.AtTimeZone) -> exp.Expr:
     """Translate ``from_utc_timestamp``: the time in a zone, as a time of the session."""
-    utc = "CAST(CAST(x AS TIMESTAMPTZ) AS TIMESTAMPTZ)"
     value = node.this.this if isinstance(node.this, exp.Cast) else node.this
-    return duckdb_sql(f"CAST(timezone(zone, {utc}) AS TIMESTAMPTZ)", x=value, zone=node.args["zone"])
+    return duckdb_sql("CAST(timezone(zone, CAST(x AS TIMESTAMPTZ)) AS TIMESTAMPTZ)", x=value, zone=node.args["zone"])
 
 
 def character(node: exp.Chr) -> exp.Expr:

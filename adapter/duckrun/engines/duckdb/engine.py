@@ -118,11 +118,9 @@ class DuckDBEngine(SpecEngine):
     def scan(self, snapshot: Snapshot, spec: ReadSpec) -> LazyRows:
         name = str(snapshot.ref)
         scan = self._scan_sql(snapshot, spec.predicate if spec.dialect == "duckdb" else None)
-        sql, typed = (
-            None if source is None else select_sql(source, spec, snapshot.schema.names, name)
-            for source in (scan, typed_columns(snapshot))
-        )
-        frame = self._frame(str(sql), about_tables("read", [name]), typed=typed)
+        columns, typed = snapshot.schema.names, typed_columns(snapshot)
+        typed = None if typed is None else select_sql(typed, spec, columns, name)
+        frame = self._frame(select_sql(scan, spec, columns, name), about_tables("read", [name]), typed=typed)
         source = frame.source
         if spec.predicate is None and isinstance(source, DuckDBFrame):
             source.files = partial(self._plain_files, snapshot)

@@ -15,7 +15,7 @@ from duckrun.engines.spark.outside import refuse_outside
 from duckrun.engines.spark.scratch import arranged
 from duckrun.engines.spark.sql import quote
 from duckrun.engines.spark.structs import shaped, with_types
-from duckrun.engines.spark.types import cast_to, fit_all, holds
+from duckrun.engines.spark.types import cast_to, fit_all, holds, is_mapped
 from duckrun.formats.commits import NewCommit
 from duckrun.formats.format import logs_of
 from duckrun.run.transaction import Transaction
@@ -100,8 +100,8 @@ class SparkWrite(SparkCommit):
         assert self.snapshot is not None
         schema = StructType.fromJson({"fields": self.form.definition(self.snapshot).fields})
         # Spark takes 35 ms to load a schema. It leaves out VOID columns, and ids of mapped ones.
-        is_mapped = self.snapshot.properties.get("delta.columnMapping.mode", "none").lower() != "none"
-        return self.access.read(self.snapshot).schema if is_mapped or holds(schema, "void") else schema
+        must_load = is_mapped(self.snapshot.properties) or holds(schema, "void")
+        return self.access.read(self.snapshot).schema if must_load else schema
 
     def with_defaults(self, frame: DataFrame) -> DataFrame:
         """Return the rows with the default columns that they lack."""

@@ -189,9 +189,14 @@ def _check_new_column(name: str, kind: Any) -> None:
         )
 
 
+def is_mapped(properties: Mapping[str, str]) -> bool:
+    """True for a table with column mapping."""
+    return properties.get("delta.columnMapping.mode", "none").lower() != "none"
+
+
 def oddly_named(columns: Sequence[str], properties: Mapping[str, str]) -> bool:
     """True if Spark would refuse a column's name in CREATE, although it reads such tables."""
-    if properties.get("delta.columnMapping.mode", "none") != "none":
+    if is_mapped(properties):
         return False
     return any(set(name) & set(" ,;{}()\n\t=") for name in columns)
 
