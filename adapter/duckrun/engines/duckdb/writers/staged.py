@@ -8,7 +8,7 @@ import shutil
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -109,21 +109,13 @@ def stage(
         stored: Physical names of the columns, if these differ.
     """
     rows = _without_void(rows)
-    columns = [name for name in rows.types if name not in partition_by]
-    if not columns:
-        raise UnsupportedFeature(f"Table {ref} needs a column that it is not partitioned by.")
-    if why := why_not(ref, partition_by):
-        raise UnsupportedFeature(
-            f"Table {ref} cannot be written this way: {why}",
-            remedy="Run this with engine: spark, or say writer: delta_rs",
-        )
-    refuse_variants_inside(ref, [name for name, kind in rows.types.items() if has_variant_inside(kind)])
-    token = uuid.uuid4().hex[:12]
+    _refuse(rows, ref, partition_by)
     schema = schema_of_types(rows.types, rows.cursor)
     text = schema_to_text(with_stored_names(schema, stored))
     codec = codec_of(properties) or CODECS[0]
-    target_file_size = file_size(properties)
-    is_plain = not (beside or stored or target_file_size or row_group_size or "://" in ref.location)
+    target_size = file_size(properties)
+    token = uuid.uuid4().hex[:12]
+    is_plain = not (beside or stored or target_size or row_group_size or "://" in ref.location)
     if is_plain and (parts := columnar.parts_of(rows, partition_by)) is not None:
         try:
             with _whole(ref, token):
@@ -131,58 +123,122 @@ def stage(
                 return tuple(_by_polars(ref, part, name, codec, text) for part in parts)
         except columnar.RowsChanged as error:
             log.debug("Table %s: DuckDB writes the rows, in one pass: %s", ref, error)
-    options = ["FORMAT parquet", "RETURN_STATS", f"COMPRESSION {codec}"]
-    options.append(f"ROW_GROUP_SIZE_BYTES {_row_group_bytes(rows.cursor)}")
-    if row_group_size:
-        options.append(f"ROW_GROUP_SIZE {int(row_group_size)}")
-    in_files = stored_names(stored)
-    if ids := field_ids(stored, columns):
-        options.append(ids)
-    if partition_by:
-        names = ", ".join(quote_identifier(in_files.get(c, c)) for c in partition_by)
-        options += [f"PARTITION_BY ({names})", "WRITE_PARTITION_COLUMNS false", "OVERWRITE_OR_IGNORE true"]
-        options.append(f"FILENAME_PATTERN 'part-{token}-{{uuid}}-c000.{codec}'")
-        values = ", ".join(f"{_log_value(c, rows.types[c])} AS {quote_identifier(c)}" for c in partition_by)
-        first = partition_by if rows.order or is_scattered(rows, partition_by, lambda: partitions) else ()
-        query, target = f"SELECT * REPLACE ({values}) FROM ({rows.ordered(first)})", ref.location
-        target += "/." * _is_trimmed(ref)
-    else:
-        below = beside.path.rpartition("/")[0] if beside is not None and not is_absolute(beside.path) else ""
-        folder = f"{ref.location}/{below}" if below else ref.location
-        if target_file_size:
-            options += [
-                f"FILE_SIZE_BYTES {int(target_file_size)}",
-                f"FILENAME_PATTERN 'part-{token}-{{uuid}}-c000.{codec}'",
-            ]
-            options.append("OVERWRITE_OR_IGNORE true")
-            target = folder
-        else:
-            target = f"{folder}/part-{token}-{uuid.uuid4()}-c000.{codec}.parquet"
-        query = rows.ordered()
-    query = as_stored(query, rows.types, stored)
-    copy = f"COPY ({query}) TO {quote_literal(target)} ({', '.join(options)})"
+    copy = _Copy(
+        rows, ref, partition_by, codec, token, schema, text, target_size, row_group_size, beside, partitions, stored
+    )
     with _whole(ref, token):
-        written = rows.cursor.execute(copy).fetchall()
-    staged = []
-    by_column = {name: column for column, name in in_files.items()}
-    for file, count, size, _footer, stats, keys in written:
-        path = _relative(str(file), ref.location)
-        if count:
-            staged.append(
-                StagedFile(
-                    path=path,
-                    size=size,
-                    partition_values=dict(
-                        beside.partition_values if beside else {by_column.get(k, k): v for k, v in (keys or {}).items()}
-                    ),
-                    rows=count,
-                    schema=text,
-                    figures=figures(stats or {}, schema, stored),
-                )
-            )
-        elif "://" not in ref.location:
-            (Path(ref.location) / path).unlink(missing_ok=True)
-    return tuple(staged)
+        written = rows.cursor.execute(copy.statement()).fetchall()
+    return tuple(file for row in written if (file := copy.staged(*row)) is not None)
+
+
+def _refuse(rows: Rows, ref: TableRef, partition_by: Sequence[str]) -> None:
+    """Raise UnsupportedFeature for rows that DuckDB cannot write into the table's folder."""
+    if not set(rows.types) - set(partition_by):
+        raise UnsupportedFeature(f"Table {ref} needs a column that it is not partitioned by.")
+    if why := why_not(ref, partition_by):
+        raise UnsupportedFeature(
+            f"Table {ref} cannot be written this way: {why}",
+            remedy="Run this with engine: spark, or say writer: delta_rs",
+        )
+    refuse_variants_inside(ref, [name for name, kind in rows.types.items() if has_variant_inside(kind)])
+
+
+@dataclass(frozen=True)
+class _Copy:
+    """One COPY of rows into files; the fields are those of stage()."""
+
+    rows: Rows
+    ref: TableRef
+    partition_by: Sequence[str]
+    codec: Codec
+    token: str
+    """Part of each file's name, by which a failed call finds its files."""
+    schema: pa.Schema
+    """Schema of the rows."""
+    text: str
+    """Schema of the files, as text."""
+    target_size: int | None
+    row_group_size: int | None
+    beside: ScanFile | None
+    partitions: int
+    stored: Sequence[StoredColumn]
+
+    def statement(self) -> str:
+        """Return the COPY statement. Its result has one row for each file."""
+        if self.partition_by:
+            query, target, options = self._into_partitions()
+        else:
+            query, (target, options) = self.rows.ordered(), self._into_folder()
+        options = [*self._options_of_files(), *options]
+        query = as_stored(query, self.rows.types, self.stored)
+        return f"COPY ({query}) TO {quote_literal(target)} ({', '.join(options)})"
+
+    def _options_of_files(self) -> list[str]:
+        options = ["FORMAT parquet", "RETURN_STATS", f"COMPRESSION {self.codec}"]
+        options.append(f"ROW_GROUP_SIZE_BYTES {_row_group_bytes(self.rows.cursor)}")
+        if self.row_group_size:
+            options.append(f"ROW_GROUP_SIZE {int(self.row_group_size)}")
+        if ids := field_ids(self.stored, [name for name in self.rows.types if name not in self.partition_by]):
+            options.append(ids)
+        return options
+
+    def _pattern(self) -> str:
+        return f"FILENAME_PATTERN 'part-{self.token}-{{uuid}}-c000.{self.codec}'"
+
+    def _into_partitions(self) -> tuple[str, str, list[str]]:
+        """Return the query with the log's partition values, the target folder and its options."""
+        rows, ref, partition_by = self.rows, self.ref, self.partition_by
+        in_files = stored_names(self.stored)
+        names = ", ".join(quote_identifier(in_files.get(c, c)) for c in partition_by)
+        values = ", ".join(f"{_log_value(c, rows.types[c])} AS {quote_identifier(c)}" for c in partition_by)
+        first = partition_by if rows.order or is_scattered(rows, partition_by, lambda: self.partitions) else ()
+        query = f"SELECT * REPLACE ({values}) FROM ({rows.ordered(first)})"
+        options = [f"PARTITION_BY ({names})", "WRITE_PARTITION_COLUMNS false", "OVERWRITE_OR_IGNORE true"]
+        return query, ref.location + "/." * _is_trimmed(ref), [*options, self._pattern()]
+
+    def _into_folder(self) -> tuple[str, list[str]]:
+        """Return the target and its options: a file, or a folder for files of a target size."""
+        beside = self.beside
+        below = beside.path.rpartition("/")[0] if beside is not None and not is_absolute(beside.path) else ""
+        folder = f"{self.ref.location}/{below}" if below else self.ref.location
+        if self.target_size:
+            return folder, [f"FILE_SIZE_BYTES {int(self.target_size)}", self._pattern(), "OVERWRITE_OR_IGNORE true"]
+        return f"{folder}/part-{self.token}-{uuid.uuid4()}-c000.{self.codec}.parquet", []
+
+    def staged(
+        self,
+        file: str,
+        count: int,
+        size: int,
+        footer: object,
+        stats: Mapping[str, Mapping[str, str]] | None,
+        keys: Mapping[str, str | None] | None,
+    ) -> StagedFile | None:
+        """Return the file of one row of the statement's result; remove a local file without rows.
+
+        Args:
+            file: Path or address as DuckDB spells it.
+            count: Number of its rows.
+            size: Its bytes.
+            footer: Bytes of its footer; not used.
+            stats: Statistics by quoted path of a column in the file.
+            keys: Its partition values by column.
+        """
+        path = _relative(file, self.ref.location)
+        if not count:
+            if "://" not in self.ref.location:
+                (Path(self.ref.location) / path).unlink(missing_ok=True)
+            return None
+        in_table = {name: column for column, name in stored_names(self.stored).items()}
+        values = {in_table.get(k, k): v for k, v in (keys or {}).items()}
+        return StagedFile(
+            path=path,
+            size=size,
+            partition_values=dict(self.beside.partition_values) if self.beside else values,
+            rows=count,
+            schema=self.text,
+            figures=figures(stats or {}, self.schema, self.stored),
+        )
 
 
 def _by_polars(ref: TableRef, part: columnar.Part, name: str, codec: Codec, schema: str) -> StagedFile:
