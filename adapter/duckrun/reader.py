@@ -27,8 +27,19 @@ _OPTIONS = {
         "endingTimestamp",
     ),
     "parquet": (),
-    "csv": ("header", "sep", "delimiter", "inferSchema"),
+    "csv": (
+        "header",
+        "sep",
+        "delimiter",
+        "inferSchema",
+        "quote",
+        "escape",
+        "nullValue",
+        "multiLine",
+        "encoding",
+    ),
 }
+_FLAGS = ("header", "inferSchema", "multiLine")
 
 
 class DataFrameReader(NamesAttributes):
@@ -57,7 +68,8 @@ class DataFrameReader(NamesAttributes):
         Args:
             key: For delta ``versionAsOf``, ``timestampAsOf``, or ``readChangeFeed`` with
                 ``startingVersion``, ``startingTimestamp``, ``endingVersion`` and
-                ``endingTimestamp``. For csv ``header``, ``sep`` and ``inferSchema``.
+                ``endingTimestamp``. For csv ``header``, ``sep``, ``inferSchema``, ``quote``,
+                ``escape``, ``nullValue``, ``multiLine`` and ``encoding``.
         """
         self._given[given(key, str, "key", "option()")] = value
         return self
@@ -104,9 +116,9 @@ class DataFrameReader(NamesAttributes):
                 "too; read it by format('delta')."
             )
         checked = self._checked()
-        options: dict[str, Any] = {k: as_bool(checked[k], k) for k in ("header", "inferSchema") if k in checked}
-        separator = checked.get("sep", checked.get("delimiter"))
-        options |= {} if separator is None else {"sep": str(separator)}
+        if "delimiter" in checked:
+            checked.setdefault("sep", checked.pop("delimiter"))
+        options = {key: as_bool(value, key) if key in _FLAGS else str(value) for key, value in checked.items()}
         return self._session.read_files(self._format, normalise_root(path), options)
 
     def parquet(self, path: str | os.PathLike[str]) -> Frame:

@@ -19,13 +19,13 @@ from duckrun.engines.duckdb.instance.instance import Instance, name_values
 from duckrun.engines.duckdb.instance.sql import (
     attached,
     errors_about,
-    files_sql,
     lacked_memory,
     scans_in,
     select_sql,
 )
 from duckrun.engines.duckdb.rows.fitted import stored_types, typed_columns, types_of
 from duckrun.engines.duckdb.rows.frame import DuckDBFrame
+from duckrun.engines.duckdb.rows.loose_files import files_sql
 from duckrun.engines.duckdb.rows.places import one_moment
 from duckrun.engines.duckdb.rows.ranges import ranges_of
 from duckrun.engines.duckdb.rows.source import Rows, rows_of, schema_of_types
@@ -108,7 +108,10 @@ class DuckDBEngine(SpecEngine):
         return self.instance.on_one_cursor()
 
     def read_files(self, format: str, path: str, options: Mapping[str, Any]) -> LazyRows:
-        return self._frame(files_sql(format, path, options), f"read of {path}")
+        what = f"read of {path}"
+        with errors_about(self.about(what), writes=False):
+            sql = files_sql(self.cursor(), format, path, options)
+        return self._frame(sql, what)
 
     def reach(self, lake: Lake) -> None:
         self.instance.reach(lake)

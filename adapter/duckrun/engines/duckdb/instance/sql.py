@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
 from urllib.parse import unquote
 
 import duckdb
@@ -126,22 +124,6 @@ def select_sql(source: str, spec: ReadSpec, names: Sequence[str], table: str) ->
     columns = quoted_list(spec.columns or names)
     where = f" WHERE {transpile(spec.predicate, spec.dialect, 'duckdb')}" if spec.predicate else ""
     return f"SELECT {columns} FROM {source}{where}"
-
-
-def files_sql(format: str, path: str, options: Mapping[str, Any]) -> str:
-    """SELECT of the rows of Parquet or CSV files, by Spark's options.
-
-    By default a CSV file has no header, and all columns are strings.
-    """
-    folder = not Path(path).suffix and "*" not in path
-    files = quote_literal(f"{path.rstrip('/')}/**/*.{format}" if folder else path)
-    if format == "parquet":
-        return f"SELECT * FROM read_parquet({files}, hive_partitioning => {str(folder).lower()})"
-    header, infer = bool(options.get("header")), bool(options.get("inferSchema"))
-    read = f"read_csv({files}, header => {str(header).lower()}, all_varchar => {str(not infer).lower()}"
-    read += f", delim => {quote_literal(options.get('sep', ','))}, hive_partitioning => false)"
-    # Without a header Spark calls the columns _c0, _c1, ...
-    return f"SELECT * FROM {read}" if header else f"SELECT COLUMNS('column0*(\\d+)') AS '_c\\1' FROM {read}"
 
 
 _MB = 1_000_000
