@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import subprocess
 import sys
@@ -15,7 +16,14 @@ import duckrun
 from duckrun import WriteSpec
 from duckrun.engines.spark.errors import errors_about
 from duckrun.engines.spark.process.trouble import trouble
-from duckrun.errors import DuckrunError, FunctionFailed, InvalidConfig, StorageError, UnsupportedFeature
+from duckrun.errors import (
+    DuckrunError,
+    FunctionFailed,
+    InvalidConfig,
+    SchemaMismatch,
+    StorageError,
+    UnsupportedFeature,
+)
 from duckrun.formats.commits import CommitTaken
 
 JAVA = "\n\tat org.apache.spark.scheduler.DAGScheduler.abortStage(DAGScheduler.scala:2935)\n\t... 26 more"
@@ -89,6 +97,35 @@ def test_what_delta_refuses_as_it_runs_is_an_error_of_ours(root: Any, spark: Any
         assert s.sql("select (map {p: 'q'})[1] as v, row(id, p) = (1, 1) as same from main.t").collect() == [
             {"v": "q", "same": True}
         ]
+
+
+BROKEN = {
+    "insert into main.t values (2, -1.0, 'a', 1)": "CHECK constraint positive .v > 0. violated by row with values: - v : -1.0",
+    "insert into main.t values (null, 1.0, 'a', 1)": "NOT NULL constraint violated for column: id",
+    "insert into main.t values (2, 1.0, 'long', 1)": "[Ee]xceeds .*length limitation",
+    "update main.t set v = v - 9": "CHECK constraint positive .v > 0. violated by row with values: - v : -8.0",
+    "insert into main.t replace where p = 1 values (2, -1.0, 'a', 1)": "CHECK constraint positive .v > 0. violated",
+    "merge into main.t using (select 1 as id) s on t.id = s.id when matched then update set v = -1.0": "positive .v > 0.",
+}
+"""Statements with a row that Delta refuses, and the reason in its words."""
+
+
+@pytest.mark.spark
+def test_a_row_that_breaks_a_constraint_is_refused_without_names_of_java(root: Any, spark: Any) -> None:
+    with duckrun.connect(root, engine="spark", spark=spark) as s:
+        s.sql(
+            "create table main.t (id int not null, v double, c varchar(2), p int) using delta partitioned by (p)",
+            dialect="spark",
+        )
+        s.sql("alter table main.t add constraint positive check (v > 0)", dialect="spark")
+        s.sql("insert into main.t values (1, 1.0, 'a', 1)", dialect="spark")
+        version = s.snapshot("main.t").version
+        for statement, reason in BROKEN.items():
+            with pytest.raises(SchemaMismatch, match=f"main.t: .*{reason}") as refused:
+                s.sql(statement, dialect="spark")
+            message = str(refused.value)
+            assert not re.search(r"org\.apache|java\.|SQLSTATE|::|: :", message) and "\n" not in message, message
+        assert s.snapshot("main.t").version == version
 
 
 @pytest.mark.spark
@@ -278,7 +315,7 @@ def test_an_error_of_pyspark_s_own_has_no_arguments() -> None:
 def test_failures_that_are_not_the_table_s_say_what_to_do(text: str, kind: type[DuckrunError], told: str) -> None:
     found = trouble(f"Job aborted due to stage failure:\n{text}{JAVA}", "append on table sales.orders")
     assert type(found) is kind and told in str(found) and "append on table sales.orders" in str(found)
-    assert "DAGScheduler" not in str(found)
+    assert "DAGScheduler" not in str(found) and "(java." not in str(found)
 
 
 def test_what_spark_says_well_itself_is_left_alone() -> None:

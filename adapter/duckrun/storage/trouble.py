@@ -17,7 +17,9 @@ _REST = re.compile(r"\n\s*(Debug source:|LINE \d+:|\d+: |at \S+\(|JVM stacktrace
 _XML = re.compile(
     r"<\?xml.*?<Code>(?P<code>[^<]*)</Code>.*?<Message>(?P<message>[^<]*)</Message>.*?</Error>", re.DOTALL
 )
-_JAVA_CAUSE = re.compile(r"^Caused by: [\w.$]+: (.+)$", re.MULTILINE)
+_JAVA_CAUSE = re.compile(r"^Caused by: (?:[\w.$]+\.[\w$]+: )+(.+)$", re.MULTILINE)
+_LAYERS = re.compile(r"\b(?:Generic(?: \w+)? error|External error|Execution error): ")
+"""Words by which delta_rs and obstore name their own layers."""
 _VECTOR = re.compile(r"[^\s\"'`]*deletion_vector_[0-9a-f-]+\.bin")
 _FILE = re.compile(r"[\"'`]([^\"'`\n]+\.parquet)|([^\s\"'`]+\.parquet)")
 
@@ -98,17 +100,17 @@ def lost_connection(error: object) -> str | None:
 
 
 def said(error: object) -> str:
-    r"""Return a library's error in one line, without colours, stacks, debug form, SQL and XML.
+    r"""Return a library's error in one line, without layers, colours, stacks, debug form, SQL, XML.
 
     >>> xml = "<?xml?><Error><Code>NoSuchBucket</Code><Message>none</Message></Error>"
     >>> said(f"Generic S3 error: 404: {xml}\n\nDebug source: x")
-    'Generic S3 error: 404: NoSuchBucket, none'
+    '404: NoSuchBucket, none'
     """
     text = _COLOUR.sub("", _XML.sub(r"\g<code>, \g<message>", str(error)))
     causes = _JAVA_CAUSE.findall(text)
     text = causes[-1] if causes else text
     match = _REST.search(text)
-    return " ".join((text[: match.start()] if match else text).split()).rstrip(". ")[:600]
+    return " ".join(_LAYERS.sub("", text[: match.start()] if match else text).split()).rstrip(". ")[:600]
 
 
 def is_full(error: object) -> bool:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from duckrun.engines.spark.process.conditions import condition_of, text_of
+from duckrun.engines.spark.process.conditions import condition_of, message_of, text_of, without_classes
 from duckrun.engines.spark.process.trouble import trouble
 from duckrun.errors import (
     DuckrunError,
@@ -91,6 +91,19 @@ _CONDITIONS: Mapping[str, tuple[type[DuckrunError], str, str]] = {
 """Condition -> class, sentence and remedy of our error."""
 
 
+def is_before_commit(error: Exception, *, is_local: bool) -> bool:
+    """True for an error that Spark only raises for a statement that has not committed.
+
+    Args:
+        error: The error.
+        is_local: The table is on a local path, where no answer about a commit can be lost. In a
+            store, a conflict may be with the statement's own commit.
+    """
+    if is_local and (type(error).__name__.startswith("Concurrent") or condition_of(error, *_CONCURRENT)):
+        return True
+    return condition_of(error, *_CONDITIONS) is not None or _ROW_ERROR.search(text_of(error)) is not None
+
+
 def _translated(error: Exception, what: str, analysis: type[DuckrunError], writes: bool) -> Exception:
     """Return a Spark error as a DuckrunError that names the table.
 
@@ -116,8 +129,10 @@ def _translated(error: Exception, what: str, analysis: type[DuckrunError], write
     if condition in _OF_A_WRITE and not writes:
         return _unknown(error, what, line, analysis)
     kind, sentence, remedy = _CONDITIONS[condition]
-    detail = next((part for part in text.splitlines() if condition in part), line)
-    if condition not in _CONSTRAINT:
+    if condition in _CONSTRAINT:
+        detail = message_of(error, condition) or line
+    else:
+        detail = next((part for part in text.splitlines() if condition in part), line)
         detail = detail[max(detail.find(condition) - 1, 0) :]
     return kind(f"{what}: {sentence.format(line=line.rstrip('.'), detail=detail.strip().rstrip('.'))}", remedy=remedy)
 
@@ -189,5 +204,5 @@ def _first_line(text: str, name: str) -> str:
     if condition is not None:
         return condition[0]
     if of_a_call and (causes := _CAUSE.findall(text)):
-        return str(causes[-1]).strip()
-    return next((part.strip() for part in text.splitlines() if part.strip()), name)
+        return without_classes(causes[-1])
+    return next((without_classes(part) for part in text.splitlines() if part.strip()), name)

@@ -13,7 +13,7 @@ from duckrun.engines.spark import create, merge
 from duckrun.engines.spark.access import kept
 from duckrun.engines.spark.errors import errors_about
 from duckrun.engines.spark.foreign_servers import other_implementation
-from duckrun.engines.spark.process.conditions import condition_of, text_of
+from duckrun.engines.spark.process.conditions import condition_of, message_of
 from duckrun.engines.spark.scratch import filled, scratch
 from duckrun.engines.spark.sql import matched_statement, quote, to_spark, without_between
 from duckrun.engines.spark.structs import types_in
@@ -171,7 +171,8 @@ class Attempt(SparkWrite):
                 if condition_of(error, "DELTA_REPLACE_WHERE_MISMATCH"):
                     self.refuse_outside(frame, spec.predicate)
                     # Spark raises the same condition for a row that breaks a constraint.
-                    raise SchemaMismatch(f"a row breaks a constraint: {text_of(error)}") from error
+                    reason = message_of(error, "DELTA_REPLACE_WHERE_MISMATCH")
+                    raise SchemaMismatch(f"a row breaks a constraint: {reason}") from error
                 raise
         columns = self.snapshot.columns_to_replace()
         options["partitionOverwriteMode"] = "dynamic"

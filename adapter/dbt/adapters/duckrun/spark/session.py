@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from dbt.adapters.duckrun.model.node import Node
 from dbt_common.exceptions import DbtDatabaseError
 
+from duckrun.engines.spark.process.conditions import without_classes
 from duckrun.errors import DuckrunError
 from duckrun.session import Session
 from duckrun.statements.values import Done
@@ -102,7 +103,10 @@ def spark_errors(node: Node) -> Iterator[None]:
     except Exception as error:
         if not type(error).__module__.startswith(("pyspark", "py4j", "grpc")):
             raise
-        lines = [line for line in str(error).splitlines() if line.strip() and not line.startswith(("JVM", "\tat "))]
+        left_out = ("JVM", "\tat ", "An error occurred while calling ")
+        lines = [
+            without_classes(line) for line in str(error).splitlines() if line.strip() and not line.startswith(left_out)
+        ]
         raise DbtDatabaseError(_explained(node, "\n".join(lines[:5]))) from error
 
 

@@ -7,6 +7,28 @@ https://github.com/delta-io/delta/blob/master/spark/src/main/resources/error/del
 
 from __future__ import annotations
 
+import re
+
+_JAVA_CLASSES = re.compile(r"^[:\s]*(?:(?:Caused by: )?(?:[a-z]\w*\.)+[A-Z][\w$]*(?:: *|$))+")
+
+
+def without_classes(line: str) -> str:
+    """Return a line of a Java error without the names of its classes.
+
+    >>> without_classes(": java.io.IOException: java.net.ConnectException: Connection refused")
+    'Connection refused'
+    """
+    return _JAVA_CLASSES.sub("", line).strip() or line.strip()
+
+
+def message_of(error: BaseException, condition: str) -> str | None:
+    """Return the message of an error condition in one line, with the values that it lists.
+
+    None if the text of the error lacks the condition.
+    """
+    message = re.search(rf"\[{condition}[\w.]*\] (.*?)(?=SQLSTATE: |\n\s+at |\n\n|\Z)", text_of(error), re.DOTALL)
+    return None if message is None else " ".join(message[1].split())
+
 
 def text_of(error: BaseException) -> str:
     """Return the message of a Spark error, or its class if PySpark cannot build the message."""

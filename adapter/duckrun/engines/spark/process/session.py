@@ -31,7 +31,7 @@ from duckrun.engines.spark.process.checks import (
     probe,
     shown,
 )
-from duckrun.engines.spark.process.conditions import condition_of
+from duckrun.engines.spark.process.conditions import condition_of, without_classes
 from duckrun.engines.spark.process.connect import RunServer
 from duckrun.engines.spark.process.databases import guard
 from duckrun.engines.spark.process.jars import JARS_KEY, PACKAGES_KEY, with_jars, without_stores
@@ -362,7 +362,7 @@ def _text(value: Any) -> str:
 
 def first_line(error: BaseException) -> str:
     """Return the first telling line of an error."""
-    lines = [line.strip().removeprefix(": ") for line in str(error).splitlines() if line.strip()]
+    lines = [without_classes(line) for line in str(error).splitlines() if line.strip()]
     if len(lines) > 1 and lines[0].startswith("An error occurred while calling "):
         lines = lines[1:]  # py4j names the cause in the next line
     return lines[0] if lines else type(error).__name__

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from duckrun.engines.spark.process.conditions import without_classes
 from duckrun.engines.spark.process.jars import STORE_PACKAGES
 from duckrun.errors import DuckrunError, FunctionFailed, InvalidConfig, StorageError
 from duckrun.storage.trouble import storage_error
@@ -147,4 +148,4 @@ def _missing_store(text: str) -> str | None:
 def _line_with(text: str, signs: tuple[str, ...]) -> str:
     """Return the first line that contains one of these, cut to fit a message."""
     line = next(line for line in text.splitlines() if any(sign in line for sign in signs))
-    return " ".join(line.split())[:300]
+    return " ".join(without_classes(line).split())[:300]
