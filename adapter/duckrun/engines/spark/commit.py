@@ -11,9 +11,16 @@ from typing import TYPE_CHECKING
 
 from duckrun.engines.data_files import file_properties
 from duckrun.engines.spark.access import SparkAccess
-from duckrun.engines.spark.errors import errors_about
+from duckrun.engines.spark.errors import errors_about, is_before_commit
 from duckrun.engines.spark.sql import quote, table_at
-from duckrun.errors import CommitConflict, CommitUnknown, InvalidConfig, StorageError, in_branch, redacted
+from duckrun.errors import (
+    CommitConflict,
+    CommitUnknown,
+    InvalidConfig,
+    StorageError,
+    in_branch,
+    redacted,
+)
 from duckrun.formats.commits import WORDS, CommitTaken
 from duckrun.formats.format import logs_of
 from duckrun.run.transaction import Transaction
@@ -169,6 +176,8 @@ class SparkCommit:
             try:
                 done = run()
             except Exception as error:
+                if self._refused(error):
+                    raise
                 try:
                     commit = self._own()
                 except StorageError as unread:
@@ -187,6 +196,13 @@ class SparkCommit:
                 )
                 return commit
             return self.committed() if done is None else done
+
+    def _refused(self, error: Exception) -> bool:
+        """True if Spark certainly made no commit before it raised."""
+        # A commit with our token need not be ours then: statements of the caller's own, in another
+        # thread of the same Spark session, carry the note of the one that runs.
+        cause = error.__cause__ if isinstance(error.__cause__, Exception) else error
+        return is_before_commit(cause, is_local=self.transaction.lake.storage.is_local)
 
     def _passed(self, version: int) -> None:
         """Check a commit that Spark put on top of other writers' commits.
