@@ -21,6 +21,7 @@ from deltalake import DeltaTable, Field, QueryBuilder, write_deltalake
 from deltalake.schema import PrimitiveType
 
 from duckrun.engines.duckdb.writers import delta_rs, staged
+from duckrun.engines.tables import LogTableJob
 from duckrun.run.transaction import Transaction
 
 Rows = list[dict[str, Any]]
@@ -92,6 +93,15 @@ def _append(rows: Rows) -> Foreign:
 UNRELATED = [{"id": 7, "v": "f", "n": 70, "p": "b"}]
 OURS_TOO = [{"id": 4, "v": "f", "n": 40, "p": "a"}, {"id": 9, "v": "f", "n": 90, "p": "a"}]
 
+OTHERS = [{"id": 2, "v": "f", "n": 21, "p": "b"}, {"id": 9, "v": "f", "n": 91, "p": "a"}]
+
+
+def _merge(location: str, rows: Rows) -> None:
+    """Update or insert by id, as deltalake does it."""
+    merger = DeltaTable(location).merge(arrow(rows), "t.id = s.id", source_alias="s", target_alias="t")
+    merger.when_matched_update_all().when_not_matched_insert_all().execute()
+
+
 CREATED = [{"id": 2, "v": "new", "n": 1, "p": "a"}, {"id": 8, "v": "new", "n": 2, "p": "b"}]
 
 
@@ -131,6 +141,21 @@ FOREIGN = (
         "column",
         lambda at: DeltaTable(at).alter.add_columns(Field("extra", PrimitiveType("string"))),
         lambda rows: rows,
+    ),
+    Foreign(
+        "overwrite",
+        lambda at: write_deltalake(at, arrow(OTHERS), mode="overwrite"),
+        lambda rows: OTHERS,
+    ),
+    Foreign(
+        "merge",
+        lambda at: _merge(at, OTHERS),
+        lambda rows: [*(row for row in rows if row["id"] not in {2, 9}), *OTHERS],
+    ),
+    Foreign(
+        "delete of another row",
+        lambda at: DeltaTable(at).delete("id = 3"),
+        lambda rows: [row for row in rows if row["id"] != 3],
     ),
 )
 CREATED_AGAIN = Foreign("drop and create", lambda at: _create_again(at), lambda rows: CREATED)
@@ -215,19 +240,24 @@ def judge(location: Path, foreign: Foreign, ours: Change, error: BaseException |
 
 # -- when the other comes
 
-MOMENTS = ("before the write", "before the commit")
+MOMENTS = ("before the write", "after the snapshot", "before the commit")
 
 
 class LetIn:
-    """Lets commits of somebody else's in, once for each table: before a write of ours begins, or between its work and its
-    commit; also where no lock is held, as on a store.
+    """Lets commits of somebody else's in, once for each table: before a write of ours begins, between its snapshot and its work,
+    or between its work and its commit; also where no lock is held, as on a store.
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._waiting: dict[tuple[str, str], Foreign] = {}
-        for module, name in ((staged, "commit"), (delta_rs.DeltaRs, "write"), (delta_rs.DeltaRs, "_merged")):
+        for module, name in (
+            (staged, "commit"),
+            (Transaction, "commit"),
+            (LogTableJob, "_restore"),
+            *((delta_rs.DeltaRs, each) for each in ("write", "_merged")),
+        ):
             monkeypatch.setattr(module, name, self._hooked(getattr(module, name), "before the commit"))
-        monkeypatch.setattr(Transaction, "run", self._hooked(Transaction.run, "before the write"))
+        monkeypatch.setattr(Transaction, "run", self._hooked(self._split(Transaction.run), "before the write"))
         self._monkeypatch = monkeypatch
 
     def next(self, location: Path, moment: str, foreign: Foreign) -> None:
@@ -240,8 +270,17 @@ class LetIn:
         """Whether all were let in."""
         return not self._waiting
 
+    def _split(self, run: Callable[..., Any]) -> Callable[..., Any]:
+        """Let the other in between the snapshot that a transaction has read and the attempt that works with it."""
+
+        def running(transaction: Transaction, attempt: Callable[..., Any], **kwargs: Any) -> Any:
+            late = self._hooked(lambda _, snapshot: attempt(snapshot), "after the snapshot")
+            return run(transaction, lambda snapshot: late(transaction, snapshot), **kwargs)
+
+        return running
+
     def _hooked(self, work: Callable[..., Any], moment: str) -> Callable[..., Any]:
-        def hooked(first: Transaction | delta_rs.DeltaRs, *args: Any, **kwargs: Any) -> Any:
+        def hooked(first: Transaction | LogTableJob | delta_rs.DeltaRs, *args: Any, **kwargs: Any) -> Any:
             ref = (first._transaction if isinstance(first, delta_rs.DeltaRs) else first).ref
             foreign = self._waiting.pop((ref.location, moment), None)
             if foreign is not None:

@@ -9,6 +9,7 @@ import shutil
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -306,3 +307,33 @@ def test_threads_of_one_session_append_at_once(lake: Session, folder: Path) -> N
     assert sorted(r["id"] for r in lake.sql("select id from t").collect()) == sorted(
         [0, *[-1] * 5, *(t * 100 + n for t in range(1, 5) for n in range(8))]
     )
+
+
+@pytest.mark.parametrize("writer", ["delta_rs", "staged"])
+def test_a_commit_that_another_writer_has_replaced_is_told(
+    lake: Session, folder: Path, caplog: pytest.LogCaptureFixture, writer: Any
+) -> None:
+    """As Spark's log store does on a local path, which checks for an entry and then renames a file over it."""
+    lake.execute("main.t", WriteSpec("append"), rows(1))
+    lake.execute("main.t", WriteSpec("append", writer=writer), rows(2))
+    assert lake.sql("from main.t").count() == 2 and not caplog.records
+    theirs = folder / "_delta_log" / "theirs"
+    theirs.write_text(
+        "\n".join(map(json.dumps, ({"commitInfo": {"engineInfo": "x"}}, {"add": added(folder, "x.parquet", 3, 4)})))
+    )
+    theirs.replace(folder / "_delta_log" / f"{1:020d}.json")
+    lake.execute("main.t", WriteSpec("append"), rows(5))
+    assert "table main.t: another writer has replaced version 1, which this session committed" in caplog.text
+    assert sorted(row["id"] for row in lake.sql("from main.t").collect()) == [1, 3, 4, 5]
+    assert_as_read_anew(lake)
+
+
+def test_a_table_that_is_dropped_and_created_again_has_replaced_nothing(
+    lake: Session, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    lake.execute("main.t", WriteSpec("append"), rows(1))
+    lake.execute("main.t", WriteSpec("append"), rows(2))
+    shutil.rmtree(folder)
+    for number in (7, 8, 9):
+        write_deltalake(folder, rows(number), mode="append")
+    assert lake.sql("from main.t").count() == 3 and "replaced" not in caplog.text

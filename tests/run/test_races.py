@@ -147,6 +147,22 @@ def _insert_once(rows: Rows) -> Rows:
     return rows if any(row["id"] == 9 for row in rows) else [*rows, {"id": 9, "v": "ours", "n": 900, "p": "a"}]
 
 
+def _merge_by_source(rows: Rows) -> Rows:
+    """Rows of the source win, and 100 more is in the n of each row that it lacks."""
+    ours = {2: {"id": 2, "v": "ours", "n": 200, "p": "a"}}
+    return [ours.get(row["id"], {**row, "n": row["n"] + 100}) for row in rows]
+
+
+def _merge_in_parts(rows: Rows) -> Rows:
+    """The row 1 goes, 1 more is in the n of row 2, and row 9 comes."""
+    left = [{**row, "n": row["n"] + 1} if row["id"] == 2 else row for row in rows if row["id"] != 1]
+    return _insert_once(left)
+
+
+def _as_it_was(rows: Rows) -> Rows:
+    return rows
+
+
 CHANGES: dict[str, tuple[str, Callable[[Rows], Rows], bool]] = {
     "update of itself": ("update {t} set n = n + (select count(*) from {t}) where p = 'a'", _update, True),
     "delete of itself": ("delete from {t} where n < (select max(n) from {t})", _delete, True),
@@ -158,6 +174,29 @@ CHANGES: dict[str, tuple[str, Callable[[Rows], Rows], bool]] = {
         _insert_once,
         True,
     ),
+    "merge with clauses": (
+        "merge into {t} t using (values (1::bigint, 'go'), (2, 'add'), (9, 'new')) s(id, what) on t.id = s.id "
+        "when matched and s.what = 'go' then delete when matched and s.what = 'add' then update set n = t.n + 1 "
+        "when not matched and s.what = 'new' then insert (id, v, n, p) values (s.id, 'ours', 900, 'a')",
+        _merge_in_parts,
+        False,
+    ),
+    "merge by source": (
+        "merge into {t} t using (select 2::bigint as id, 'ours' as v, 200::bigint as n, 'a' as p) s on t.id = s.id "
+        "when matched then update set * when not matched by source then update set n = t.n + 100",
+        _merge_by_source,
+        False,
+    ),
+    "delete of all": ("delete from {t}", lambda rows: [], False),
+    "truncate": ("truncate table {t}", lambda rows: [], False),
+    "optimize": ("optimize {t}", _as_it_was, False),
+    "add a column": ("alter table {t} add column note varchar", _as_it_was, False),
+    "set a property": (
+        "alter table {t} set tblproperties ('delta.logRetentionDuration' = 'interval 61 days')",
+        _as_it_was,
+        False,
+    ),
+    "restore": ("restore table {t} to version as of 0", lambda rows: races.START[:1], False),
 }
 
 

@@ -7,6 +7,7 @@ contain only plain actions; otherwise the log is opened again.
 
 from __future__ import annotations
 
+import logging
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from duckrun.formats.delta.definition.definition import DeltaDefinition
     from duckrun.formats.delta.definition.protocol import Protocol
 
+log = logging.getLogger(__name__)
+
 # With this property, transactions expire by time and not by commits.
 _NOT_PLAIN = ("delta.setTransactionRetentionDuration",)
 _KEPT = 64
@@ -52,6 +55,8 @@ class Known:
     """Version at which the log was opened."""
     under: str | None = None
     """Mark of the version before, if this one was derived from it."""
+    is_own: bool = False
+    """True if this process committed the version."""
     apps: Mapping[str, int | None] = field(default_factory=dict)
     """Versions that applications have committed; None for an application without one."""
     has_all_apps: bool = False
@@ -82,7 +87,9 @@ class Known:
         domains = None if self.domains is None else {**self.domains, **changed}
         touched = {action["path"] for action in (*actions.adds, *actions.removes)} if self.adds else ()
         adds = {path: add for path, add in self.adds.items() if path not in touched}
-        return replace(self, mark=mark, under=self.mark, apps=apps, listing=listing, domains=domains, adds=adds)
+        return replace(
+            self, mark=mark, under=self.mark, is_own=False, apps=apps, listing=listing, domains=domains, adds=adds
+        )
 
 
 @frozen
@@ -146,8 +153,26 @@ class Newest:
                 self._kept[ref.location] = (newest, handles)
             handle = [handles.pop()] if handles and to_write and now is before else []
         if newest is None:
+            self._tell_of_replaced(before)
             return None
         return replace(newest, ref=ref, opened=Opened(newest.opened.known, handle if to_write else None))
+
+    def _tell_of_replaced(self, cached: Snapshot) -> None:
+        """Warn if a commit of this process is no longer in a log that has the commit before it."""
+        # Spark's log store for local paths checks that an entry is missing, and then renames a file
+        # over it. https://github.com/delta-io/delta/blob/master/storage/src/main/java/io/delta/storage/LocalLogStore.java
+        known = known_of(cached)
+        if known is None or not known.is_own or known.under is None:
+            return
+        ref, version = cached.ref, cached.version
+        if self._mark(ref, version) not in (None, known.mark) and self._mark(ref, version - 1) == known.under:
+            log.warning(
+                "table %s: another writer has replaced version %s, which this session committed, by a commit of its "
+                "own: the changes of the replaced commit are lost. Write them again, and let one writer at a time use "
+                "this table, as the other one does not respect the log.",
+                ref,
+                version,
+            )
 
     def at(self, ref: TableRef, version: int) -> Snapshot | None:
         """Return a version by its number, if it is the newest known one."""
@@ -195,7 +220,8 @@ class Newest:
         if newest is None:
             return None
         handles = before.opened.reserved or []
-        return replace(newest, opened=Opened(newest.opened.known, [handles.pop()] if handles else []))
+        known = replace(newest.opened.known, is_own=True)
+        return replace(newest, opened=Opened(known, [handles.pop()] if handles else []))
 
     def wrote(self, ref: TableRef, before: Snapshot | None, body: bytes, written: Written) -> None:
         """Remember a commit that was written on a snapshot, to save reading it from the log."""
