@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from pathlib import PurePosixPath
 from typing import Any, cast
 
 from dagster import AssetKey, MetadataValue
@@ -278,6 +279,11 @@ def table_of(lake: Lake, config: TableConfig) -> TableRef:
     """Return the table in the lake; a relative location is below the lake's root."""
     if config.location is None:
         return lake.look_up(config.schema, config.table)[0]
+    if is_relative(config.location) and ".." in PurePosixPath(config.location).parts:
+        raise InvalidConfig(
+            f"table {config.name}: metadata 'location' {config.location!r} leaves the root of its lake; "
+            "write the whole path of a folder that is elsewhere."
+        )
     location = f"{lake.root}/{config.location}" if is_relative(config.location) else config.location
     return lake.at(location, schema=config.schema, name=config.table)
 

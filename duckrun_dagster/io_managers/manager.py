@@ -10,6 +10,7 @@ scan. Everything that differs by type is in the handlers.
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from os import PathLike
 from typing import TYPE_CHECKING, Any, cast
 
 from dagster import AssetKey, ConfigurableIOManager, InputContext, OutputContext
@@ -89,6 +90,11 @@ class DeltaIOManager(KnownResource, TableDefaults, ConfigurableIOManager):
     def __init__(self, **values: Any) -> None:
         if values.get("duckrun") is None:  # pydantic's error would name Dagster's own classes
             raise InvalidConfig(f"{type(self).__name__} needs its lake: duckrun=DuckrunResource(root_path=…).")
+        if isinstance(values["duckrun"], str | PathLike):
+            root = str(values["duckrun"])
+            raise InvalidConfig(
+                f"{type(self).__name__}: duckrun is {root!r}; give DuckrunResource(root_path={root!r})."
+            )
         super().__init__(**checked_defaults(type(self), values))
         refuse_word("DeltaIOManager: engine", self.engine, ENGINES)
         refuse_word("DeltaIOManager: default_type", self.default_type, type_names(self.handlers()))

@@ -1,6 +1,7 @@
 """Modes, metadata and errors of a write, as a user sees them."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -657,3 +658,34 @@ def test_definitions_show_the_storage_of_assets(shop: Any, root: Path) -> None:
     assert "dagster/uri" not in node.metadata and node.metadata["dagster/table_name"] == "main.goods"
     result = checked.resolve_implicit_global_asset_job_def().execute_in_process(instance=shop.instance)
     assert result.success and shop.rows("select count(*) from goods") == [(2,)]
+
+
+@pytest.mark.parametrize("text", ["create table shop.other as select 1 as id", "select 1 as id; select 2 as id"])
+def test_sql_that_is_not_one_query_is_refused_before_it_runs(shop: Any, text: str) -> None:
+    error = shop.error([goods(duckrun.SQL(text))])
+    assert f"duckrun.SQL is one query whose rows are written, not {text!r}. Nothing was written" in error
+    assert not (shop.root / "shop").exists()
+
+
+def test_an_error_of_a_lazy_value_names_the_asset(shop: Any) -> None:
+    error = shop.error([goods(pl.LazyFrame({"a": [1]}).select("nope"))])
+    assert "ColumnNotFoundError" in error and "This was Asset goods." in error
+
+
+def test_a_location_does_not_leave_the_root_of_its_lake(shop: Any) -> None:
+    error = shop.error([goods(location="../elsewhere")])
+    assert "metadata 'location' '../elsewhere' leaves the root of its lake" in error
+    assert not (shop.root.parent / "elsewhere").exists()
+
+
+def test_an_io_manager_takes_the_resource_of_its_lake_and_not_a_path(shop: Any) -> None:
+    with pytest.raises(
+        InvalidConfig, match=r"DeltaIOManager: duckrun is 'lake'; give DuckrunResource\(root_path='lake'\)"
+    ):
+        DeltaIOManager(duckrun="lake")
+
+
+@pytest.mark.skipif(os.sep != "/", reason="a path of this machine")
+def test_a_path_of_windows_is_no_root_on_another_system() -> None:
+    with pytest.raises(InvalidConfig, match="is a path of Windows"):
+        duckrun.connect("C:\\\\lake")

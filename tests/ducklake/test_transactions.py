@@ -111,7 +111,7 @@ def test_a_text_with_begin_that_fails_leaves_no_transaction_open(lake: Session) 
 
 def test_a_value_that_begins_a_transaction_is_refused_and_leaves_none_open(lake: Session) -> None:
     before = newest(lake)
-    with pytest.raises(InvalidConfig, match="duckrun.SQL is a query"):
+    with pytest.raises(InvalidConfig, match="duckrun.SQL is one query"):
         lake.execute("t", WriteSpec("append"), SQL("begin"))
     assert not lake.in_transaction and newest(lake) == before
     assert lake.execute("t", WriteSpec("append"), SQL("select 2 as id")).version == before + 1

@@ -14,7 +14,7 @@ from duckrun.engines.duckdb.rows.source import SQL
 from duckrun.engines.engine import Engine
 from duckrun.engines.frame import LazyRows
 from duckrun.engines.tabular.values import is_of_spark
-from duckrun.errors import InvalidConfig, VersionNotReadable, outcome_of
+from duckrun.errors import VersionNotReadable, outcome_of
 from duckrun.formats.commits import CommitRecord
 from duckrun.frame import Frame
 from duckrun.lake.lake import Lake, TableRef
@@ -313,10 +313,9 @@ class TableSession(Opened):
         """Return the rows of duckrun.SQL on an engine as a Frame; other sources unchanged."""
         if not isinstance(source, SQL):
             return source
-        rows = self.on(engine.name).sql(source.text, dialect=source.dialect or "duckdb")
-        if not isinstance(rows, Frame):
-            raise InvalidConfig(f"duckrun.SQL is a query whose rows are written, not {source.text[:60]!r}.")
-        return rows
+        session = self.on(engine.name)
+        with session.transactions.statements():
+            return run(session, source.text, dialect=source.dialect or "duckdb", is_source=True)
 
     def schema_of(self, source: Any) -> pa.Schema:
         """Return the Arrow schema that a source would be stored with; consume no stream."""

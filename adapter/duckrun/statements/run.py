@@ -128,6 +128,7 @@ def run(
     params: Params | None = None,
     schema_mode: SchemaMode = "fail",
     app: AppTransaction | None = None,
+    is_source: bool = False,
 ) -> Result:
     """Execute the statements of a text, and return the result of the last one.
 
@@ -140,12 +141,18 @@ def run(
         params: values of the parameters in the text.
         schema_mode: treatment of columns that the target lacks.
         app: an application's version; each statement that writes takes the next one.
+        is_source: the text has to be one query, whose rows are the source of a write.
+
+    Raises:
+        InvalidConfig: a statement cannot be run, or the text is no source; nothing ran.
     """
     with trees_collected() if len(text) > LONG else nullcontext():
-        return _last_result(session, text, dialect, params, Asked(schema_mode, app))
+        return _last_result(session, text, dialect, params, Asked(schema_mode, app), is_source)
 
 
-def _last_result(session: StatementSession, text: str, dialect: str, params: Params | None, options: Asked) -> Result:
+def _last_result(
+    session: StatementSession, text: str, dialect: str, params: Params | None, options: Asked, is_source: bool
+) -> Result:
     statements = parse(
         text,
         dialect,
@@ -153,6 +160,8 @@ def _last_result(session: StatementSession, text: str, dialect: str, params: Par
         macros.Macros(session.lakes),
         abridge=dialect == session.engine.name,
     )
+    if is_source and (len(statements) > 1 or not isinstance(statements[0], Reads)):
+        raise InvalidConfig(f"duckrun.SQL is one query whose rows are written, not {text[:60]!r}")
     target: Located | None = None
     if not isinstance(statements[0], Transact):  # before its names are resolved
         session.transactions.enter_statement(writes=not isinstance(statements[0], Reads))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -11,6 +12,7 @@ from duckrun.values.names import why_no_location
 
 CLOUD_SCHEMES = {"s3": "s3", "s3a": "s3", "az": "azure", "abfs": "azure", "abfss": "azure", "gs": "gcs"}
 """Store of each scheme of a URL."""
+_OF_WINDOWS = re.compile(r"[A-Za-z]:[\\/]")
 _ROOTS = "a folder or to an s3://, az://, abfss:// or gs:// URL"
 
 
@@ -31,6 +33,8 @@ def normalise_root(root: str | os.PathLike[str]) -> str:
     elif scheme:
         known = ", ".join(f"{s}://" for s in CLOUD_SCHEMES)
         raise InvalidConfig(f"root_path {text!r} has the scheme {scheme}://; known are local paths and {known}.")
+    if os.sep == "/" and _OF_WINDOWS.match(text):
+        raise InvalidConfig(f"root_path {text!r} is a path of Windows, and this machine has none; set it to {_ROOTS}.")
     try:
         path = Path(text.replace("\\", "/") if os.sep == "/" else text).expanduser().absolute()
     except RuntimeError as error:  # of a user that this machine does not know
