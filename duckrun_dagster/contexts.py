@@ -93,6 +93,6 @@ def naming(what: str) -> Iterator[None]:
     except DuckrunError as error:
         error.name(what)
         raise
-    except Exception as error:  # of the code that computes a value as it is written, such as a LazyFrame
+    except Exception as error:  # of the code that a write runs, such as the plan of a LazyFrame
         error.add_note(f"This was {what}.")
         raise

@@ -199,8 +199,8 @@ class SparkCommit:
 
     def _refused(self, error: Exception) -> bool:
         """True if Spark certainly made no commit before it raised."""
-        # A commit with our token need not be ours then: statements of the caller's own, in another
-        # thread of the same Spark session, carry the note of the one that runs.
+        # A commit with this token may then belong to another statement: plain statements in another
+        # thread of the same Spark session carry the note of the one that runs.
         cause = error.__cause__ if isinstance(error.__cause__, Exception) else error
         return is_before_commit(cause, is_local=self.transaction.lake.storage.is_local)
 

@@ -92,7 +92,7 @@ _CONDITIONS: Mapping[str, tuple[type[DuckrunError], str, str]] = {
 
 
 def is_before_commit(error: Exception, *, is_local: bool) -> bool:
-    """True for an error that Spark only raises for a statement that has not committed.
+    """True for an error that Spark only raises before a statement commits.
 
     Args:
         error: The error.

@@ -177,9 +177,9 @@ class _CsvFiles:
         if line is None:
             return []
         doubles = self.escape == self.quote
-        dialect: dict[str, Any] = {"delimiter": "\x1f", "doublequote": doubles}
-        dialect |= {} if doubles or not self.quote else {"escapechar": self.escape or None}
-        dialect |= {"quotechar": self.quote} if self.quote else {"quoting": csv.QUOTE_NONE}
+        dialect: dict[str, Any] = {"delimiter": "\x1f", "doublequote": doubles, "quotechar": self.quote or None}
+        dialect["escapechar"] = None if doubles or not self.quote else self.escape or None
+        dialect["quoting"] = csv.QUOTE_MINIMAL if self.quote else csv.QUOTE_NONE
         (values,) = csv.reader([line.replace(self.separator, "\x1f")], **dialect)
         values = [value.replace("\x1f", self.separator) for value in values]
         if not self.has_header:

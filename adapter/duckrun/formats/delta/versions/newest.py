@@ -160,7 +160,7 @@ class Newest:
     def _tell_of_replaced(self, cached: Snapshot) -> None:
         """Warn if a commit of this process is no longer in a log that has the commit before it."""
         # Spark's log store for local paths checks that an entry is missing, and then renames a file
-        # over it. https://github.com/delta-io/delta/blob/master/storage/src/main/java/io/delta/storage/LocalLogStore.java
+        # over it. Source: writeWithRename() of io.delta.storage.HadoopFileSystemLogStore.
         known = known_of(cached)
         if known is None or not known.is_own or known.under is None:
             return
