@@ -159,8 +159,8 @@ class Newest:
 
     def _tell_of_replaced(self, cached: Snapshot) -> None:
         """Warn if a commit of this process is no longer in a log that has the commit before it."""
-        # Spark's log store for local paths checks that an entry is missing, and then renames a file
-        # over it. Source: writeWithRename() of io.delta.storage.HadoopFileSystemLogStore.
+        # For local paths, Hadoop checks that an entry is missing and then renames Spark's file over
+        # it. Source: writeInternal() of io.delta.storage.HDFSLogStore, FileContext.rename().
         known = known_of(cached)
         if known is None or not known.is_own or known.under is None:
             return
