@@ -56,7 +56,7 @@ def _cast(node: exp.Cast) -> exp.Expr:
     lenient = bool(node.args.get("safe"))
     plain = node if lenient else exp.Cast(this=node.this, to=node.to)
     if node.to.this in exp.DataType.INTEGER_TYPES:
-        wrong = f"CAST(concat('no whole number: ', x) AS {node.to.sql('duckdb')})"
+        wrong = spark.failing("no whole number", "x", node.to.sql("duckdb"))
         return spark.to_integer(plain, "TRY_CAST" if lenient else "CAST", "NULL" if lenient else wrong)
     return spark.to_text(plain) if node.to.this in exp.DataType.TEXT_TYPES else plain
 
@@ -148,6 +148,10 @@ def _function(node: exp.Anonymous) -> exp.Expr:
         return _extract(exp.Extract(this=exp.var(arguments[0].name.upper()), expression=arguments[1]))
     if name == "weekday" and len(arguments) == 1:
         return _plus(call("isodow", arguments[0]), -1)
+    if name == "bin" and len(arguments) == 1:
+        return call("bin", _cast(exp.cast(arguments[0], "bigint")))
+    if name == "forall" and len(arguments) == 2:
+        return spark.holds_for(*arguments, every=True)
     if name == "map_concat":
         parts = [exp.Is(this=each.copy(), expression=exp.null()) for each in arguments]
         return duckdb_sql("CASE WHEN NOT lacking THEN node END", lacking=exp.or_(*parts, copy=False), node=node)
@@ -265,11 +269,41 @@ def _table(node: exp.Table) -> exp.Expr:
     return node
 
 
+def _lateral(node: exp.Lateral) -> exp.Expr:
+    """Translate ``LATERAL VIEW explode(map) x AS key, value``, whose rows have two columns."""
+    if node.args.get("outer"):
+        raise untranslated_to_duckdb("LATERAL VIEW OUTER")
+    function = node.this
+    width = len(node.args["alias"].columns) if node.args.get("alias") else 0
+    if type(function) is exp.Explode and width == 2:
+        node.set("this", exp.Inline(this=call("map_entries", function.this)))
+    elif type(function) is exp.Posexplode and width == 3:
+        raise untranslated_to_duckdb("posexplode() of a map")
+    return node
+
+
+def _exploded(node: exp.Explode) -> exp.Expr:
+    """Refuse a map outside of LATERAL VIEW, whose rows have two columns."""
+    is_map = isinstance(node.this, exp.Map | exp.VarMap) or isinstance(node.parent, exp.Aliases)
+    if is_map and not isinstance(node.parent, exp.Lateral):
+        raise untranslated_to_duckdb("explode() of a map outside of LATERAL VIEW explode(…) x AS key, value")
+    return node
+
+
+def _exists(node: exp.Exists) -> exp.Expr:
+    """Translate ``exists(array, lambda)``; EXISTS of a query is one in DuckDB, too."""
+    return node if node.expression is None else spark.holds_for(node.this, node.expression, every=False)
+
+
 def _name_columns(node: exp.Expr, names: list[str], table: str) -> None:
     alias = node.args.get("alias") or exp.TableAlias(this=exp.to_identifier(table))
     if not alias.columns:
         alias.set("columns", [exp.to_identifier(name) for name in names])
         node.set("alias", alias)
+
+
+def _is_empty_pattern(node: Any) -> bool:
+    return isinstance(node.expression, exp.Literal) and not node.expression.name
 
 
 def _sign(node: exp.Sign) -> exp.Expr:
@@ -300,13 +334,16 @@ _RULES: dict[type[exp.Expr], Callable[[Any], exp.Expr]] = {
     exp.ArrayUniqueAgg: spark.collected,
     exp.AtTimeZone: spark.local_time,
     exp.BitwiseCount: lambda node: duckdb_sql("bit_count(CAST(x AS BIGINT))", x=node.this),
+    exp.Avg: spark.average,
     exp.Bracket: spark.element,
     exp.Cast: _cast,
     exp.Chr: spark.character,
+    exp.Concat: spark.joined_texts,
     exp.ConcatWs: spark.concatenated,
     exp.CurrentCatalog: _refused("current_catalog()"),
     exp.CurrentDatabase: _refused("current_database()"),
     exp.Div: spark.divided,
+    exp.DPipe: spark.joined_texts,
     exp.Filter: spark.collected,
     exp.Flatten: spark.flattened,
     exp.GenerateSeries: spark.sequence,
@@ -314,7 +351,7 @@ _RULES: dict[type[exp.Expr], Callable[[Any], exp.Expr]] = {
     exp.IntDiv: spark.whole_quotient,
     exp.JSONFormat: _refused("to_json()"),
     exp.Kurtosis: lambda node: call("kurtosis_pop", node.this),
-    exp.Lateral: _refused("LATERAL VIEW OUTER", lambda node: node.args.get("outer")),
+    exp.Lateral: _lateral,
     exp.Max: spark.greatest_row,
     exp.Min: spark.greatest_row,
     exp.Mod: spark.divided,
@@ -336,9 +373,12 @@ _RULES: dict[type[exp.Expr], Callable[[Any], exp.Expr]] = {
     exp.DateTrunc: _truncated,
     exp.DayOfWeek: lambda node: _plus(call("dayofweek", node.this), 1),
     exp.Dayname: _three_letters("dayname"),
+    exp.Exists: _exists,
+    exp.Explode: _exploded,
     exp.Extract: _extract,
     exp.Floor: lambda node: node if node.args.get("decimals") else exp.cast(node.copy(), "bigint"),
     exp.Format: _refused("format_string()"),
+    exp.Hex: spark.hexadecimal,
     exp.ILike: _like,
     exp.IsNan: lambda node: call("coalesce", call("isnan", node.this), exp.false()),
     exp.Left: _end_of_text,
@@ -346,12 +386,15 @@ _RULES: dict[type[exp.Expr], Callable[[Any], exp.Expr]] = {
     exp.Like: _like,
     exp.Monthname: _three_letters("monthname"),
     exp.MonthsBetween: _refused("months_between()"),
+    exp.RegexpCount: _refused("regexp_count() with an empty pattern", _is_empty_pattern),
     exp.RegexpReplace: _regexp_replace,
+    exp.RegexpSplit: _refused("split() with an empty pattern", _is_empty_pattern),
     exp.Right: _end_of_text,
     exp.SHA2: _refused(
         "sha2() with a length that is not a literal",
         lambda node: not isinstance(node.args.get("length"), exp.Literal),
     ),
+    exp.Round: spark.rounded,
     exp.Sign: _sign,
     exp.StrToTime: lambda node: call("strptime", node.this, _format_to_parse(node)),
     exp.StrToUnix: _refused("unix_timestamp()"),

@@ -1,7 +1,7 @@
 """Spark's casts, divisions, arrays and aggregates in DuckDB's SQL.
 
 The types of columns are not known here. DuckDB folds ``typeof(x)``, so one branch of such a CASE
-remains. A cast that must fail raises an error: error() is volatile, and aliases of it are refused.
+remains.
 """
 
 from __future__ import annotations
@@ -10,8 +10,19 @@ from typing import Any
 
 from sqlglot import exp
 
+from duckrun.errors import InvalidConfig
 from duckrun.sql.building import call, duckdb_sql, untranslated_to_duckdb
 from duckrun.sql.dates import is_date
+from duckrun.sql.raising import text_of
+
+
+def failing(what: str, value: str, to: str) -> str:
+    """Return SQL of a type that raises ``what: value``.
+
+    Not error(): it is volatile, and DuckDB refuses aliases of it. A cast of a text fails, too.
+    """
+    text = text_of(InvalidConfig, f"'{what}: ' || CAST({value} AS VARCHAR)")
+    return f"CAST(CAST({text} AS INT) AS {to})"
 
 
 def to_integer(node: Any, cast: str, wrong: str) -> exp.Expr:
@@ -45,7 +56,7 @@ def to_text(node: Any) -> exp.Expr:
     A time has no zone behind it, and NaN another name. Other texts of large and small doubles, and
     of nested values, raise an error.
     """
-    if isinstance(node.this, exp.Literal):
+    if isinstance(node.this, exp.Literal | exp.Null):
         return node
     double = "TRY_CAST(x AS DOUBLE)"
     return duckdb_sql(
@@ -55,9 +66,71 @@ def to_text(node: Any) -> exp.Expr:
         f"CASE WHEN isnan({double}) THEN 'NaN' WHEN isinf({double}) THEN "
         f"CASE WHEN {double} > 0 THEN 'Infinity' ELSE '-Infinity' END WHEN {double} = 0 OR "
         f"abs({double}) BETWEEN 1e-3 AND 9999999.999999999 THEN CAST(x AS VARCHAR) "
-        "ELSE CAST(CAST(concat('a text that differs on Spark: ', x) AS INT) AS VARCHAR) END "
+        f"ELSE {failing(_OTHER_TEXT, 'x', 'VARCHAR')} END "
         "WHEN ends_with(typeof(x), ']') OR ends_with(typeof(x), ')') AND NOT starts_with(typeof(x), 'DECIMAL') THEN "
-        "CAST(CAST(concat('a text that differs on Spark: ', typeof(x)) AS INT) AS VARCHAR) ELSE CAST(x AS VARCHAR) END",
+        f"{failing(_OTHER_TEXT, 'typeof(x)', 'VARCHAR')} ELSE CAST(x AS VARCHAR) END",
+        x=node.this,
+    )
+
+
+_OTHER_TEXT = "a text that differs on Spark"
+
+
+def joined_texts(node: Any) -> exp.Expr:
+    """Raise an error for a value in ``concat`` and ``||`` whose text differs.
+
+    The check is a condition, as the result has the type of the value: it may be an array.
+    """
+    for value in list(node.iter_expressions()):
+        if not isinstance(value, exp.Literal | exp.DPipe | exp.Concat):
+            value.replace(_checked(value, _DIFFERENT_TEXT, _OTHER_TEXT))
+    return node
+
+
+def _checked(value: exp.Expr, test: str, what: str) -> exp.Expr:
+    """Return a value that raises an error where a test is true."""
+    return duckdb_sql(f"CASE WHEN {test} AND {failing(what, 'x', 'BOOLEAN')} THEN NULL ELSE x END", x=value)
+
+
+_DIFFERENT_TEXT = (
+    "(typeof(x) IN ('DOUBLE', 'FLOAT') AND TRY_CAST(x AS DOUBLE) <> 0 "
+    "AND NOT abs(TRY_CAST(x AS DOUBLE)) BETWEEN 1e-3 AND 9999999.999999999 "
+    "OR typeof(x) = 'TIMESTAMP WITH TIME ZONE')"
+)
+
+
+def average(node: exp.Avg) -> exp.Expr:
+    """Raise an error for ``avg`` of times, which is a number of seconds in Spark."""
+    if isinstance(node.this, exp.Distinct):
+        return node
+    node.set("this", _checked(node.this, "starts_with(typeof(x), 'TIMESTAMP')", "avg() of a time"))
+    return node
+
+
+def rounded(node: exp.Round) -> exp.Expr:
+    """Raise an error where ``round(x, n)`` of a double differs.
+
+    DuckDB multiplies by 10^n: 1.005 becomes 100.49999999999999. Spark rounds the decimal text.
+    """
+    places = node.args.get("decimals")
+    if not isinstance(places, exp.Literal) or not 0 < int(places.name) < 15:
+        return node
+    double, power = "TRY_CAST(x AS DOUBLE)", f"1e{places.name}"
+    by_spark = f"CAST(round(TRY_CAST(CAST({double} AS VARCHAR) AS DECIMAL(38, 18)), n) AS DOUBLE)"
+    return duckdb_sql(
+        f"CASE WHEN typeof(x) IN ('DOUBLE', 'FLOAT') AND abs(round({double}, n) - {by_spark}) > 0.4 / {power} "
+        f"AND {failing('Spark rounds another way, cast it to a decimal', 'x', 'BOOLEAN')} THEN NULL ELSE node END",
+        x=node.this,
+        n=places,
+        node=node.copy(),
+    )
+
+
+def hexadecimal(node: exp.Hex) -> exp.Expr:
+    """Translate ``hex``, which cuts the fraction of a number; DuckDB has none of a decimal."""
+    return duckdb_sql(
+        "CASE WHEN typeof(x) IN ('DOUBLE', 'FLOAT') THEN hex(CAST(trunc(TRY_CAST(x AS DOUBLE)) AS BIGINT)) "
+        "ELSE hex(x) END",
         x=node.this,
     )
 
@@ -80,7 +153,7 @@ def divided(node: Any) -> exp.Expr:
     if not (isinstance(by, exp.Literal) and not by.is_string and float(by.name)):
         node.set(
             "expression",
-            duckdb_sql("CASE WHEN y = 0 THEN CAST(concat('division by zero: ', y) AS INT) ELSE y END", y=by),
+            duckdb_sql(f"CASE WHEN y = 0 THEN {failing('division by zero', 'y', 'INT')} ELSE y END", y=by),
         )
     node.set("safe", False)
     return node
@@ -105,6 +178,14 @@ def contains(node: exp.ArrayContains) -> exp.Expr:
         l=node.this,
         v=node.expression,
     )
+
+
+def holds_for(array: exp.Expr, test: exp.Expr, *, every: bool) -> exp.Expr:
+    """Translate ``exists`` and ``forall``: NULL if only a NULL decides."""
+    answers = call("list_transform", array, test)
+    unknown = "CASE WHEN len(r) > list_count(r) THEN NULL ELSE {} END"
+    some, all_of_them = f"list_contains(r, TRUE) OR {unknown}", f"NOT list_contains(r, FALSE) AND {unknown}"
+    return duckdb_sql(f"({all_of_them.format('TRUE') if every else some.format('FALSE')})", r=answers)
 
 
 def without(node: exp.ArrayRemove) -> exp.Expr:
@@ -153,16 +234,14 @@ def flattened(node: exp.Flatten) -> exp.Expr:
 
 def joined(node: exp.ArrayToString) -> exp.Expr:
     """Translate ``array_join``: an empty string for an array without a value."""
+    node.set("this", _checked(node.this, "regexp_matches(typeof(x), '^(DOUBLE|FLOAT|TIMESTAMP WITH)')", _OTHER_TEXT))
     return duckdb_sql("CASE WHEN l IS NOT NULL THEN coalesce(text, '') END", l=node.this, text=node)
 
 
 def concatenated(node: exp.ConcatWs) -> exp.Expr:
-    """Refuse an array in ``concat_ws``, whose elements Spark takes one by one."""
+    """Translate ``concat_ws``. An array, whose elements Spark takes one by one, raises an error."""
     by, *values = node.expressions
-    raised = "CAST(CAST(concat('concat_ws() of an array: ', typeof(x)) AS INT) AS VARCHAR)"
-    array = f"CASE WHEN ends_with(typeof(x), ']') THEN {raised} ELSE CAST(x AS VARCHAR) END"
-    checked = [each if isinstance(each, exp.Literal) else duckdb_sql(array, x=each) for each in values]
-    node.set("expressions", [by, *checked])
+    node.set("expressions", [by, *(to_text(exp.cast(each, "text")) for each in values)])
     return node
 
 
