@@ -8,7 +8,7 @@ import pytest
 from deltalake import DeltaTable
 
 import duckrun
-from duckrun.errors import UnsupportedFeature
+from duckrun.errors import InvalidConfig, UnsupportedFeature
 from duckrun.sql.dialects import text_in, tree_in
 from duckrun.sql.names import transpile
 
@@ -26,8 +26,13 @@ def on_spark(sql: str, dialect: str = "duckdb") -> str:
         ("date_part('dow', d)", "(DAYOFWEEK(d) - 1)"),
         ("dayname(d)", "DATE_FORMAT(d, 'EEEE')"),
         ("week(d)", "WEEKOFYEAR(d)"),
-        ("concat(s, '-', n)", "CONCAT(COALESCE(CONCAT(s, ''), ''), '-', COALESCE(CONCAT(n, ''), ''))"),
-        ("concat_ws('-', s, n)", "CONCAT_WS('-', s, n)"),
+        (
+            "trim(s)",
+            "TRIM('{}' FROM s)".format("".join(map(chr, (32, 160, 5760, *range(8192, 8203), 8239, 8287, 12288)))),
+        ),
+        ("regexp_matches(s, 'a$', 'i')", "s RLIKE '(?iu)a\\\\z'"),
+        ("list_slice(a, 2, 3)", "SLICE(a, 2, 2)"),
+        ("log(10, x)", "LOG10(x)"),
         ("date_diff('month', a, b)", "TIMESTAMPDIFF(MONTH, DATE_TRUNC('MONTH', a), DATE_TRUNC('MONTH', b))"),
         ("date_add(a, interval (1) day)", "(COALESCE(a, CAST(NULL AS TIMESTAMP_NTZ)) + INTERVAL '1' DAY)"),
         ("a::timestamp + interval (n) month", "CAST(a AS TIMESTAMP_NTZ) + MAKE_YM_INTERVAL(0, n)"),
@@ -41,7 +46,7 @@ def on_spark(sql: str, dialect: str = "duckdb") -> str:
         ("regexp_replace(a, '(x)', '\\1$', 'g')", "REGEXP_REPLACE(a, '(x)', '$1\\\\$')"),
         ("quantile_cont(x, 0.5)", "PERCENTILE(x, 0.5)"),
         ("error('no')", "RAISE_ERROR('no')"),
-        ("a::json", "CAST(a AS STRING)"),
+        ("'{}'::json", "CAST('{}' AS STRING)"),
         ("arbitrary(a)", "ANY_VALUE(a)"),
         ("any_value(a)", "ANY_VALUE(a) IGNORE NULLS"),
         ("a[2:3]", "SLICE(a, 2, 2)"),
@@ -54,12 +59,14 @@ def on_spark(sql: str, dialect: str = "duckdb") -> str:
         ("map([1], [x])[1]", "TRY_ELEMENT_AT(MAP_FROM_ARRAYS(ARRAY(1), ARRAY(x)), 1)"),
         ("map {}", "CAST(MAP() AS MAP<INT, INT>)"),
         ("row(x, 2)", "NAMED_STRUCT('col1', x, 'col2', 2)"),
-        ("list_aggr(a, 'string_agg', '-')", "ARRAY_JOIN(a, '-')"),
-        ("array_agg(x)", "TRANSFORM(COLLECT_LIST(NAMED_STRUCT('v', x)), item -> item.v)"),
+        ("list_aggr(a, 'string_agg', '-')", "IF(SIZE(ARRAY_COMPACT(a)) > 0, ARRAY_JOIN(a, '-'), NULL)"),
         (
-            "list(x) filter (where y) over (partition by z)",
-            "TRANSFORM(COLLECT_LIST(NAMED_STRUCT('v', x)) FILTER(WHERE y) OVER (PARTITION BY z), item -> item.v)",
+            "array_agg(x)",
+            "IF(SIZE(COLLECT_LIST(NAMED_STRUCT('v', x))) > 0, TRANSFORM(COLLECT_LIST(NAMED_STRUCT('v', x)), item -> item.v), NULL)",
         ),
+        ("corr(x, y)", "COALESCE(CORR(x, y), IF(REGR_COUNT(x, y) > 0, CAST('nan' AS DOUBLE), NULL))"),
+        ("quantile(x, 0.5)", "PERCENTILE_DISC(0.5) WITHIN GROUP (ORDER BY x ASC)"),
+        ("arg_max(x, y)", "MAX_BY(x, IF(x IS NULL, NULL, y))"),
     ],
 )
 def test_an_expression_keeps_its_meaning(expression, translated):
@@ -107,6 +114,22 @@ def test_a_series_gives_rows():
 def test_what_cannot_keep_its_meaning_is_refused(sql, words):
     with pytest.raises(UnsupportedFeature, match=words):
         on_spark(sql)
+
+
+@pytest.mark.parametrize(
+    ("expression", "error"),
+    [
+        ("1 / x", "division by zero: 0"),
+        ("cast(concat('a', x) as int)", "no whole number: a0"),
+        ("cast(array(x) as string)", "a text that differs on Spark: INTEGER[]"),
+        ("round(1.005D + x, 2)", "Spark rounds another way, cast it to a decimal: 1.005"),
+    ],
+)
+def test_an_error_in_a_row_of_spark_s_sql_on_duckdb_is_one_sentence(root, expression, error):
+    query = f"select {expression} as y from (values (0)) as t(x)"
+    with duckrun.connect(root) as s, pytest.raises(InvalidConfig) as raised:
+        s.sql(query, dialect="spark").collect()
+    assert str(raised.value).startswith(f"query: {error}") and "INT32" not in str(raised.value)
 
 
 def test_a_concat_leaves_null_out_of_whatever_type(session):

@@ -12,25 +12,25 @@ from typing import Any
 
 from sqlglot import exp
 
-from duckrun.errors import UnsupportedFeature
+from duckrun.sql import duckdb_functions as duckdb, regexes
 from duckrun.sql.building import call, number, spark_sql, untranslated
 from duckrun.sql.dates import mark_days
-from duckrun.sql.duckdb_functions import (
-    at_time_zone,
-    character,
-    epoch,
-    map_concat,
-    to_integer,
-    to_json,
-    to_text,
-    whole_quotient,
-)
 from duckrun.sql.file_paths import FILE_READERS
 from duckrun.sql.generators import generates, lifted, series, series_table, unnest_table
 from duckrun.sql.lambdas import with_places
 from duckrun.sql.layers import qualified
 from duckrun.sql.pieces import dialect_of
-from duckrun.sql.texts import end_of_text, levenshtein, like, part_of_text, printf, split_text, unicode
+from duckrun.sql.texts import (
+    end_of_text,
+    levenshtein,
+    like,
+    part_of_text,
+    printf,
+    reversed_text,
+    split_text,
+    trimmed,
+    unicode,
+)
 from duckrun.sql.time_formats import formatted, parsed
 from duckrun.sql.times import (
     date_add,
@@ -56,7 +56,7 @@ def for_spark(root: exp.Expr, *, is_definition: bool = False) -> None:
     mark_days(root)
     for node in reversed(list(root.this.walk())):  # from the leaves up
         if dialect_of(node) == "duckdb":
-            rewritten = _rewritten(node)
+            rewritten = _rewritten(node, _RULES)
             if rewritten is not node:
                 node.replace(rewritten)
         elif isinstance(node, exp.ParseJSON):
@@ -65,17 +65,16 @@ def for_spark(root: exp.Expr, *, is_definition: bool = False) -> None:
             node.replace(call("parse_json", node.this))
     if is_definition:
         return
-    # Last, as the cases of a cast repeat its value: generators and windows have names by now.
+    # Last, as these repeat their values: generators and windows have names by now.
     for node in reversed(list(root.this.walk())):
-        if isinstance(node, exp.Cast) and dialect_of(node) == "duckdb":
-            if node.to.this in exp.DataType.INTEGER_TYPES:
-                node.replace(to_integer(node))
-            elif node.to.this in exp.DataType.TEXT_TYPES:
-                node.replace(to_text(node))
+        if dialect_of(node) == "duckdb":
+            rewritten = _rewritten(node, _LAST_RULES)
+            if rewritten is not node:
+                node.replace(rewritten)
 
 
-def _rewritten(node: exp.Expr) -> exp.Expr:
-    for kind, rewrite in _RULES.items():
+def _rewritten(node: exp.Expr, rules: dict[type[exp.Expr], Callable[[Any], exp.Expr]]) -> exp.Expr:
+    for kind, rewrite in rules.items():
         if isinstance(node, kind):
             return rewrite(node)
     return node
@@ -99,9 +98,19 @@ def _function(node: Any) -> exp.Expr:
     if name == "row" and arguments:
         return _row(node)
     if name == "to_json" and len(arguments) == 1:
-        return to_json(arguments[0])
+        return duckdb.to_json(arguments[0])
     if name == "map_concat":
-        return map_concat(arguments)
+        return duckdb.map_concat(arguments)
+    if name == "list_slice" and len(arguments) == 3:
+        return _slice(arguments[0], arguments[1], arguments[2], None)
+    if name in _OF_ONE and len(arguments) == 1:
+        return _OF_ONE[name](*arguments)
+    if name in _OF_TWO and len(arguments) == 2:
+        return _OF_TWO[name](*arguments)
+    if name in ("regexp_split_to_array", "str_split_regex") and len(arguments) == 2:
+        return regexes.split(exp.RegexpSplit(this=arguments[0], expression=arguments[1]))
+    if name in _REFUSED:
+        raise untranslated(_REFUSED[name])
     if name == "url_encode":
         raise untranslated("url_encode(), which Spark does by other rules for a blank and for ~ and *,")
     if name in _RENAMED:
@@ -128,6 +137,25 @@ def _seconds(node: Any) -> exp.Expr:
     return node if node.args.get("scale") else call("timestamp_seconds", node.this)
 
 
+_OF_ONE: dict[str, Callable[[exp.Expr], exp.Expr]] = {
+    "bin": duckdb.binary,
+    "bit_count": duckdb.bit_count,
+    "json_array_length": duckdb.array_length,
+    "mean": lambda value: call("avg", duckdb.averaged(value)),
+    "list_unique": lambda whole: call("size", duckdb.distinct(whole)),
+    "array_unique": lambda whole: call("size", duckdb.distinct(whole)),
+}
+_OF_TWO: dict[str, Callable[[exp.Expr, exp.Expr], exp.Expr]] = {
+    **dict.fromkeys(("list_position", "list_indexof", "array_indexof"), duckdb.position),
+    **dict.fromkeys(("list_intersect",), duckdb.common),
+    **dict.fromkeys(("list_has_all", "array_has_all"), duckdb.includes),
+    **dict.fromkeys(("array_has_any",), duckdb.overlaps),
+}
+_REFUSED = {
+    "element_at": "element_at(), which gives a list (map[key] gives the value),",
+    "hash": "hash(), which has other values,",
+}
+"""Functions that Spark has under the same name, with another meaning."""
 _RENAMED = {
     "to_binary": "bin",
     "arbitrary": "any_value",
@@ -154,54 +182,34 @@ def _concat(node: Any) -> exp.Expr:
     return node
 
 
-def _regexp_replace(node: Any) -> exp.Expr:
-    r"""Translate the options and groups of ``regexp_replace``.
-
-    DuckDB replaces the first match unless the options have ``'g'``, and refers to groups by
-    ``\\1``. Spark replaces all matches, and refers to groups by ``$1``.
-    """
-    flags = node.args.get("modifiers")
-    if flags is None or "g" not in flags.name:
-        raise UnsupportedFeature(
-            "regexp_replace without the option 'g' replaces the first match only, which Spark's does not do; "
-            "add 'g', or run this with engine: duckdb."
-        )
-    replacement = node.args.get("replacement")
-    if isinstance(replacement, exp.Literal):
-        text = replacement.name.replace("$", "\\$")
-        for digit in "0123456789":
-            text = text.replace(f"\\{digit}", f"${digit}")
-        replacement = exp.Literal.string(text)
-    others = flags.name.replace("g", "")
-    pattern = node.expression
-    if others:
-        pattern = exp.Concat(expressions=[exp.Literal.string(f"(?{others})"), pattern])
-    return call("regexp_replace", node.this, pattern, replacement or exp.Literal.string(""))
-
-
-def _regexp_like(node: Any) -> exp.Expr:
-    """Move the options of ``regexp_matches(s, 'a', 'i')`` into the pattern, as Spark takes them."""
-    flags = node.args.get("flag")
-    if flags is None:
-        return node
-    if not isinstance(flags, exp.Literal) or set(flags.name) - set("ism"):
-        raise untranslated(f"regexp_matches with the options {flags.sql()}")
-    pattern = exp.Concat(expressions=[exp.Literal.string(f"(?{flags.name})"), node.expression])
-    return exp.RegexpLike(this=node.this, expression=pattern)
-
-
 def _within_group(node: Any) -> exp.Expr:
     """Translate ``percentile_cont(0.5) within group (order by x)`` to the exact function.
 
     sqlglot writes Spark's approximate one.
     """
     order = node.expression.expressions if isinstance(node.expression, exp.Order) else []
-    if isinstance(node.this, exp.PercentileDisc) and order and order[0].args.get("desc"):
-        raise untranslated("percentile_disc over a descending order")
-    if not isinstance(node.this, exp.PercentileCont) or len(order) != 1:
+    if len(order) != 1 or not isinstance(node.this, exp.PercentileCont | exp.PercentileDisc):
         return node
-    part = "1 - part" if order[0].args.get("desc") else "part"
-    return spark_sql(f"percentile(x, {part})", x=order[0].this, part=node.this.this)
+    is_descending, part = bool(order[0].args.get("desc")), node.this.this
+    if isinstance(node.this, exp.PercentileDisc):
+        return _discrete(order[0].this, part, is_descending=is_descending)
+    # DuckDB negates the part of a descending order: 0 stays 0.
+    is_turned = is_descending and not (isinstance(part, exp.Literal) and float(part.name) == 0)
+    return spark_sql(f"percentile(x, {'1 - part' if is_turned else 'part'})", x=order[0].this, part=part)
+
+
+def _discrete(value: exp.Expr, part: exp.Expr, *, is_descending: bool = False) -> exp.Expr:
+    """Return Spark's exact ``percentile_disc``; sqlglot would write the approximate function."""
+    if is_descending:
+        raise untranslated("percentile_disc over a descending order")
+    order = exp.Order(expressions=[exp.Ordered(this=value, desc=False, nulls_first=True)])
+    return exp.WithinGroup(this=call("percentile_disc", part), expression=order)
+
+
+def _quantile(node: Any) -> exp.Expr:
+    """Translate ``quantile`` and ``quantile_disc(x, part)``, which interpolate nothing."""
+    part = node.args.get("quantile") or node.expression
+    return node if part is None else _discrete(node.this, part)
 
 
 def _percentile(node: Any) -> exp.Expr:
@@ -257,22 +265,24 @@ def _json(node: Any) -> exp.Expr:
 
     Delta tables store JSON as strings, as DuckDB does.
     """
-    # Spark has no TIME.
-    if node.to.this in (exp.DataType.Type.TIME, exp.DataType.Type.TIMETZ):
-        raise untranslated("The type TIME")
+    is_lenient = isinstance(node, exp.TryCast)
+    if node.to.this in _LACKING or (is_lenient and node.to.this in exp.DataType.UNSIGNED_INTEGER_TYPES):
+        raise untranslated(f"The type {node.to.sql('duckdb')}")
     if node.to.this == exp.DataType.Type.JSON:
-        text = exp.cast(node.this, "text")
+        text = duckdb.json_text(node.this, is_lenient=is_lenient)
         text.meta[_IS_JSON] = True
         return text
     inner = node.this.unnest()
     if node.to.this == exp.DataType.Type.VARIANT and (inner.meta.get(_IS_JSON) or _makes_json(inner)):
-        value = call("try_parse_json" if isinstance(node, exp.TryCast) else "parse_json", exp.cast(inner, "text"))
+        value = call("try_parse_json" if is_lenient else "parse_json", exp.cast(inner, "text"))
         # JSON's null is NULL to DuckDB.
         return spark_sql("if(is_variant_null(value), NULL, value)", value=value)
     return node
 
 
 _IS_JSON = "duckrun is JSON"
+_LACKING = (exp.DataType.Type.TIME, exp.DataType.Type.TIMETZ, exp.DataType.Type.BIT)
+"""Types without one in Spark."""
 _JSON_FUNCTIONS = re.compile(
     "json_(object|array|quote|merge_patch|transform|group_array|group_object)|(to|array_to|row_to)_json", re.IGNORECASE
 )
@@ -299,6 +309,8 @@ def _array_agg(node: Any) -> exp.Expr:
     wrapped = outer
     while isinstance(wrapped, wrappers):
         wrapped = wrapped.this
+    if isinstance(wrapped, exp.Corr | exp.RegrSlope):
+        return _or_nan(outer, wrapped)
     if not isinstance(wrapped, exp.ArrayAgg):
         return node
     value, order = wrapped.this, []
@@ -324,7 +336,19 @@ def _array_agg(node: Any) -> exp.Expr:
         for i, key in reversed(list(enumerate(order))):
             compared = _comparison(f"k{i}", key, compared)
         sorted_rows = f"array_sort(rows, (l, r) -> {compared})"
-    return spark_sql(f"transform({sorted_rows}, item -> item.v)", rows=outer)
+    # Without a row the list is NULL in DuckDB.
+    return spark_sql(f"if(size(rows) > 0, transform({sorted_rows}, item -> item.v), NULL)", rows=outer)
+
+
+def _or_nan(outer: exp.Expr, function: Any) -> exp.Expr:
+    """Return NaN for the correlation with a constant, where Spark returns NULL."""
+    pairs = call("regr_count", function.this, function.expression)
+    counted = outer.copy()
+    if outer is function:
+        counted = pairs
+    else:
+        next(counted.find_all(type(function))).replace(pairs)
+    return spark_sql("coalesce(node, if(n > 0, double('nan'), NULL))", node=outer, n=counted)
 
 
 def _comparison(name: str, key: Any, equal: str) -> str:
@@ -351,12 +375,15 @@ def _bracket(node: Any) -> exp.Expr:
     part = node.expressions[0] if len(node.expressions) == 1 else None
     if not isinstance(part, exp.Slice):
         return node if part is None or part.is_string else _element(node.this, part)
-    start, end = part.this or number(1), part.expression
-    whole = all(isinstance(n, exp.Literal) and not n.is_string and n.name.isdigit() for n in (start, end))
-    if not whole or int(start.name) < 1 or part.args.get("step"):
+    return _slice(node.this, part.this or number(1), part.expression, part.args.get("step"))
+
+
+def _slice(whole: exp.Expr, start: Any, end: Any, step: Any) -> exp.Expr:
+    are_places = all(isinstance(n, exp.Literal) and not n.is_string and n.name.isdigit() for n in (start, end))
+    if not are_places or int(start.name) < 1 or step:
         raise untranslated("A slice of a list whose ends are not two positive numbers")
     length = max(int(end.name) - int(start.name) + 1, 0)
-    return call("slice", node.this, start, number(length))
+    return call("slice", whole, start, number(length))
 
 
 def _element(whole: exp.Expr, index: Any) -> exp.Expr:
@@ -404,7 +431,8 @@ def _list_aggregate(node: Any) -> exp.Expr:
     others = [node.expressions[0], *node.expressions[2:]]
     if name not in _OF_LISTS:
         raise untranslated(f"list_aggr(…, {name!r})")
-    return call(_OF_LISTS[name], *others)
+    result = call(_OF_LISTS[name], *others)
+    return spark_sql("if(size(array_compact(l)) > 0, result, NULL)", l=others[0], result=result)
 
 
 _OF_LISTS = {"string_agg": "array_join", "min": "array_min", "max": "array_max"}
@@ -434,8 +462,14 @@ def _sign(node: Any) -> exp.Expr:
 
 
 def _log(node: Any) -> exp.Expr:
-    """Translate ``log(x)``: the base is 10 in DuckDB, e in Spark."""
-    return node if node.expression is not None else call("log10", node.this)
+    """Translate ``log(x)``: the base is 10 in DuckDB, e in Spark.
+
+    Spark computes ``log(10, x)`` as a quotient: 2.9999999999999996 for 1000.
+    """
+    if node.expression is None:
+        return call("log10", node.this)
+    bases = {"2": "log2", "10": "log10"}
+    return call(bases[node.this.name], node.expression) if node.this.name in bases else node
 
 
 def _is_nan(node: Any) -> exp.Expr:
@@ -446,12 +480,26 @@ def _is_nan(node: Any) -> exp.Expr:
 _RULES: dict[type[exp.Expr], Callable[[Any], exp.Expr]] = {
     exp.Anonymous: _function,
     exp.ArrayAgg: _array_agg,
+    exp.ArgMax: duckdb.extreme_row,
+    exp.ArgMin: duckdb.extreme_row,
+    exp.ArrayConcat: duckdb.concatenated,
+    exp.ArrayContainsAll: lambda node: duckdb.includes(node.this, node.expression),
+    exp.ArrayContainedBy: lambda node: duckdb.includes(node.expression, node.this),
+    exp.ArrayDistinct: lambda node: duckdb.distinct(node.this),
+    exp.ArrayIntersect: lambda node: duckdb.common(*node.expressions),
+    exp.ArrayOverlaps: lambda node: duckdb.overlaps(node.this, node.expression),
+    exp.ArrayPosition: lambda node: duckdb.position(node.this, node.expression),
+    exp.ArraySlice: lambda node: _slice(node.this, node.args["start"], node.args.get("end"), node.args.get("step")),
+    exp.BitwiseRightShift: duckdb.shifted,
     exp.Bracket: _bracket,
     exp.ArrayFilter: lambda node: with_places(node, 1),
-    exp.AtTimeZone: at_time_zone,
+    exp.AtTimeZone: duckdb.at_time_zone,
     exp.Cast: _json,
-    exp.Chr: character,
+    exp.Chr: duckdb.character,
     exp.Concat: _concat,
+    exp.Corr: _array_agg,
+    exp.CountIf: duckdb.count_if,
+    exp.RegrSlope: _array_agg,
     exp.Count: _refused("count(table.*)", _counts_table),
     exp.Ceil: _rounded,
     exp.Floor: _rounded,
@@ -459,12 +507,17 @@ _RULES: dict[type[exp.Expr], Callable[[Any], exp.Expr]] = {
     exp.IsNan: _is_nan,
     exp.Log: _log,
     exp.DayOfWeekIso: lambda node: iso_day_of_week(node.this),
+    exp.Asinh: _refused("asinh(), which Spark computes less precisely,"),
+    exp.Atanh: _refused("atanh(), which Spark computes less precisely,"),
+    exp.Flatten: duckdb.flattened,
+    exp.JSONKeys: lambda node: duckdb.keys(node.this),
     exp.Format: _refused("format()"),
     exp.Left: end_of_text,
     exp.Right: end_of_text,
     exp.Substring: part_of_text,
     exp.Split: split_text,
     exp.Levenshtein: levenshtein,
+    exp.Trim: trimmed,
     exp.Unicode: unicode,
     exp.Like: like,
     exp.ILike: like,
@@ -474,10 +527,17 @@ _RULES: dict[type[exp.Expr], Callable[[Any], exp.Expr]] = {
     exp.DateAdd: date_add,
     exp.Filter: _array_agg,
     exp.Interval: interval,
-    exp.IntDiv: whole_quotient,
-    exp.RegexpReplace: _regexp_replace,
+    exp.IntDiv: duckdb.whole_quotient,
+    exp.RegexpExtract: regexes.extract,
+    exp.RegexpExtractAll: regexes.extract,
+    exp.RegexpFullMatch: regexes.matches,
+    exp.RegexpReplace: regexes.replace,
+    exp.RegexpSplit: regexes.split,
+    exp.SimilarTo: regexes.matches,
     exp.PercentileCont: _percentile,
-    exp.RegexpLike: _regexp_like,
+    exp.PercentileDisc: _quantile,
+    exp.Quantile: _quantile,
+    exp.RegexpLike: regexes.matches,
     exp.WithinGroup: _within_group,
     exp.Table: _table,
     exp.Map: _empty_map,
@@ -493,7 +553,7 @@ _RULES: dict[type[exp.Expr], Callable[[Any], exp.Expr]] = {
     exp.Sub: plus,
     exp.TimeToStr: lambda node: formatted(node.this, node.args["format"]),
     exp.StrToTime: lambda node: parsed(node.this, node.args["format"]),
-    exp.TimeToUnix: epoch,
+    exp.TimeToUnix: duckdb.epoch,
     exp.TimestampTrunc: truncated,
     exp.DateTrunc: truncated,
     exp.ToDays: lambda node: interval_of(node.this, "days"),
@@ -509,3 +569,21 @@ _RULES: dict[type[exp.Expr], Callable[[Any], exp.Expr]] = {
     exp.Window: _window,
     exp.Week: lambda node: call("weekofyear", node.this),
 }
+_LAST_RULES: dict[type[exp.Expr], Callable[[Any], exp.Expr]] = {
+    exp.ArrayContains: duckdb.contains,
+    exp.ArrayToString: duckdb.joined,
+    exp.Avg: lambda node: call("avg", duckdb.averaged(node.this)),
+    exp.Cast: duckdb.cast,
+    exp.Concat: duckdb.joined_texts,
+    exp.ConcatWs: duckdb.joined_texts,
+    exp.DPipe: duckdb.joined_texts,
+    exp.Factorial: duckdb.factorial,
+    exp.GroupConcat: duckdb.aggregated_texts,
+    exp.In: duckdb.contained,
+    exp.JSONExtract: duckdb.extracted,
+    exp.JSONExtractScalar: duckdb.extracted_text,
+    exp.Repeat: duckdb.repeated,
+    exp.Reverse: reversed_text,
+    exp.Round: duckdb.rounded,
+}
+"""Rules that repeat a value, or raise errors. A definition has Spark's SQL, without these."""

@@ -137,9 +137,9 @@ def series(node: Any) -> exp.Expr:
     down = isinstance(step, exp.Neg)
     if not isinstance(step.this if down else step, exp.Literal):
         step = _whole(step)
-        away = spark_sql("(b >= a) <> (step > 0)", a=start, b=end, step=step)
         if node.args.get("is_end_exclusive"):
             end = spark_sql("CAST(b - sign(step) AS BIGINT)", b=end, step=step)
+        away = spark_sql("(step > 0 AND b < a OR step < 0 AND b > a)", a=start, b=end, step=step)
     else:
         if node.args.get("is_end_exclusive"):
             end = _plus(end, 1 if down else -1)

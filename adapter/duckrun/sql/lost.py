@@ -15,6 +15,7 @@ from sqlglot import ErrorLevel, Token, UnsupportedError, exp
 from sqlglot.tokens import TokenType
 
 from duckrun.errors import UnsupportedFeature
+from duckrun.sql.regexes import java
 
 # Words that do not change a query, or that a dialect may spell differently.
 _NOISE = frozenset([
@@ -108,7 +109,18 @@ _WORDS_OF_RULES = ("desc", "asc", "nulls last", "dow", "dayofweek", "weekday", "
 
 
 def _is_in(text: str, words: set[str]) -> bool:
-    return text in words or f"$.{text}" in words or all(piece in words for piece in _pieces(text))
+    is_there = text in words or f"$.{text}" in words or all(piece in words for piece in _pieces(text))
+    return is_there or not words.isdisjoint((f"$[*].{text}", f"$[*]{text[1:]}")) or _is_pattern_of(text, words)
+
+
+def _is_pattern_of(text: str, words: set[str]) -> bool:
+    """Return True for a regular expression that a word spells as Java does, perhaps with flags."""
+    body = java(text).lower()
+    return not {body, _bare(body)}.isdisjoint(map(_bare, words))
+
+
+def _bare(pattern: str) -> str:
+    return re.sub(r"\(\?[disu]+\)|\\a\(\?:|\)\\z$", "", pattern)
 
 
 def _forms(tokens: Iterable[Token]) -> Iterator[str]:

@@ -9,6 +9,7 @@ from typing import Any
 from sqlglot import exp
 
 from duckrun.sql.building import call, spark_sql, untranslated
+from duckrun.sql.duckdb_functions import to_text
 
 # %d alone or inside text. C and Java format all other numbers differently.
 _PRINTF = re.compile(r"(?:[^%]|%%|%[-+0,]*\d*d|%s)*", re.DOTALL)
@@ -22,7 +23,9 @@ def printf(arguments: Sequence[exp.Expr]) -> exp.Expr:
     pattern, *values = arguments
     if not (isinstance(pattern, exp.Literal) and pattern.is_string and _PRINTF.fullmatch(pattern.name)):
         raise untranslated("printf with a format other than %d, %s and text")
-    written: exp.Expr = call("printf", pattern, *values)
+    kinds = re.findall(r"%[-+0,]*\d*([ds])", pattern.name.replace("%%", ""))
+    texts = [to_text(exp.cast(x, "text")) if kind == "s" else x for kind, x in zip(kinds, values, strict=False)]
+    written: exp.Expr = call("printf", pattern, *texts, *values[len(texts) :])
     for value in values:
         written = spark_sql("if(x IS NULL, NULL, written)", x=value, written=written)
     return written
@@ -59,18 +62,48 @@ def part_of_text(node: Any) -> exp.Expr:
 def split_text(node: Any) -> exp.Expr:
     """Refuse ``string_split(s, '')``, which gives the letters.
 
-    Spark adds an empty text behind them.
+    Spark adds an empty text behind them. ``string_split(s, NULL)`` gives the whole text.
     """
     by = node.expression
-    if isinstance(by, exp.Literal) and not by.name:
-        raise untranslated("string_split by an empty text")
-    return node
+    if isinstance(by, exp.Literal):
+        if not by.name:
+            raise untranslated("string_split by an empty text")
+        return node
+    return spark_sql(
+        "CASE WHEN by = '' THEN raise_error('string_split() by an empty text on Spark') "
+        "WHEN by IS NULL AND x IS NOT NULL THEN array(x) ELSE node END",
+        x=node.this,
+        by=by,
+        node=node.copy(),
+    )
 
 
 def levenshtein(node: Any) -> exp.Expr:
     """Turn each byte into one letter: DuckDB counts bytes, Spark letters."""
     letters = (spark_sql("decode(encode(x, 'UTF-8'), 'ISO-8859-1')", x=side) for side in (node.this, node.expression))
     return call("levenshtein", *letters)
+
+
+_SPACES = "".join(map(chr, (0x20, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x202F, 0x205F, 0x3000)))
+"""Unicode's separators of the kind Zs."""
+
+
+def trimmed(node: Any) -> exp.Expr:
+    """Name the blanks of ``trim(s)``: Spark drops the plain blank only."""
+    if node.expression is None:
+        node.set("expression", exp.Literal.string(_SPACES))
+    return node
+
+
+def reversed_text(node: Any) -> exp.Expr:
+    """Raise an error for a text with letters of several signs, whose order DuckDB keeps."""
+    joined = exp.Literal.string("[\\p{M}\\x{200D}\\x{1F1E6}-\\x{1F1FF}]")
+    return spark_sql(
+        "if(x RLIKE joined, raise_error('reverse() of letters of several signs on Spark'), node)",
+        x=node.this,
+        joined=joined,
+        node=node.copy(),
+    )
 
 
 def unicode(node: Any) -> exp.Expr:

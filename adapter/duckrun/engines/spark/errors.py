@@ -6,7 +6,13 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from duckrun.engines.spark.process.conditions import condition_of, message_of, text_of, without_classes
+from duckrun.engines.spark.process.conditions import (
+    condition_of,
+    message_of,
+    text_of,
+    unknown_function,
+    without_classes,
+)
 from duckrun.engines.spark.process.trouble import trouble
 from duckrun.errors import (
     DuckrunError,
@@ -181,6 +187,11 @@ def _unknown(error: Exception, what: str, line: str, analysis: type[DuckrunError
     row_error = _ROW_ERROR.search(text_of(error))
     if row_error is not None:
         return uncomputable(what, "Spark", " ".join(row_error[0].split()))
+    if (function := unknown_function(error)) is not None:
+        return analysis(
+            f"{what}: Spark has no function {function.lower()}().",
+            remedy="Write it with functions that Spark has, or run this with engine: duckdb",
+        )
     name = type(error).__name__
     if name in ("AnalysisException", "ParseException") or condition_of(error, "DELTA_MERGE_UNRESOLVED"):
         return analysis(f"{what}: Spark cannot run it: {line}")

@@ -56,3 +56,11 @@ def _condition(error: BaseException) -> str:
         return str(error.getCondition() or "")  # type: ignore[attr-defined]
     except Exception:  # not PySpark's, or a condition of Delta's that PySpark cannot build
         return ""
+
+
+def unknown_function(error: BaseException) -> str | None:
+    """Return the name of the function that Spark does not know; None for another error."""
+    if condition_of(error, "UNRESOLVED_ROUTINE") is None:
+        return None
+    name = re.search(r"routine (\S+)", text_of(error))
+    return None if name is None else name[1].replace("`", "")
