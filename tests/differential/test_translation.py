@@ -387,7 +387,7 @@ CAST_TEXTS = (
     "null::varchar",
 )
 ON_CAST_TEXTS = (
-    *(f"try_cast(s as {kind})" for kind in ("date", "timestamp", "timestamptz", "uuid", "json", "blob", "utinyint", "bit")),
+    *(f"try_cast(s as {kind})" for kind in ("date", "timestamp", "timestamptz", "uuid", "json", "blob", "utinyint", "ubigint", "bit")),
     "s::uuid", "s::blob", "s::json",
 )  # fmt: skip
 

@@ -281,7 +281,13 @@ def _json(node: Any) -> exp.Expr:
 
 
 _IS_JSON = "duckrun is JSON"
-_LACKING = (exp.DataType.Type.TIME, exp.DataType.Type.TIMETZ, exp.DataType.Type.BIT)
+_LACKING = frozenset(
+    exp.DType[name]
+    for name in (
+        *("TIME", "TIMETZ", "BIT", "USMALLINT", "UINT", "UBIGINT", "INT128", "UINT128"),
+        *("TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS"),
+    )
+)
 """Types without one in Spark."""
 _JSON_FUNCTIONS = re.compile(
     "json_(object|array|quote|merge_patch|transform|group_array|group_object)|(to|array_to|row_to)_json", re.IGNORECASE

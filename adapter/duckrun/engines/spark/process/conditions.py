@@ -60,7 +60,5 @@ def _condition(error: BaseException) -> str:
 
 def unknown_function(error: BaseException) -> str | None:
     """Return the name of the function that Spark does not know; None for another error."""
-    if condition_of(error, "UNRESOLVED_ROUTINE") is None:
-        return None
-    name = re.search(r"routine (\S+)", text_of(error))
+    name = re.search(r"routine (\S+)", message_of(error, "UNRESOLVED_ROUTINE") or "")
     return None if name is None else name[1].replace("`", "")
