@@ -87,3 +87,14 @@ def test_a_model_names_tables_of_the_lake_in_pyspark_s_own_words(make_project: C
         assert project.rows("ns_sales.figs") == [(1, "fig"), (3, "fig")]
     finally:
         spark.sql("drop table if exists ns_sales.figs")
+
+
+@pytest.mark.parametrize(("value", "kind"), [("None", "None"), ("[1]", "a list"), ("(x for x in [1])", "a generator")])
+def test_a_model_that_returns_no_table_says_what_to_return(
+    make_project: Callable[..., Any], value: str, kind: str
+) -> None:
+    project = make_project({"models/wrong.py": f"def model(dbt, session):\n    return {value}\n"})
+    result = project.dbt("run")
+    assert not result.success
+    assert f"model wrong: the model returned {kind}; return a DataFrame" in result.text
+    assert "Traceback" not in result.text

@@ -22,7 +22,9 @@ from dbt.adapters.duckrun.credentials import DuckrunCredentials
 from dbt.adapters.duckrun.materialize.changed import NodeChanges, consumer_of
 from dbt.adapters.duckrun.model.choices import DATABASE
 from dbt.adapters.duckrun.model.node import Node, current, reading
+from dbt.adapters.duckrun.model.returned import NoTable
 from dbt.adapters.duckrun.together import LiveCatalog, OneCursor, Together, temporary_staging
+from dbt_common.exceptions import DbtRuntimeError
 from dbt_common.invocation import get_invocation_started_at
 
 import duckrun
@@ -409,11 +411,16 @@ class LakeEnvironment(LocalEnvironment):
             self.ensure_for(statement)
             return cursor.query(statement)
 
-        if self.together is None:
-            self.run_python_job(cursor, load, parsed_model["alias"], compiled_code, self.creds)
-        else:
-            code = temporary_staging(compiled_code)
-            self.run_python_job(OneCursor(cursor), load, parsed_model["alias"], code, self.creds)
+        name = parsed_model["alias"]
+        try:
+            if self.together is None:
+                self.run_python_job(cursor, load, name, compiled_code, self.creds)
+            else:
+                self.run_python_job(OneCursor(cursor), load, name, temporary_staging(compiled_code), self.creds)
+        except DbtRuntimeError as error:
+            if isinstance(error.__context__, NoTable):  # the message needs no traceback
+                raise DbtRuntimeError(f"model {name}: {error.__context__}") from error
+            raise
         return AdapterResponse(_message="OK")
 
 

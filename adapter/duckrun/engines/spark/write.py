@@ -171,7 +171,8 @@ class Attempt(SparkWrite):
                 if condition_of(error, "DELTA_REPLACE_WHERE_MISMATCH"):
                     self.refuse_outside(frame, spec.predicate)
                     # Spark raises the same condition for a row that breaks a constraint.
-                    reason = message_of(error, "DELTA_REPLACE_WHERE_MISMATCH")
+                    reasons = ("DELTA_VIOLATE_CONSTRAINT", "DELTA_REPLACE_WHERE_MISMATCH")
+                    reason = next(filter(None, (message_of(error, each) for each in reasons)), "")
                     raise SchemaMismatch(f"a row breaks a constraint: {reason}") from error
                 raise
         columns = self.snapshot.columns_to_replace()

@@ -24,6 +24,13 @@
 staging = {{ staging.identifier | tojson }}
   {%- else -%}
 {{ py_write_table(temporary=False, relation=staging, compiled_code=compiled_code) }}
+
+_materialize = materialize
+
+def materialize(df, con):
+    from dbt.adapters.duckrun.model.returned import dataframe
+
+    _materialize(dataframe(df), con)
   {%- endif -%}
 {% endmacro %}
 
