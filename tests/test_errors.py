@@ -381,7 +381,10 @@ def test_a_spark_commit_whose_log_cannot_be_read_is_unknown() -> None:
     def run() -> None:
         raise ConnectionError("the Spark server is gone")
 
-    commit: Any = SimpleNamespace(spec=WriteSpec("append"), ref="main.t", log=OwnLog("t"), _own=own)
+    transaction = SimpleNamespace(lake=SimpleNamespace(storage=SimpleNamespace(is_local=False)))
+    commit: Any = SimpleNamespace(
+        spec=WriteSpec("append"), ref="main.t", log=OwnLog("t"), transaction=transaction, _own=own
+    )
     known = r"is not known: .*server is gone.*Look at the table's history"
     with pytest.raises(CommitUnknown, match=known) as raised, outcome_of("append", "main.t"):
         SparkCommit.proved(commit, run)

@@ -176,7 +176,10 @@ class SparkCommit:
             try:
                 done = run()
             except Exception as error:
-                if self._refused(error):
+                # A commit with this token may belong to another statement: plain statements in
+                # another thread of the same Spark session carry the note of the one that runs.
+                cause = error.__cause__ if isinstance(error.__cause__, Exception) else error
+                if is_before_commit(cause, is_local=self.transaction.lake.storage.is_local):
                     raise
                 try:
                     commit = self._own()
@@ -196,13 +199,6 @@ class SparkCommit:
                 )
                 return commit
             return self.committed() if done is None else done
-
-    def _refused(self, error: Exception) -> bool:
-        """True if Spark certainly made no commit before it raised."""
-        # A commit with this token may then belong to another statement: plain statements in another
-        # thread of the same Spark session carry the note of the one that runs.
-        cause = error.__cause__ if isinstance(error.__cause__, Exception) else error
-        return is_before_commit(cause, is_local=self.transaction.lake.storage.is_local)
 
     def _passed(self, version: int) -> None:
         """Check a commit that Spark put on top of other writers' commits.
