@@ -43,6 +43,12 @@ LONG = ("kills", "conformance", "differential", "turns", "changes", "cluster", "
 PARTS = {"slow": 9, "cluster": 3}
 # The same of folders: their cases are whole jobs and lakes.
 PARTS_OF_FOLDERS = {"tests/dagster/": 2, "tests/run/test_concurrency.py": 2, "tests/ducklake/": 3}
+# Of each test of these folders, a run takes a third of the cases, and at least one: they write and read tables.
+PARTS_OF_CASES = 3
+FOLDERS_OF_TABLES = tuple(
+    f"tests/{name}/"
+    for name in ("branches", "changes", "engines", "formats", "golden", "lake", "run", "sessions", "statements", "storage")
+)
 PARTS_OF_DBT = 3  # every day: two seconds for each build; dbt's own suite (conformance) runs beside it
 
 
@@ -91,9 +97,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.drawn(parts))
         elif "make_project" in getattr(item, "fixturenames", ()) and not marks & set(LONG):
             item.add_marker(pytest.mark.drawn(PARTS_OF_DBT))
-        elif not marks & set(LONG):
-            parts = next((parts for path, parts in PARTS_OF_FOLDERS.items() if item.nodeid.startswith(path)), 1)
-            item.add_marker(pytest.mark.drawn(parts))
+        elif not marks & {*LONG, "branches", "lives"}:
+            item.add_marker(_share_of(item.nodeid))
+
+
+def _share_of(case: str) -> pytest.MarkDecorator:
+    """The part of the cases that `make test` takes, of a test that does not say it itself."""
+    for path, parts in PARTS_OF_FOLDERS.items():
+        if case.startswith(path):
+            return pytest.mark.drawn(parts)
+    if case.startswith(FOLDERS_OF_TABLES):
+        return pytest.mark.drawn(PARTS_OF_CASES, each_test=True)
+    return pytest.mark.drawn(1)
 
 
 # Spark cases that alone cover a rule of that engine.

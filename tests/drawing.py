@@ -1,8 +1,8 @@
 """The cases of large matrices that a run takes (a pytest plugin: conftest.py names it in pytest_plugins).
 
 - ``@pytest.mark.drawn(5)``: a run takes a fifth of the cases. The seed says which fifth. The drawn cases of a file take
-  turns in their order; with ``whole_classes=True``, the classes of a folder do. As many runs with seeds in a row as there
-  are parts see every case.
+  turns in their order; with ``whole_classes=True``, the classes of a folder do. With ``each_test=True``, the cases of a test
+  do, and a run takes at least one of them. As many runs with seeds in a row as there are parts see every case.
 - ``@pytest.mark.first_of("name")``: a run takes the first case of each name, whatever the seed.
 - ``@pytest.mark.whole``: about all cases of a matrix together; runs where all of them do.
 
@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import os
 import zlib
+from collections import Counter
 from random import SystemRandom
 
 import pytest
@@ -46,7 +47,7 @@ def rounds(whole: int) -> int:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
-        "markers", "drawn(parts, whole_classes=False): a run takes one of so many parts of the cases"
+        "markers", "drawn(parts, whole_classes=False, each_test=False): a run takes one of so many parts of the cases"
     )
     config.addinivalue_line("markers", "first_of(name): a run takes the first case of each name, whatever the seed")
     config.addinivalue_line("markers", "whole: runs only where every case of a drawn matrix does")
@@ -64,7 +65,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Deselect the cases that this run does not take."""
     if everything() or config.getoption("keyword") or any("::" in arg for arg in config.invocation_params.args):
         return
-    selection = _Selection()
+    selection = _Selection(items)
     taken: list[pytest.Item] = []
     left: list[pytest.Item] = []
     for item in items:
@@ -77,7 +78,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 class _Selection:
     """The cases of a run; it counts the cases of a file, or the classes of a folder, as they come."""
 
-    def __init__(self) -> None:
+    def __init__(self, items: list[pytest.Item]) -> None:
+        self._cases = Counter(_test_of(item) for item in items)
         self._numbers: dict[str, dict[str, int]] = {}
         self._firsts: dict[str, str] = {}
         self._share = int(os.environ.get(SHARE) or 0)
@@ -93,9 +95,19 @@ class _Selection:
         within, case = f"{item.path.parent.name}/{item.path.name}", item.nodeid
         if marker and marker.kwargs.get("whole_classes"):
             within, case = item.path.parent.name, case.rpartition("::")[0]
+        # A test with fewer cases than parts is drawn from those that it has.
+        turns = parts
+        if marker and marker.kwargs.get("each_test"):
+            within = _test_of(item)
+            turns = min(parts, self._cases[within])
         # Cases of one number of parts are counted apart from others, so that each is drawn evenly.
         numbers = self._numbers.setdefault(f"{within} {parts}", {})
         number = numbers.setdefault(case, len(numbers))
         # Files with a single case each must not all come up in the same run. Each round of cases begins
         # one part later: parameters that alternate, such as two formats, would else be drawn of one value only.
-        return (zlib.crc32(within.encode()) + number + number // parts + seed()) % parts == 0
+        return (number + number // parts) % parts == -(zlib.crc32(within.encode()) + seed()) % turns
+
+
+def _test_of(item: pytest.Item) -> str:
+    """Name of the test whose case an item is."""
+    return item.nodeid.partition("[")[0]

@@ -103,9 +103,9 @@ LONGEST = (*SPARK, "adapter/duckrun/formats/delta", "adapter/duckrun/statements"
 # a busy machine no time may be left for the last ones.
 BUDGETS = 20 * 60
 SUITES = (
-    Suite("branches", 75, workers=2, dist="loadgroup"),
+    Suite("branches", 75, workers=2, dist="loadgroup", share=2),
     Suite("kills", 60, workers=2, dist="loadgroup"),
-    Suite("differential", 60, workers=2, dist="loadgroup"),
+    Suite("differential", 60, workers=2, dist="loadgroup", share=2),
     Suite("changes", 60, workers=2, dist="loadgroup"),
     Suite("answers", 60, workers=2, dist="loadgroup"),
     Suite("lives", 50, workers=2, dist="loadgroup"),

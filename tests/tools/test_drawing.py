@@ -109,6 +109,31 @@ def test_tests_of_one_file_take_turns(ran):
     assert sorted(name for names in runs for name in names) == sorted(f"test_{n}" for n in range(10))
 
 
+OF_TESTS = """
+import pytest
+pytestmark = pytest.mark.drawn(3, each_test=True)
+
+def test_one(): pass
+
+@pytest.mark.parametrize("n", range(2))
+def test_two(n): pass
+
+@pytest.mark.parametrize("n", range(7))
+def test_seven(n): pass
+"""
+
+
+def test_each_test_has_a_case_in_every_run(ran):
+    runs = [ran(OF_TESTS, DUCKRUN_TEST_SEED=str(seed)) for seed in range(6)]
+    for names in runs:
+        assert [sum(name.startswith(test) for name in names) for test in ("test_one", "test_two")] == [1, 1]
+        assert 2 <= sum(name.startswith("test_seven") for name in names) <= 3
+    assert sorted({name for names in runs[:2] for name in names if "two" in name}) == ["test_two[0]", "test_two[1]"]
+    assert sorted(name for names in runs[:3] for name in names if "seven" in name) == [
+        f"test_seven[{n}]" for n in range(7)
+    ]
+
+
 def test_classes_are_drawn_whole(ran):
     drawn = [ran(CLASSES, DUCKRUN_TEST_SEED=str(seed)) for seed in (1, 2)]
     assert sorted(drawn) == [["TestOne::test_a", "TestOne::test_b"], ["TestTwo::test_a", "TestTwo::test_b"]]
