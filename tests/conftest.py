@@ -47,7 +47,18 @@ PARTS_OF_FOLDERS = {"tests/dagster/": 2, "tests/run/test_concurrency.py": 2, "te
 PARTS_OF_CASES = 3
 FOLDERS_OF_TABLES = tuple(
     f"tests/{name}/"
-    for name in ("branches", "changes", "engines", "formats", "golden", "lake", "run", "sessions", "statements", "storage")
+    for name in (
+        "branches",
+        "changes",
+        "engines",
+        "formats",
+        "golden",
+        "lake",
+        "run",
+        "sessions",
+        "statements",
+        "storage",
+    )
 )
 PARTS_OF_DBT = 3  # every day: two seconds for each build; dbt's own suite (conformance) runs beside it
 

@@ -53,7 +53,9 @@ def number(value: int) -> exp.Expr:
 
 
 def untranslated(what: str, otherwise: str = "") -> UnsupportedFeature:
-    return UnsupportedFeature(f"{what} is not translated to Spark's SQL; {otherwise}run this with engine: duckdb.")
+    return UnsupportedFeature(
+        f"{what} is not translated to Spark's SQL", remedy=f"{otherwise}run this with engine: duckdb"
+    )
 
 
 def untranslated_to_duckdb(what: str) -> UnsupportedFeature:

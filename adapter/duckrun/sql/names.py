@@ -35,11 +35,17 @@ def transpile(expression: str, read: str, write: str, *, is_definition: bool = F
 
     Raises:
         InvalidConfig: if sqlglot cannot parse the expression.
+        UnsupportedFeature: for a part that the other dialect lacks.
     """
     if read == write:
         return expression
     tree = read_expression(expression, read, f"Cannot read {expression!r} as {read} SQL")
-    return text_in(tree, write, is_definition=is_definition)
+    try:
+        return text_in(tree, write, is_definition=is_definition)
+    except UnsupportedFeature as error:
+        if is_definition:  # whichever engine runs
+            error.remedy = f"the table's definition has it in {write.capitalize()}'s SQL, so write what that has too"
+        raise
 
 
 class Readable:

@@ -160,7 +160,9 @@ def _last_result(
         macros.Macros(session.lakes),
         abridge=dialect == session.engine.name,
     )
-    if is_source and (len(statements) > 1 or not isinstance(statements[0], Reads)):
+    if is_source and (
+        len(statements) > 1 or not isinstance(statements[0], Reads) or isinstance(statements[0], Transact)
+    ):
         raise InvalidConfig(f"duckrun.SQL is one query whose rows are written, not {text[:60]!r}")
     target: Located | None = None
     if not isinstance(statements[0], Transact):  # before its names are resolved

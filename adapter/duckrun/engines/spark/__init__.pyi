@@ -1,5 +1,6 @@
 from .engine import SparkEngine as SparkEngine
 from .names import name_tables as name_tables
+from .process.conditions import without_classes as without_classes
 from .process.connect import RunServer as RunServer
 from .process.jars import STORE_PACKAGES as STORE_PACKAGES, store_packages as store_packages
 from .process.progress import Watch as Watch, page_settings as page_settings, watch as watch

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 from dbt.adapters.duckrun.model.node import Node
 from dbt_common.exceptions import DbtDatabaseError
 
-from duckrun.engines.spark.process.conditions import without_classes
 from duckrun.errors import DuckrunError
 from duckrun.session import Session
+from duckrun.spark import without_classes
 from duckrun.statements.values import Done
 
 if TYPE_CHECKING:
