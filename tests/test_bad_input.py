@@ -370,6 +370,21 @@ def test_a_source_that_fails_half_way_leaves_the_table_as_it_was(session: Sessio
     assert session.execute("t", APPEND, rows()).version == lake.nth(1)
 
 
+@pytest.mark.only_format("delta", "a folder is no table of a catalog")
+@pytest.mark.parametrize("mode", ["error", "append", "overwrite"])
+def test_a_first_write_that_fails_leaves_the_table_that_another_writer_made_meanwhile(
+    duck: Session, root: Path, mode: Any
+) -> None:
+    def overtaken() -> Iterator[pa.RecordBatch]:
+        yield ROWS.to_batches()[0]
+        write_deltalake(str(root / "main" / "new"), ROWS)
+        raise RuntimeError("the source broke down")
+
+    with pytest.raises(Exception, match="the source broke down"):
+        duck.execute("new", WriteSpec(mode), pa.RecordBatchReader.from_batches(ROWS.schema, overtaken()))
+    assert DeltaTable(str(root / "main" / "new")).to_pyarrow_table().num_rows == ROWS.num_rows
+
+
 # -- specs that cannot work, before any table is looked at
 
 
