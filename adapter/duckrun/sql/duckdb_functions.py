@@ -19,6 +19,11 @@ _OTHER_NUMBER = "^[+-]?(0[xXbB][0-9a-fA-F_]+|[0-9_]*[.]?[0-9_]*([eE][+-]?[0-9]+)
 """Texts that DuckDB casts to integers, beside those with digits and one point."""
 
 
+def failing(what: str, value: str = "CAST(x AS STRING)") -> str:
+    """Return Spark's SQL that raises ``what value``."""
+    return f"raise_error(concat('{what} ', {value}))"
+
+
 def cast(node: exp.Cast) -> exp.Expr:
     """Translate a cast to an integer, a string, a list, a UUID, binary or a time."""
     kind, is_lenient = node.to.this, isinstance(node, exp.TryCast)
@@ -32,10 +37,8 @@ def cast(node: exp.Cast) -> exp.Expr:
     is_known = isinstance(node.this.unnest(), exp.Literal | exp.Null) or (wrong == _NO_TIME and not is_lenient)
     if not wrong or is_known:
         return node
-    failing = (
-        "NULL" if is_lenient and kind != exp.DType.VARBINARY else f"raise_error(concat('{wrong}: ', CAST(x AS STRING)))"
-    )
-    return spark_sql(f"if({is_wrong}, {failing}, {right})", x=node.this, node=node.copy())
+    instead = "NULL" if is_lenient and kind != exp.DType.VARBINARY else failing(f"{wrong}:")
+    return spark_sql(f"if({is_wrong}, {instead}, {right})", x=node.this, node=node.copy())
 
 
 _NO_TIME = "no time"
@@ -83,7 +86,7 @@ def json_text(value: exp.Expr, *, is_lenient: bool) -> exp.Expr:
         return spark_sql(text, x=value)
     return spark_sql(
         f"if(typeof(x) RLIKE '^(string|void|boolean|.*int)$', {text}, "
-        "raise_error(concat('a cast to JSON on Spark needs to_json() for a value of ', typeof(x))))",
+        f"{failing('a cast to JSON on Spark needs to_json() for a value of', 'typeof(x)')})",
         x=value,
     )
 
@@ -134,14 +137,14 @@ def _checked(value: exp.Expr, *, is_nested_wrong: bool = False) -> exp.Expr:
     checked = spark_sql(
         "if(typeof(x) IN ('double', 'float') AND CAST(x AS STRING) RLIKE '[EIN]' "
         "OR typeof(x) = 'binary' AND NOT CAST(x AS STRING) RLIKE '^[ -~]*$' "
-        f"OR typeof(x) RLIKE '^timestamp$|^interval{nested}', {_OTHER_TEXT}, CAST(x AS STRING))), x)",
+        f"OR typeof(x) RLIKE '^timestamp$|^interval{nested}', {failing(_OTHER_TEXT)}, x)",
         x=value,
     )
     checked.meta[_KIND] = _TEXT
     return checked
 
 
-_OTHER_TEXT = "raise_error(concat('a text that differs in DuckDB: '"
+_OTHER_TEXT = "a text that differs in DuckDB:"
 
 
 def to_integer(node: Any) -> exp.Expr:
@@ -162,7 +165,7 @@ def to_integer(node: Any) -> exp.Expr:
         f"THEN {cast}({cast}(substring_index({text}, '.', 1) AS DECIMAL(38, 0)) + {up} AS {to}) "
         f"WHEN typeof(x) = 'string' AND {text} RLIKE '[0-9]' AND {text} RLIKE '{_OTHER_NUMBER}' "
         f"AND NOT {text} RLIKE '{_WHOLE}' "
-        f"THEN raise_error(concat('DuckDB reads another integer than Spark: ', {text})) ELSE {cast}(x AS {to}) END",
+        f"THEN {failing('DuckDB reads another integer than Spark:', text)} ELSE {cast}(x AS {to}) END",
         value,
     )
 
@@ -180,9 +183,9 @@ def to_text(node: Any) -> exp.Expr:
         _TEXT,
         f"CASE WHEN typeof(x) = 'timestamp' THEN concat({text}, '+00') "
         f"WHEN typeof(x) IN ('double', 'float') THEN CASE {text} WHEN 'NaN' THEN 'nan' WHEN 'Infinity' THEN 'inf' "
-        f"WHEN '-Infinity' THEN '-inf' ELSE if({text} LIKE '%E%', {_OTHER_TEXT}, {text})), {text}) END "
+        f"WHEN '-Infinity' THEN '-inf' ELSE if({text} LIKE '%E%', {failing(_OTHER_TEXT)}, {text}) END "
         "WHEN x IS NOT NULL AND (typeof(x) = 'binary' OR typeof(x) RLIKE '^(array|map|struct)') "
-        f"THEN {_OTHER_TEXT}, typeof(x))) ELSE {text} END",
+        f"THEN {failing(_OTHER_TEXT, 'typeof(x)')} ELSE {text} END",
         node.this,
     )
 
@@ -224,7 +227,7 @@ def to_json(value: exp.Expr) -> exp.Expr:
     return spark_sql(
         "CASE WHEN x IS NOT NULL AND (typeof(x) RLIKE 'timestamp|decimal|binary' OR "
         "typeof(x) RLIKE 'double|float' AND text RLIKE '[0-9]E-?[0-9]|NaN|Infinity') "
-        "THEN raise_error(concat('to_json() differs on Spark for a value of ', typeof(x))) ELSE text END",
+        f"THEN {failing('to_json() differs on Spark for a value of', 'typeof(x)')} ELSE text END",
         x=value,
         text=spark_sql("to_json(x, map('ignoreNullFields', 'false'))", x=value),
     )
@@ -334,7 +337,7 @@ def joined(node: exp.ArrayToString) -> exp.Expr:
     """
     return spark_sql(
         "CASE WHEN typeof(l) RLIKE '^array<(double|float)>' AND CAST(l AS STRING) RLIKE '[EIN]' "
-        f"OR typeof(l) RLIKE '^array<(timestamp|binary)>' THEN {_OTHER_TEXT}, typeof(l))) "
+        f"OR typeof(l) RLIKE '^array<(timestamp|binary)>' THEN {failing(_OTHER_TEXT, 'typeof(l)')} "
         "WHEN size(l) = 0 OR size(array_compact(l)) > 0 THEN node END",
         l=node.this,
         node=node.copy(),
@@ -407,7 +410,7 @@ def rounded(node: exp.Round) -> exp.Expr:
     return spark_sql(
         f"if(typeof(x) IN ('double', 'float') AND abs(x) < 1e15D / {power} "
         f"AND abs(abs(node) - floor(abs(x) * {power} + 0.5D) / {power}) > 0.4D / {power}, "
-        "raise_error(concat('DuckDB rounds another way, cast it to a decimal: ', CAST(x AS STRING))), node)",
+        f"{failing('DuckDB rounds another way, cast it to a decimal:')}, node)",
         x=node.this,
         node=node.copy(),
     )
@@ -428,7 +431,7 @@ def character(node: exp.Chr) -> exp.Expr:
     (code,) = node.expressions
     if isinstance(code, exp.Literal) and code.is_int and int(code.name) < 256:
         return node
-    return spark_sql("if(n > 255, raise_error(concat('chr() on Spark ends at 255: ', n)), c)", n=code, c=node)
+    return spark_sql(f"if(n > 255, {failing('chr() on Spark ends at 255:', 'n')}, c)", n=code, c=node)
 
 
 def at_time_zone(node: exp.AtTimeZone) -> exp.Expr:
