@@ -13,14 +13,7 @@ from duckrun.engines.data_files import file_properties
 from duckrun.engines.spark.access import SparkAccess
 from duckrun.engines.spark.errors import errors_about, is_before_commit
 from duckrun.engines.spark.sql import quote, table_at
-from duckrun.errors import (
-    CommitConflict,
-    CommitUnknown,
-    InvalidConfig,
-    StorageError,
-    in_branch,
-    redacted,
-)
+from duckrun.errors import CommitConflict, CommitUnknown, InvalidConfig, StorageError, in_branch, redacted
 from duckrun.formats.commits import WORDS, CommitTaken
 from duckrun.formats.format import logs_of
 from duckrun.run.transaction import Transaction

@@ -21,10 +21,10 @@ from duckrun.errors import InvalidConfig, SchemaMismatch, StorageError, Unsuppor
 from duckrun.sql.quoting import quote_identifier, quote_literal
 from duckrun.sql.raising import raising
 from duckrun.values.frozen import frozen
+from duckrun.values.partition_values import NO_VALUE
 
 _PATTERN = re.compile(r"[*?\[{]")
 _BRACES = re.compile(r"\{([^{}]*)\}")
-_NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 _UNREADABLE = (".bz2", ".lz4", ".snappy", ".deflate")
 """Endings of files that Spark decompresses and DuckDB does not."""
 _ENCODINGS = {"iso-8859-1": "latin-1", "latin1": "latin-1", "utf8": "utf-8"}
@@ -81,7 +81,7 @@ def loose_files(cursor: duckdb.DuckDBPyConnection, path: str) -> LooseFiles:
         raise StorageError("there is no file", remedy="Check the path; names that begin with _ or . are no data")
     values = [dict(part.split("=", 1) for part in folders if "=" in part) for folders, _ in pairs]
     partitions = {
-        unquote(name): _type_of([unquote(each[name]) for each in values if each[name] != _NO_VALUE])
+        unquote(name): _type_of([unquote(each[name]) for each in values if each[name] != NO_VALUE])
         for name in (names[0] if names else ())
     }
     return LooseFiles(tuple(file for _, file in pairs), partitions)
