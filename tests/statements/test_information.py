@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import duckdb
+import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from duckrun import InvalidConfig, TableNotFound, UnsupportedFeature
+from duckrun import InvalidConfig, MergeSpec, TableNotFound, UnsupportedFeature, WriteSpec
 from duckrun.lake.lake import ViewDefinition
 from duckrun.session import Session
 from tests.lake import rows_of
@@ -152,9 +153,26 @@ def test_what_is_listed_is_what_this_session_sees_and_nothing_of_the_engine(duck
         ("create view v as select * from duckdb_tables()", UnsupportedFeature, "View main.v reads duckdb_tables"),
         ("create table information_schema.t as select 1 as n", InvalidConfig, "is computed, and is not written"),
         ("delete from lake.information_schema.tables", InvalidConfig, "is computed, and is not written"),
+        ("drop table information_schema.tables", InvalidConfig, "is computed, and is not written"),
+        ("create view information_schema.v as select 1 as n", InvalidConfig, "is computed, and is not written"),
     ],
 )
 def test_what_it_does_not_take_is_said(duck: Session, statement: str, kind: type[Exception], said: str) -> None:
     with pytest.raises(kind, match=said):
         duck.sql(statement)
     assert duck.tables() == [] and not Path(duck.lake.root, "information_schema").exists()
+
+
+def test_no_write_makes_a_schema_of_its_name(duck: Session) -> None:
+    """SQL would read the lists in its place, and the rows could not be read again."""
+    rows = pa.table({"n": [1]})
+    duck.execute("t", WriteSpec("append"), rows)
+    for write in (
+        lambda: duck.execute("Information_Schema.t", WriteSpec("append"), rows),
+        lambda: duck.execute("information_schema.t", MergeSpec(keys=("n",)), rows),
+        lambda: duck.sql("alter table t rename to information_schema.t"),
+    ):
+        # A DuckLake renames within a schema only.
+        with pytest.raises((InvalidConfig, UnsupportedFeature), match="is computed, and is not written|within a schema"):
+            write()
+    assert [*map(str, duck.tables())] == ["main.t"] and duck.lake.schemas() == ["main"]

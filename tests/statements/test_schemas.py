@@ -61,7 +61,7 @@ def test_a_schema_is_there_without_a_table_in_every_session_until_it_is_dropped(
         ("use nowhere.sales", TableNotFound, "no lake 'nowhere'"),
         ("use a.b.c", InvalidConfig, "is no schema"),
         ("create schema _x", InvalidConfig, "cannot name a schema"),
-        ("create schema information_schema", InvalidConfig, "lists what is in a lake"),
+        ("create schema information_schema", InvalidConfig, "is computed, and is not written"),
         ("create schema ref", InvalidConfig, "ref is a lake of this session"),
         ("create schema x location '/y'", UnsupportedFeature, "CREATE SCHEMA … LOCATION"),
         ("create or replace schema sales", UnsupportedFeature, "CREATE SCHEMA"),

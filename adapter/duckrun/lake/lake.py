@@ -494,7 +494,11 @@ class Lake:
     # -- writing
 
     def ensure_writable(self, ref: TableRef) -> None:
-        """Raise ReadOnlyLake, UnsupportedFeature or StorageError before any work."""
+        """Raise InvalidConfig, ReadOnlyLake, UnsupportedFeature or StorageError before any work."""
+        if ref.schema.lower() == INFORMATION:
+            raise InvalidConfig(
+                f"{ref}: what is in {INFORMATION} is computed, and is not written.", remedy="Choose another schema"
+            )
         if self.read_only:
             raise ReadOnlyLake(f"Lake {self.root} is open read-only; table {ref} was not changed.")
         if self.waits_for is not None:

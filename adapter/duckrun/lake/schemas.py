@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from duckrun.errors import InvalidConfig
-from duckrun.lake.lake import INFORMATION, Lake
+from duckrun.lake.lake import Lake
 from duckrun.values.snapshot import TableRef
 
 
@@ -13,8 +13,6 @@ def create_schema(lake: Lake, schema: str) -> None:
     Raises InvalidConfig for a bad name.
     """
     lake.check_name(schema)
-    if schema.lower() == INFORMATION:
-        raise InvalidConfig(f"{schema} is the schema that lists what is in a lake; choose another name.")
     lake.ensure_writable(lake.schema_ref(schema))
     lake.make_schema(schema)
 

@@ -7,11 +7,9 @@ from __future__ import annotations
 
 from duckrun.engines.engine import Engine
 from duckrun.errors import InvalidConfig, TableNotFound, UnsupportedFeature
-from duckrun.lake.lake import INFORMATION
 from duckrun.lake.lakes import Lakes, Located
 from duckrun.run.transactions import transactions_on
 from duckrun.statements import macros, upkeep
-from duckrun.statements.information import is_information
 from duckrun.statements.parse.parts import unsupported
 from duckrun.statements.reading import locate
 from duckrun.statements.temporary import is_change, is_temporary
@@ -79,10 +77,6 @@ class Checks:
             lake, schema = self.lakes.schema_of(statement.target)
             lake.ensure_writable(lake.schema_ref(schema))
             return None
-        if is_information(statement.target):
-            raise InvalidConfig(
-                f"{'.'.join(statement.target)}: what is in {INFORMATION} is computed, and is not written."
-            )
         if is_change(self.engine, self.temporary, statement):
             return None
         if isinstance(statement, Drop) and is_temporary(self.engine, self.temporary, statement.target):
