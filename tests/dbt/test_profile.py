@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from dbt.adapters.duckrun.credentials import DuckrunCredentials
 from dbt.adapters.duckrun.environment import LakeEnvironment
-from dbt_common.exceptions import DbtRuntimeError
+from dbt_common.exceptions import DbtDatabaseError, DbtRuntimeError
 
 from duckrun.errors import InvalidConfig
 
@@ -129,6 +129,21 @@ def test_the_part_of_the_memory_that_dbt_is_told_holds_where_the_profile_sets_no
 def test_a_part_of_the_memory_that_is_none_is_refused_by_name(monkeypatch, part):
     with pytest.raises(InvalidConfig, match="DUCKRUN_MEMORY_FRACTION is .*above 0 and at most 1"):
         limit_of(monkeypatch, part)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("settings", {"nope": 1}, "unrecognized configuration parameter"),
+        ("attach", [{"path": "/nope/x.db"}], "Cannot open file"),
+        ("config_options", {"nope": "1"}, "not recognized"),
+    ],
+)
+def test_a_value_of_the_profile_that_duckdb_refuses_is_named_by_its_key(key, value, said, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    environment = LakeEnvironment(credentials(**{key: value}), "one")
+    with pytest.raises(DbtDatabaseError, match=f"(?s)refuses the profile's {key}: .*{said}"):
+        environment.handle()
 
 
 @pytest.mark.parametrize("command", ["run", "debug"])

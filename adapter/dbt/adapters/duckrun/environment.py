@@ -24,7 +24,7 @@ from dbt.adapters.duckrun.model.choices import DATABASE
 from dbt.adapters.duckrun.model.node import Node, current, reading
 from dbt.adapters.duckrun.model.returned import NoTable
 from dbt.adapters.duckrun.together import LiveCatalog, OneCursor, Together, temporary_staging
-from dbt_common.exceptions import DbtRuntimeError
+from dbt_common.exceptions import DbtDatabaseError, DbtRuntimeError
 from dbt_common.invocation import get_invocation_started_at
 
 import duckrun
@@ -33,7 +33,7 @@ from duckrun.branches.publish import is_pending
 from duckrun.changes.cursors import consumer_as_before
 from duckrun.display.units import parse_bytes
 from duckrun.engines.duckdb import UNSIGNED, DuckDBEngine, ViewCatalog, extension_path, instance_config, load_extensions
-from duckrun.errors import InvalidConfig, UnsupportedFeature
+from duckrun.errors import InvalidConfig, UnsupportedFeature, redacted
 from duckrun.lake.lake import Lake
 from duckrun.lake.lakes import Lakes
 from duckrun.run.memory import Arbiter
@@ -59,6 +59,8 @@ _OF_THE_LIMIT = 0.8
 _CANCEL_SECONDS = 0.2  # between two interrupts of a connection that is cancelled
 # Extensions that come as wheels; a profile that names one gets the wheel, not a download.
 _WHEELS = ("delta", "httpfs", "azure")
+_OF_DUCKDB = ("extensions", "settings", "config_options", "attach", "secrets", "plugins")
+"""Keys of a profile whose values DuckDB or a plugin reads when the connection opens."""
 
 
 class LakeEnvironment(LocalEnvironment):
@@ -219,7 +221,8 @@ class LakeEnvironment(LocalEnvironment):
             bare._secrets = []
             wheels = _FromWheels("duckrun", {}, self.creds)
             wheels.lakes = tuple(self.lakes)
-            connection = self.initialize_db(bare, {**self._plugins, "duckrun": wheels})
+            with self._errors_of_profile():
+                connection = self.initialize_db(bare, {**self._plugins, "duckrun": wheels})
             self.lake.format.lend(connection)
             self._engine = DuckDBEngine(self.lake, arbiter=self.arbiter, connection=connection, duckdb_limit=limit)
             for lake in self.lakes:
@@ -234,6 +237,15 @@ class LakeEnvironment(LocalEnvironment):
                 views.ensure_all = self.ensure_for
                 self._catalogs[name.lower()] = views
             self.conn = connection
+
+    @contextmanager
+    def _errors_of_profile(self) -> Iterator[None]:
+        """Name the keys of the profile in DuckDB's errors about their values."""
+        try:
+            yield
+        except duckdb.Error as error:
+            present = ", ".join(key for key in _OF_DUCKDB if getattr(self.creds, key, None)) or "options"
+            raise DbtDatabaseError(f"DuckDB refuses the profile's {present}: {redacted(str(error))}") from error
 
     def begin(self, elsewhere: Iterable[tuple[str, str, str]]) -> None:
         """Begin the one transaction of the invocation, unless it has begun.
@@ -266,7 +278,8 @@ class LakeEnvironment(LocalEnvironment):
 
     def handle(self) -> LakeHandle:
         self.start()
-        handle = LakeHandle(super().handle()._cursor._cursor, self)
+        with self._errors_of_profile():
+            handle = LakeHandle(super().handle()._cursor._cursor, self)
         if self.creds.publishes_together and not self.whole:
             handle.duckdb().execute(f"SET search_path = '{DATABASE}.main,memory.main'")
         return handle
