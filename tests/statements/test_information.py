@@ -173,6 +173,8 @@ def test_no_write_makes_a_schema_of_its_name(duck: Session) -> None:
         lambda: duck.sql("alter table t rename to information_schema.t"),
     ):
         # A DuckLake renames within a schema only.
-        with pytest.raises((InvalidConfig, UnsupportedFeature), match="is computed, and is not written|within a schema"):
+        with pytest.raises(
+            (InvalidConfig, UnsupportedFeature), match="is computed, and is not written|within a schema"
+        ):
             write()
     assert [*map(str, duck.tables())] == ["main.t"] and duck.lake.schemas() == ["main"]

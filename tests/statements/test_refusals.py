@@ -142,3 +142,13 @@ def test_a_condition_that_is_not_steady_is_named_by_its_function(duck: Session) 
     with pytest.raises(InvalidConfig, match=r"with random\(\), whose answer may change") as raised:
         duck.sql("merge into x as t using x as s on t.k = s.k and random() > t.k when matched then delete")
     assert "target" not in str(raised.value)
+
+
+@pytest.mark.parametrize(("verb", "dialect"), [("unnest", "duckdb"), ("explode", "spark")])
+def test_a_map_that_is_unnested_is_refused_with_the_query_to_write(duck: Session, verb: str, dialect: str) -> None:
+    duck.sql("create table x as select map {'a': 1, 'b': 2} as m")
+    with pytest.raises(InvalidConfig, match=r"not MAP.*map_entries\(m\).*LATERAL VIEW explode\(m\)"):
+        duck.sql(f"select {verb}(m) from x", dialect=dialect)
+    assert rows_of(duck.sql("select unnest(map_entries(m), recursive := true) from x")) == [("a", 1), ("b", 2)]
+    lateral = duck.sql("select k, v from x lateral view explode(m) e as k, v", dialect="spark")
+    assert rows_of(lateral) == [("a", 1), ("b", 2)]

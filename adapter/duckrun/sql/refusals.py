@@ -34,3 +34,5 @@ class DuckDBRefusal(Refusal):
     """A query without columns."""
     PIVOT_IN_VIEW = r"(?i)pivot"
     """PIVOT without a list of values, in a view (``PivotEntryCheck``)."""
+    UNNEST_OF_MAP = r"UNNEST\(\) can only be applied to .* not MAP"
+    """``UNNEST`` of a map, also as the translation of Spark's ``explode``."""

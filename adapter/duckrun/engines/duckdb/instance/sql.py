@@ -202,7 +202,9 @@ def errors_about(
             ) from error
         if isinstance(error, _ABOUT_STATEMENT):
             text = _EXCERPT.sub("", str(error)).replace('Values list "', 'Table "')
-            raise InvalidConfig(f"{what}: {as_written(text)}") from error
+            of_map = "Write unnest(map_entries(m)), or in Spark's SQL LATERAL VIEW explode(m) x AS key, value"
+            remedy = of_map if DuckDBRefusal.UNNEST_OF_MAP.is_of(error) else ""
+            raise InvalidConfig(f"{what}: {as_written(text)}", remedy=remedy) from error
         if _of_a_library(error) and (storage_failure := storage_error(error, what)) is not None:
             raise storage_failure from error
         if isinstance(error, duckdb.OutOfMemoryException):
