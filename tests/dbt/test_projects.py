@@ -144,7 +144,7 @@ def test_unit_tests(both: Any) -> None:
     assert compare(ours, theirs) == {"people", "valid_people", "ages"}
 
 
-@pytest.mark.parametrize("adapter", ["duckrun", pytest.param("spark", marks=pytest.mark.spark)])
+@pytest.mark.parametrize("adapter", ["duckrun", pytest.param("spark", marks=[pytest.mark.spark, pytest.mark.whole])])
 def test_macros_of_packages_are_dispatched_and_their_tests_pass(both: Any, adapter: str, request: Any) -> None:
     if adapter == "spark":
         request.getfixturevalue("spark")
