@@ -180,10 +180,13 @@ def _old_objects_are_frozen() -> None:
 
 
 @pytest.fixture(autouse=True)
-def _by_polars(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let polars write the frames of every other test, however few their rows, as it writes large frames."""
-    if zlib.crc32(request.node.nodeid.encode()) % 2:
-        monkeypatch.setattr("duckrun.engines.duckdb.writers.columnar._FEWEST", 1)
+def _each_writer(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let polars and DuckDB write the few rows of a third of the tests each, as they write others; Arrow writes the rest."""
+    match zlib.crc32(request.node.nodeid.encode()) % 3:
+        case 0:
+            monkeypatch.setattr("duckrun.engines.duckdb.writers.columnar._FEWEST", 1)
+        case 1:
+            monkeypatch.setattr("duckrun.engines.duckdb.writers.columnar._MOST_BYTES", -1)
 
 
 @pytest.fixture(autouse=True)

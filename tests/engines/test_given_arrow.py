@@ -98,13 +98,14 @@ NO_TEXT: dict[str, pa.Array] = {
 }
 
 
-@pytest.mark.parametrize("fewest", [1, 10**9], ids=["polars", "duckdb"])
+@pytest.mark.parametrize(("fewest", "most"), [(1, 0), (10**9, 10**9), (10**9, -1)], ids=["polars", "arrow", "duckdb"])
 @pytest.mark.parametrize("form", ["table", "stream"])
 @pytest.mark.parametrize("name", NO_TEXT)
 def test_bytes_that_are_no_text_are_refused_before_they_make_a_file_that_nobody_reads(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, form: str, fewest: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, form: str, fewest: int, most: int
 ) -> None:
     monkeypatch.setattr("duckrun.engines.duckdb.writers.columnar._FEWEST", fewest)
+    monkeypatch.setattr("duckrun.engines.duckdb.writers.columnar._MOST_BYTES", most)
     with duckrun.connect(tmp_path / "lake") as session:
         rows = GIVEN[form](pa.table({"id": [1, 2, 3], "v": NO_TEXT[name]}))
         with pytest.raises(duckrun.SchemaMismatch, match=r"column 'v' holds no valid Arrow data.* Nothing was written"):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Container, Iterable
+from functools import cache
 from typing import Any
 
 from duckrun.libraries import pa
@@ -40,12 +42,38 @@ def sql_types(fields: Iterable[pa.Field], variants: Container[str] = ()) -> dict
     return {field.name: "VARIANT" if field.name in variants else sql_type(field.type) for field in fields}
 
 
-_TYPES = {
+_PLAIN = {
     "int8": "TINYINT", "int16": "SMALLINT", "int32": "INTEGER", "int64": "BIGINT", "float": "FLOAT", "double": "DOUBLE",
-    "bool": "BOOLEAN", "string": "VARCHAR", "large_string": "VARCHAR", "binary": "BLOB", "large_binary": "BLOB",
-    "date32[day]": "DATE", "time64[us]": "TIME", "month_day_nano_interval": "INTERVAL",
-    "null": '"NULL"', "uint8": "UTINYINT", "uint16": "USMALLINT", "uint32": "UINTEGER", "uint64": "UBIGINT",
+    "uint8": "UTINYINT", "uint16": "USMALLINT", "uint32": "UINTEGER", "uint64": "UBIGINT", "bool": "BOOLEAN",
+    "string": "VARCHAR", "large_string": "VARCHAR", "string_view": "VARCHAR", "binary": "BLOB", "large_binary": "BLOB",
+    "binary_view": "BLOB", "date32[day]": "DATE",
 }  # fmt: skip
+"""Arrow types that DuckDB reads as a single type in each instance."""
+_TYPES = {**_PLAIN, "time64[us]": "TIME", "month_day_nano_interval": "INTERVAL", "null": '"NULL"'}
+_DECIMAL = re.compile(r"DECIMAL\((\d+), ?(\d+)\)")
+
+
+def plain_type(kind: pa.DataType) -> str | None:
+    """Return the type that DuckDB gives a column of an Arrow type; None if DuckDB must tell."""
+    if pa.types.is_dictionary(kind):
+        return "VARCHAR" if plain_type(kind.value_type) == "VARCHAR" else None
+    is_microseconds = pa.types.is_timestamp(kind) and kind.unit == "us"
+    if is_microseconds or (pa.types.is_decimal128(kind) and 0 <= kind.scale <= kind.precision):
+        return sql_type(kind)
+    return _PLAIN.get(str(kind))
+
+
+def arrow_type(kind: str) -> pa.DataType | None:
+    """Return the Arrow type of a DuckDB type, with instants in UTC; None if DuckDB must tell."""
+    decimal = _DECIMAL.fullmatch(kind)
+    return _arrow_types().get(kind) if decimal is None else pa.decimal128(*map(int, decimal.groups()))
+
+
+@cache
+def _arrow_types() -> dict[str, pa.DataType]:
+    whole = [pa.int8(), pa.int16(), pa.int32(), pa.int64()]
+    others = [pa.bool_(), pa.float32(), pa.float64(), pa.string(), pa.binary(), pa.date32()]
+    return {sql_type(kind): kind for kind in (*whole, *others, pa.timestamp("us"), pa.timestamp("us", "UTC"))}
 
 
 def in_arrow(kind: Any) -> str:

@@ -1,4 +1,4 @@
-"""Files of polars beside files of DuckDB, from the same rows: statistics, values, refusals."""
+"""Files of polars and of Arrow beside files of DuckDB, from the same rows: statistics, values, refusals."""
 
 from __future__ import annotations
 
@@ -55,21 +55,32 @@ OTHERS: dict[str, Any] = {
 }
 
 
+WRITERS = {"Polars": "polars", "parquet-cpp-arrow": "arrow", "DuckDB": "duckdb"}
+"""First word in a file of each writer -> its name here."""
+COLUMNAR = ("polars", "arrow")
+
+
 @contextmanager
-def fewest(number: int) -> Iterator[None]:
-    """Let polars write frames from so many rows on."""
-    before, columnar._FEWEST = columnar._FEWEST, number
+def writer(name: str) -> Iterator[None]:
+    """Let one writer write frames of any size, if it writes their types and values."""
+    before = columnar._FEWEST, columnar._MOST_BYTES
+    columnar._FEWEST = 0 if name == "polars" else 10**9
+    columnar._MOST_BYTES = -1 if name == "duckdb" else 10**9
     try:
         yield
     finally:
-        columnar._FEWEST = before
+        columnar._FEWEST, columnar._MOST_BYTES = before
+
+
+def created_by(session: Session, table: str, path: str) -> str:
+    """The program that wrote a file, by the file itself."""
+    return WRITERS[pq.read_metadata(Path(session.ref(table).location, path)).created_by.split(" ")[0]]
 
 
 def writer_of(session: Session, name: str) -> str:
-    """The program that wrote a table's only file, by the file itself."""
+    """The program that wrote a table's only file."""
     (file,) = session.snapshot(name).files()
-    created = pq.read_metadata(Path(session.ref(name).location, file.path)).created_by
-    return "polars" if created.startswith("Polars") else "duckdb" if created.startswith("DuckDB") else created
+    return created_by(session, name, file.path)
 
 
 def stats_of(session: Session, name: str) -> dict[str, Any]:
@@ -84,20 +95,21 @@ def stored(session: Session, name: str) -> list[tuple[Any, ...]]:
 
 
 def written(session: Session, rows: Any, *, by: str) -> str:
-    with fewest(0 if by == "polars" else 10**9):
+    with writer(by):
         session.execute(by, WriteSpec("overwrite"), rows)
     return by
 
 
+@pytest.mark.parametrize("by", COLUMNAR)
 @pytest.mark.parametrize("name", OTHERS)
-def test_both_writers_store_the_same_values_and_statistics(duck: Session, name: str) -> None:
+def test_each_writer_stores_the_same_values_and_statistics(duck: Session, name: str, by: str) -> None:
     frame = pl.DataFrame({"id": [1, 2, 3], name: OTHERS[name]})
-    ours, duckdbs = (written(duck, frame, by=by) for by in ("polars", "duckdb"))
-    assert (writer_of(duck, ours), writer_of(duck, duckdbs)) == ("polars", "duckdb")
+    ours, duckdbs = written(duck, frame, by=by), written(duck, frame, by="duckdb")
+    assert (writer_of(duck, ours), writer_of(duck, duckdbs)) == (by, "duckdb")
     assert stored(duck, ours) == stored(duck, duckdbs)
     assert duck.snapshot(ours).schema == duck.snapshot(duckdbs).schema
     one, other = stats_of(duck, ours), stats_of(duck, duckdbs)
-    if name in ("text", "high"):  # polars cuts bounds after 64 bytes
+    if name in ("text", "high") and by == "polars":  # it cuts bounds after 64 bytes
         low, high = one["minValues"].pop(name), one["maxValues"].pop(name)
         assert other["minValues"].pop(name).startswith(low)
         assert high >= frame[name].max()
@@ -108,12 +120,13 @@ def test_both_writers_store_the_same_values_and_statistics(duck: Session, name: 
     assert one == other
 
 
+@pytest.mark.parametrize("by", COLUMNAR)
 @pytest.mark.parametrize("name", OTHERS)
-def test_deltalake_and_polars_read_what_polars_wrote(duck: Session, name: str) -> None:
+def test_deltalake_and_polars_read_what_each_writer_wrote(duck: Session, name: str, by: str) -> None:
     frame = pl.DataFrame({"id": [1, 2, 3], name: OTHERS[name]})
-    written(duck, frame, by="polars")
-    location = duck.ref("polars").location
-    assert rows_of(DeltaTable(location).to_pyarrow_table()) == stored(duck, "polars")
+    written(duck, frame, by=by)
+    location = duck.ref(by).location
+    assert rows_of(DeltaTable(location).to_pyarrow_table()) == stored(duck, by)
     assert sorted(pl.read_delta(location)["id"]) == [1, 2, 3]
 
 
@@ -121,34 +134,40 @@ def test_deltalake_and_polars_read_what_polars_wrote(duck: Session, name: str) -
     ("name", "values", "why"),
     [
         ("x", pl.Series([1.0, math.nan, 2.0]), "bounds of NaN"),
-        ("bytes", pl.Series([b"a", b"b" * 5000, b"c"]), "long values in each footer"),
+        ("bytes", pl.Series([b"a", b"z" * 5000, b"c"]), "long values in each footer, or no bounds"),
         ("u", pl.Series([1, 2, 3], dtype=pl.UInt64), "cast to a decimal"),
         ("items", pl.Series([[1], [], None]), "layout of lists"),
     ],
 )
-def test_duckdb_writes_rows_that_polars_would_store_otherwise(duck: Session, name: str, values: Any, why: str) -> None:
+@pytest.mark.parametrize("by", COLUMNAR)
+def test_duckdb_writes_rows_that_others_would_store_otherwise(
+    duck: Session, name: str, values: Any, why: str, by: str
+) -> None:
     frame = pl.DataFrame({"id": [1, 2, 3], name: values})
-    written(duck, frame, by="polars")
-    assert writer_of(duck, "polars") == "duckdb", why
-    assert stored(duck, "polars") == stored(duck, written(duck, frame, by="duckdb"))
+    written(duck, frame, by=by)
+    assert writer_of(duck, by) == "duckdb", why
+    assert stored(duck, by) == stored(duck, written(duck, frame, by="duckdb"))
 
 
-def test_nan_is_found_in_a_table_that_had_none_before(duck: Session) -> None:
-    written(duck, pl.DataFrame({"id": [1], "x": [1.0]}), by="polars")
-    with fewest(0):
-        duck.execute("polars", WriteSpec("append"), pl.DataFrame({"id": [2], "x": [math.nan]}))
-    assert duck.sql("SELECT id FROM polars WHERE x > 5").collect() == [{"id": 2}]
+@pytest.mark.parametrize("by", COLUMNAR)
+def test_nan_is_found_in_a_table_that_had_none_before(duck: Session, by: str) -> None:
+    written(duck, pl.DataFrame({"id": [1], "x": [1.0]}), by=by)
+    with writer(by):
+        duck.execute(by, WriteSpec("append"), pl.DataFrame({"id": [2], "x": [math.nan]}))
+    assert duck.sql(f"SELECT id FROM {by} WHERE x > 5").collect() == [{"id": 2}]
 
 
-def test_nanoseconds_that_no_table_stores_are_refused(duck: Session) -> None:
+@pytest.mark.parametrize("by", COLUMNAR)
+def test_nanoseconds_that_no_table_stores_are_refused(duck: Session, by: str) -> None:
     rows = pl.DataFrame({"at": pl.Series([1, 1000], dtype=pl.Int64).cast(pl.Datetime("ns"))})
-    with fewest(0), pytest.raises(SchemaMismatch, match="column at cannot hold the value"):
+    with writer(by), pytest.raises(SchemaMismatch, match="column at cannot hold the value"):
         duck.execute("t", WriteSpec("overwrite"), rows)
 
 
 @pytest.mark.parametrize("name", ["*", "^x$", "^.*$", "^", "$x"])
-def test_a_name_that_polars_takes_for_a_pattern_names_its_column(duck: Session, name: str) -> None:
-    with fewest(0):
+@pytest.mark.parametrize("by", COLUMNAR)
+def test_a_name_that_polars_takes_for_a_pattern_names_its_column(duck: Session, name: str, by: str) -> None:
+    with writer(by):
         duck.execute("t", WriteSpec("append"), pl.DataFrame({"id": [1, 2], name: [1.0, math.nan], "x": [0.5, 1.5]}))
         duck.execute("t", WriteSpec("append"), pl.DataFrame({"id": [3], name: [2.0], "x": [2.5]}))
     assert sorted(rows_of(duck.sql(f'SELECT id FROM t WHERE "{name}" > 5'))) == [(2,)]
@@ -158,60 +177,66 @@ def test_a_name_that_polars_takes_for_a_pattern_names_its_column(duck: Session, 
     assert sorted(read.get_column("x")) == [0.5, 1.5, 2.5]
 
 
-def test_a_zone_that_polars_does_not_know_is_written_by_duckdb(duck: Session) -> None:
-    with fewest(0):
+@pytest.mark.parametrize("by", COLUMNAR)
+def test_a_zone_that_polars_does_not_know_is_written_by_duckdb(duck: Session, by: str) -> None:
+    with writer(by):
         duck.execute("t", WriteSpec("overwrite"), pa.table({"at": pa.array([1], pa.timestamp("us", "No/Zone"))}))
     assert stored(duck, "t") == [(datetime(1970, 1, 1, 0, 0, 0, 1, UTC),)]
 
 
 @pytest.mark.parametrize("kind", [pl.Int8, pl.Int16, pl.Int32, pl.UInt32])
-def test_smaller_numbers_are_appended_to_a_wider_column(duck: Session, kind: Any) -> None:
-    written(duck, pl.DataFrame({"id": [2**40], "x": [0.5]}), by="polars")
-    with fewest(0):
+@pytest.mark.parametrize("by", COLUMNAR)
+def test_smaller_numbers_are_appended_to_a_wider_column(duck: Session, kind: Any, by: str) -> None:
+    written(duck, pl.DataFrame({"id": [2**40], "x": [0.5]}), by=by)
+    with writer(by):
         frame = pl.DataFrame({"id": pl.Series([1], dtype=kind), "x": pl.Series([3.4], dtype=pl.Float32)})
-        duck.execute("polars", WriteSpec("append"), frame)
-    assert stored(duck, "polars") == [(1, float(np.float32(3.4))), (2**40, 0.5)]
-    assert duck.snapshot("polars").schema.types == [pa.int64(), pa.float64()]
-    assert {str(kind) for kind in pq.read_schema(max(Path(duck.ref("polars").location).glob("*.parquet"))).types} == {
+        duck.execute(by, WriteSpec("append"), frame)
+    assert stored(duck, by) == [(1, float(np.float32(3.4))), (2**40, 0.5)]
+    assert duck.snapshot(by).schema.types == [pa.int64(), pa.float64()]
+    assert {str(kind) for kind in pq.read_schema(max(Path(duck.ref(by).location).glob("*.parquet"))).types} == {
         "int64",
         "double",
     }
 
 
 @pytest.mark.parametrize("days", [10**7, -(10**6)])
-def test_a_year_beyond_what_readers_support_is_refused(duck: Session, days: int) -> None:
+@pytest.mark.parametrize("by", COLUMNAR)
+def test_a_year_beyond_what_readers_support_is_refused(duck: Session, days: int, by: str) -> None:
     """Day numbers, since Python has no such date: the years 29349 and -768."""
     rows = pa.table({"id": [1], "day": pa.array([days], pa.int32()).cast(pa.date32())})
-    with fewest(0), pytest.raises(SchemaMismatch, match="day"):
+    with writer(by), pytest.raises(SchemaMismatch, match="day"):
         duck.execute("t", WriteSpec("overwrite"), rows)
     assert duck.tables() == []
 
 
-def test_null_in_a_required_column_is_refused(duck: Session) -> None:
+@pytest.mark.parametrize("by", COLUMNAR)
+def test_null_in_a_required_column_is_refused(duck: Session, by: str) -> None:
     duck.execute("t", CreateSpec((ColumnSpec("id", "BIGINT", nullable=False), ColumnSpec("v", "VARCHAR"))))
-    with fewest(0):
+    with writer(by):
         duck.execute("t", WriteSpec("append"), pl.DataFrame({"id": [1, 2], "v": ["a", None]}))
         with pytest.raises(SchemaMismatch, match="column id is NOT NULL"):
             duck.execute("t", WriteSpec("append"), pl.DataFrame({"id": [1, None], "v": ["a", "b"]}))
     assert stored(duck, "t") == [(1, "a"), (2, None)]
-    assert writer_of(duck, "t") == "polars"
+    assert writer_of(duck, "t") == by
 
 
-def test_columns_in_another_order_reach_their_names(duck: Session) -> None:
-    written(duck, pl.DataFrame({"id": [1], "v": [10]}), by="polars")
-    with fewest(0):
-        duck.execute("polars", WriteSpec("append"), pl.DataFrame({"v": [20], "id": [2]}))
-    assert stored(duck, "polars") == [(1, 10), (2, 20)]
+@pytest.mark.parametrize("by", COLUMNAR)
+def test_columns_in_another_order_reach_their_names(duck: Session, by: str) -> None:
+    written(duck, pl.DataFrame({"id": [1], "v": [10]}), by=by)
+    with writer(by):
+        duck.execute(by, WriteSpec("append"), pl.DataFrame({"v": [20], "id": [2]}))
+    assert stored(duck, by) == [(1, 10), (2, 20)]
 
 
-def test_a_missing_column_is_null_and_a_constraint_is_checked(duck: Session) -> None:
-    written(duck, pl.DataFrame({"id": [1], "v": [10]}), by="polars")
-    duck.sql("ALTER TABLE polars ADD CONSTRAINT few CHECK (id < 3)")
-    with fewest(0):
-        duck.execute("polars", WriteSpec("append", schema_mode="append_new_columns"), pl.DataFrame({"id": [2]}))
+@pytest.mark.parametrize("by", COLUMNAR)
+def test_a_missing_column_is_null_and_a_constraint_is_checked(duck: Session, by: str) -> None:
+    written(duck, pl.DataFrame({"id": [1], "v": [10]}), by=by)
+    duck.sql(f"ALTER TABLE {by} ADD CONSTRAINT few CHECK (id < 3)")
+    with writer(by):
+        duck.execute(by, WriteSpec("append", schema_mode="append_new_columns"), pl.DataFrame({"id": [2]}))
         with pytest.raises(SchemaMismatch, match="few"):
-            duck.execute("polars", WriteSpec("append"), pl.DataFrame({"id": [3], "v": [1]}))
-    assert stored(duck, "polars") == [(1, 10), (2, None)]
+            duck.execute(by, WriteSpec("append"), pl.DataFrame({"id": [3], "v": [1]}))
+    assert stored(duck, by) == [(1, 10), (2, None)]
 
 
 KEYS: dict[str, Any] = {
@@ -226,49 +251,49 @@ KEYS: dict[str, Any] = {
 }
 
 
+@pytest.mark.parametrize("by", COLUMNAR)
 @pytest.mark.parametrize("name", KEYS)
-def test_partitions_have_the_same_folders_values_and_statistics(duck: Session, name: str) -> None:
+def test_partitions_have_the_same_folders_values_and_statistics(duck: Session, name: str, by: str) -> None:
     frame = pl.DataFrame({"id": range(6), name: [*KEYS[name], *KEYS[name]], "v": list("abcdef")})
     files = {}
-    for by in ("polars", "duckdb"):
-        with fewest(0 if by == "polars" else 10**9):
-            duck.execute(by, WriteSpec("overwrite", partition_by=(name,)), frame)
-        files[by] = sorted(
-            (f.path.rpartition("/")[0], str(f.partition_values), f.rows) for f in duck.snapshot(by).files()
+    for each in (by, "duckdb"):
+        with writer(each):
+            duck.execute(each, WriteSpec("overwrite", partition_by=(name,)), frame)
+        files[each] = sorted(
+            (f.path.rpartition("/")[0], str(f.partition_values), f.rows) for f in duck.snapshot(each).files()
         )
-        assert sorted(stored(duck, by)) == sorted(frame.rows())
-    assert files["polars"] == files["duckdb"]
-    assert duck.snapshot("polars").schema == duck.snapshot("duckdb").schema
-    assert rows_of(DeltaTable(duck.ref("polars").location).to_pyarrow_table()) == rows_of(frame.to_arrow())
+        assert sorted(stored(duck, each)) == sorted(frame.rows())
+    assert files[by] == files["duckdb"]
+    assert duck.snapshot(by).schema == duck.snapshot("duckdb").schema
+    assert rows_of(DeltaTable(duck.ref(by).location).to_pyarrow_table()) == rows_of(frame.to_arrow())
     if name in ("text", "whole", "day", "yes"):
-        assert {_created_by(duck, f.path) for f in duck.snapshot("polars").files()} == {"Polars"}
+        assert {created_by(duck, by, f.path) for f in duck.snapshot(by).files()} == {by}
 
 
-def _created_by(session: Session, path: str) -> str:
-    return pq.read_metadata(Path(session.ref("polars").location, path)).created_by.split(" ")[0]
-
-
-def test_two_partition_columns_make_nested_folders(duck: Session) -> None:
+@pytest.mark.parametrize("by", COLUMNAR)
+def test_two_partition_columns_make_nested_folders(duck: Session, by: str) -> None:
     frame = pl.DataFrame({"b": [1, 1, 2], "a": ["x", "y", None], "v": [1.5, 2.5, 3.5]})
-    with fewest(0):
-        duck.execute("polars", WriteSpec("overwrite", partition_by=("a", "b")), frame)
-        duck.execute("polars", WriteSpec("append"), frame.head(1))
-        duck.execute("polars", WriteSpec("replace", predicate="a = 'y'"), pl.DataFrame({"b": 1, "a": "y", "v": 9.5}))
-    assert sorted(stored(duck, "polars"), key=str) == [(1, "x", 1.5), (1, "x", 1.5), (1, "y", 9.5), (2, None, 3.5)]
-    folders = {f.path.rpartition("/")[0] for f in duck.snapshot("polars").files()}
+    with writer(by):
+        duck.execute(by, WriteSpec("overwrite", partition_by=("a", "b")), frame)
+        duck.execute(by, WriteSpec("append"), frame.head(1))
+        duck.execute(by, WriteSpec("replace", predicate="a = 'y'"), pl.DataFrame({"b": 1, "a": "y", "v": 9.5}))
+    assert sorted(stored(duck, by), key=str) == [(1, "x", 1.5), (1, "x", 1.5), (1, "y", 9.5), (2, None, 3.5)]
+    folders = {f.path.rpartition("/")[0] for f in duck.snapshot(by).files()}
     assert folders == {"a=x/b=1", "a=y/b=1", "a=__HIVE_DEFAULT_PARTITION__/b=2"}
 
 
 @pytest.mark.parametrize("value", ["", "NULL", "__HIVE_DEFAULT_PARTITION__"])
-def test_a_text_that_means_no_value_in_a_partition_is_refused(duck: Session, value: str) -> None:
-    with fewest(0), pytest.raises(SchemaMismatch, match="partition column a"):
+@pytest.mark.parametrize("by", COLUMNAR)
+def test_a_text_that_means_no_value_in_a_partition_is_refused(duck: Session, value: str, by: str) -> None:
+    with writer(by), pytest.raises(SchemaMismatch, match="partition column a"):
         duck.execute("t", WriteSpec("overwrite", partition_by=("a",)), pl.DataFrame({"a": ["x", value], "v": [1, 2]}))
     assert duck.tables() == []
 
 
-def test_sorted_rows_and_rows_of_a_mapped_table_are_as_before(duck: Session) -> None:
+@pytest.mark.parametrize("by", COLUMNAR)
+def test_sorted_rows_and_rows_of_a_mapped_table_are_as_before(duck: Session, by: str) -> None:
     frame = pl.DataFrame({"id": [3, 1, 2]})
-    with fewest(0):
+    with writer(by):
         duck.execute("sorted", WriteSpec("overwrite", sort_by=("id",)), frame)
         duck.execute("mapped", WriteSpec("overwrite", table_properties={"delta.columnMapping.mode": "name"}), frame)
     (file,) = duck.snapshot("sorted").files()
@@ -304,7 +329,7 @@ def test_a_failed_write_leaves_neither_file_nor_folder(duck: Session, monkeypatc
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(pl.DataFrame, "write_parquet", full)
-    with fewest(0), pytest.raises(DuckrunError, match="disk is full"):
+    with writer("polars"), pytest.raises(DuckrunError, match="disk is full"):
         duck.execute("t", WriteSpec("overwrite"), pl.DataFrame({"id": [1]}))
     assert not Path(duck.ref("t").location).exists()
 
@@ -335,10 +360,11 @@ def test_statistics_are_those_of_the_file_if_the_rows_change_meanwhile(duck: Ses
 
 
 @pytest.mark.spark
-def test_spark_reads_and_prunes_files_of_polars(duck: Session, spark: Any) -> None:
+@pytest.mark.parametrize("by", COLUMNAR)
+def test_spark_reads_and_prunes_files_of_each_writer(duck: Session, spark: Any, by: str) -> None:
     frame = pl.DataFrame({"id": [1, 2, 3], **{name: values for name, values in OTHERS.items() if name != "endless"}})
-    written(duck, frame, by="polars")
-    location = duck.ref("polars").location
+    written(duck, frame, by=by)
+    location = duck.ref(by).location
     read = spark.read.format("delta").load(location)
     assert read.count() == 3
     for name in ("whole", "real", "day", "money", "text"):

@@ -298,7 +298,7 @@ class DuckDBEngine(SpecEngine):
         """
         if isinstance(source, pa.RecordBatchReader):
             source = source.schema.empty_table()
-        with rows_of(source, self.cursor(), self.instance.scratch) as rows:
+        with rows_of(source, self.instance.lazy_cursor(), self.instance.scratch) as rows:
             types = {name: duckdb.sqltypes.BOOLEAN if '"NULL"' in str(k) else k for name, k in rows.types.items()}
             schema = schema_of_types(stored_types(self.lake.format, types), rows.cursor)
             return pa.schema([f if types[f.name] is rows.types[f.name] else f.with_type(pa.null()) for f in schema])
@@ -308,7 +308,7 @@ class DuckDBEngine(SpecEngine):
     ) -> Commit:
         if spec.writer in BY_DELTA_RS:
             self.instance.make_room(f"{spec.mode} on table {transaction.ref}")
-        cursor = self.instance.cursor_with_values()
+        cursor = self.instance.lazy_cursor()
         job = self._write(spec, transaction)
         if self.instance.held is not None and isinstance(source, LazyRows):
             # Only the held cursor sees what its transaction has written.

@@ -14,6 +14,7 @@ import duckdb
 from duckrun.display.progress import shows_progress
 from duckrun.engines.duckdb.instance.arrow import readable, register
 from duckrun.engines.duckdb.instance.connection import has_ended, load_extensions, open_connection
+from duckrun.engines.duckdb.instance.lazy_cursor import lazy_cursor
 from duckrun.engines.duckdb.instance.sql import attach_again
 from duckrun.errors import InvalidConfig
 from duckrun.lake.lake import Lake
@@ -163,6 +164,10 @@ class Instance:
         cursor = self.cursor()
         name_values(cursor, self.registered)
         return cursor
+
+    def lazy_cursor(self) -> duckdb.DuckDBPyConnection:
+        """A cursor that sees the registered tables too, opened at its first use."""
+        return lazy_cursor(self.cursor_with_values)
 
     @contextmanager
     def on_one_cursor(self) -> Iterator[duckdb.DuckDBPyConnection]:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
-
-import duckdb
 
 from duckrun.engines.decisions import rows_outside
 from duckrun.engines.duckdb.rows.computed import Computed
 from duckrun.engines.duckdb.rows.lake_values import Test, folder_test, lake_tests
 from duckrun.engines.duckdb.rows.source import InMemory, Rows, without_type
-from duckrun.engines.duckdb.rows.types import Types, fit_all, kind_of, storable, whole_microseconds
+from duckrun.engines.duckdb.rows.types import Types, fit_all, kind_of, parsed_type, storable, whole_microseconds
 from duckrun.engines.fit import Kind, assigned_columns, castable_columns, fits, text_pattern
 from duckrun.errors import InvalidConfig, RowsOutsidePartition, SchemaMismatch, UnsupportedFeature
 from duckrun.formats.definitions import TableDefinition
@@ -63,7 +60,7 @@ def types_of(snapshot: Snapshot) -> dict[str, Any]:
     if kinds is None:
         kinds = sql_types(snapshot.schema, snapshot.variants)
         kinds |= {name: _PARTS_OF_VARIANT.sub("VARIANT", kinds[name]) for name in snapshot.variants_inside}
-    return {name: _type(kind) for name, kind in kinds.items()}
+    return {name: parsed_type(kind) for name, kind in kinds.items()}
 
 
 def typed_columns(snapshot: Snapshot) -> str | None:
@@ -92,7 +89,7 @@ def stored_types(form: Format, types: Types) -> dict[str, str]:
 def differs(stored: Mapping[str, str], snapshot: Snapshot) -> bool:
     """True if columns of these stored types differ from the table's schema."""
     old = types_of(snapshot)
-    return [(n, str(k)) for n, k in old.items()] != [(n, str(_type(k))) for n, k in stored.items()]
+    return [(n, str(k)) for n, k in old.items()] != [(n, str(parsed_type(k))) for n, k in stored.items()]
 
 
 def taking_types(rows: Rows, kinds: Mapping[str, Any]) -> Rows:
@@ -161,7 +158,7 @@ def fitted(
     inner = _with_limits(cast, filled, None if table is None else table.schema)
     inner = _with_computed(inner, filled, computed)
     sql = f"SELECT {columns}{along} FROM ({inner}) AS {_ROWS}"
-    types = {name: _type(kind) for name, (_, kind) in filled.items()}
+    types = {name: parsed_type(kind) for name, (_, kind) in filled.items()}
     numbering = {} if computed is None or has_computed else computed.numbering(filled)
     in_memory = _in_memory(rows, filled, sql, table) if simple and inner == cast and not (order or along) else None
     return Rows(rows.cursor, sql, types, rows.one_shot, order, rows.carried, numbering, in_memory)
@@ -245,18 +242,12 @@ def cast_to_table(
     return fitted(snapshot.ref, rows, to_cast, (), assigned=assigned)
 
 
-@functools.cache
-def _type(kind: str) -> Any:
-    """Parse a DuckDB type name, cached because a parse takes as long as a small query."""
-    return duckdb.type(kind)
-
-
 def _with_limits(sql: str, filled: Filled, schema: pa.Schema | None) -> str:
     """SELECT of rows with CHAR(n) and VARCHAR(n) values padded and limited as by Spark."""
     values = {
         f.name: fitting(quote_identifier(f.name), f)
         for f in limited(schema or ())
-        if f.name in filled and _type(filled[f.name][1]) == _type(sql_type(f.type))
+        if f.name in filled and parsed_type(filled[f.name][1]) == parsed_type(sql_type(f.type))
     }
     replaced = {name: text for name, text in values.items() if text is not None}
     return f"SELECT * REPLACE ({select_list(replaced)}) FROM ({sql})" if replaced else sql
@@ -278,7 +269,7 @@ def _cast(name: str, column: str, source: Any, kind: str, *, loosely: bool = Fal
     tried = f"TRY_CAST({column} AS {kind})"
     if source.id == "timestamp_ns":
         tried = f"CASE WHEN {whole_microseconds(column)} THEN {tried} END"
-    tried = _exactly(tried, column, kind_of(source), kind_of(_type(kind)))
+    tried = _exactly(tried, column, kind_of(source), kind_of(parsed_type(kind)))
     value = f"left(CAST({column} AS VARCHAR), 100)"
     message = f"{quote_literal(f'column {name} cannot hold the value ')} || {value} || {quote_literal(f' as {kind}')}"
     return (

@@ -8,10 +8,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
+from operator import methodcaller
 from typing import Any
 
 import duckdb
 
+from duckrun.engines.duckdb.instance.lazy_cursor import before_use, dropped
 from duckrun.engines.duckdb.rows.target import rows_of
 from duckrun.sql.quoting import fresh_name, quote_identifier, quote_literal
 from duckrun.values.data_files import place_of
@@ -129,14 +131,17 @@ def computed(cursor: duckdb.DuckDBPyConnection, sql: str) -> Iterator[str]:
 @contextmanager
 def one_moment(cursor: duckdb.DuckDBPyConnection) -> Iterator[None]:
     """Run the block as one DuckDB transaction, so that now() has one value in all its queries."""
-    cursor.execute("BEGIN TRANSACTION")
+    begin = methodcaller("execute", "BEGIN TRANSACTION")
+    before_use(cursor, begin)
     try:
         yield
     except BaseException:
-        with suppress(duckdb.Error):
-            cursor.execute("ROLLBACK")
+        if not dropped(cursor, begin):
+            with suppress(duckdb.Error):
+                cursor.execute("ROLLBACK")
         raise
-    cursor.execute("COMMIT")
+    if not dropped(cursor, begin):
+        cursor.execute("COMMIT")
 
 
 def counted(cursor: duckdb.DuckDBPyConnection, rows: str, where: str = "true") -> int:

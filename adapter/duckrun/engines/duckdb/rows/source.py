@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-import re
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field as field_of
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import duckdb
 
 from duckrun.engines.duckdb.instance.arrow import in_microseconds, readable, register
-from duckrun.engines.duckdb.rows.types import untyped
+from duckrun.engines.duckdb.instance.lazy_cursor import before_use
+from duckrun.engines.duckdb.rows.types import plain_types, untyped
 from duckrun.engines.frame import LazyRows, without_arrow_form
 from duckrun.engines.tabular.values import arrow_table, is_dataset, stream_of, table_of_polars
 from duckrun.errors import InvalidConfig, SchemaMismatch
 from duckrun.libraries import pa
 from duckrun.sql.quoting import quote_identifier, quote_literal
-from duckrun.sql.typed import in_arrow
+from duckrun.sql.typed import arrow_type, in_arrow
 from duckrun.values.checked import spec
 from duckrun.values.columns import holds, refuse_twins, with_scalars
 from duckrun.values.computed import NumberedBy
@@ -27,13 +28,6 @@ from duckrun.values.frozen import frozen
 from duckrun.values.layout import ROW_GROUP
 from duckrun.values.rows import Dialect
 
-_OF_DUCKDB = re.compile(
-    r"(?:TINY|SMALL|BIG)INT|INTEGER|FLOAT|DOUBLE|BOOLEAN|VARCHAR|BLOB|DATE|TIMESTAMP(?: WITH TIME ZONE)?"
-    r"|DECIMAL\(\d+,\d+\)"
-)
-"""Types with one Arrow form in each instance. Others may be a user's names."""
-_fields: dict[str, pa.Field] = {}
-"""Arrow fields of such types."""
 _SMALL = 1024**2
 """Maximum size of an Arrow table that is copied into DuckDB, in bytes."""
 
@@ -191,20 +185,24 @@ def _of_arrow(cursor: duckdb.DuckDBPyConnection, name: str, data: Any) -> Rows:
         raise SchemaMismatch("the rows have no columns; a table has at least one")
     refuse_twins(data.schema.names)  # DuckDB would rename the second to X_1
     data = readable(data)
-    if (
-        isinstance(data, pa.Table)
-        and data.nbytes <= _SMALL
-        and not any(holds(k, pa.types.is_null) for k in data.schema.types)
-    ):
-        # DuckDB would import pyarrow.dataset to scan a table, which takes longer than the copy.
-        rows = spool(select(cursor, *register(cursor, name, data.to_reader())))
-    else:
+    if not isinstance(data, pa.Table):
         rows = select(cursor, *register(cursor, name, data))
+    else:
+        before_use(cursor, partial(_name, name=name, data=data))
+        sql, types = f"SELECT * FROM {quote_identifier(name)}", plain_types(data.schema)
+        rows = select(cursor, sql) if types is None else Rows(cursor, sql, types)
+        rows.in_memory = InMemory(data, {name: name for name in data.schema.names}, sql)
     for field in data.schema:
         rows.types[field.name] = untyped(rows.types[field.name], field.type)
-    if isinstance(data, pa.Table):
-        rows.in_memory = InMemory(data, {name: name for name in data.schema.names}, rows.sql)
     return rows
+
+
+def _name(cursor: duckdb.DuckDBPyConnection, name: str, data: pa.Table) -> None:
+    """Name readable() rows on a cursor: a copy of a small table, and a view of a large one."""
+    # DuckDB would import pyarrow.dataset to scan a table, which takes longer than the copy.
+    is_copied = data.nbytes <= _SMALL and not any(holds(kind, pa.types.is_null) for kind in data.schema.types)
+    rows, _ = register(cursor, f"{name}_arrow", data.to_reader() if is_copied else data)
+    cursor.execute(f"CREATE TEMP {'TABLE' if is_copied else 'VIEW'} {quote_identifier(name)} AS {rows}")
 
 
 def without_type(rows: Rows) -> dict[str, Any]:
@@ -228,14 +226,15 @@ def _polars(value: Any, cursor: duckdb.DuckDBPyConnection, name: str, file: Path
 
     if isinstance(value, polars.DataFrame):
         # Views of strings share polars' memory, where the older types are a copy of each string.
-        return _of_arrow(cursor, name, table_of_polars(value, with_views=True))
+        # Arrow cannot write them, so few rows are copied.
+        return _of_arrow(cursor, name, table_of_polars(value, with_views=value.estimated_size() > _SMALL))
     if not isinstance(value, polars.LazyFrame):
         raise InvalidConfig(f"A polars {type(value).__name__} is not a table; give a DataFrame or a LazyFrame.")
     # The streaming engine computes the frame to disk once, in bounded memory, and it can be read
     # again.
     empty = table_of_polars(polars.DataFrame(schema=value.collect_schema()))
     exact = in_microseconds(empty) is empty
-    types = _of_arrow(cursor, name, empty).types
+    types = _of_arrow(cursor, f"{name}_empty", empty).types
     # DuckDB's row group size. DuckDB holds one row group in memory, and polars' are twice as large.
     value.sink_parquet(file, row_group_size=ROW_GROUP)
     if not exact:
@@ -253,13 +252,13 @@ def schema_of_types(types: Mapping[str, Any], cursor: duckdb.DuckDBPyConnection)
     """Arrow schema of columns with DuckDB types, as type names or type values."""
     kinds = {name: str(kind) for name, kind in types.items()}
     # Convert each type once: a table of 2,000 columns has few different types.
-    each = list(dict.fromkeys(kinds.values()))
-    fields: dict[str, Any] = {kind: _fields.get(kind) for kind in each}
-    if any(field is None for field in fields.values()):
-        typed = (in_arrow(duckdb.type(kind)) if "VARIANT" in kind else kind for kind in each)
+    plain = {kind: arrow_type(kind) for kind in dict.fromkeys(kinds.values())}
+    fields = {kind: pa.field(kind, each) for kind, each in plain.items() if each is not None}
+    if others := [kind for kind in plain if kind not in fields]:
+        typed = (in_arrow(duckdb.type(kind)) if "VARIANT" in kind else kind for kind in others)
         nulls = ", ".join(f"CAST(NULL AS {kind})" for kind in typed)
-        fields = dict(zip(each, in_utc(cursor.sql(f"SELECT {nulls} LIMIT 0").to_arrow_table().schema), strict=True))
-        _fields.update((kind, field) for kind, field in fields.items() if _OF_DUCKDB.fullmatch(kind))
+        schema = in_utc(cursor.sql(f"SELECT {nulls} LIMIT 0").to_arrow_table().schema)
+        fields |= zip(others, schema, strict=True)
     return pa.schema([fields[kind].with_name(name) for name, kind in kinds.items()])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import duckdb
@@ -14,7 +15,7 @@ from duckrun.libraries import pa
 from duckrun.sql.nested import list_of, map_of, part_of, struct_of
 from duckrun.sql.quoting import quote_literal
 from duckrun.sql.raising import raising
-from duckrun.sql.typed import with_parts
+from duckrun.sql.typed import plain_type, with_parts
 from duckrun.values.choices import SchemaMode
 from duckrun.values.columns import refuse_twins
 from duckrun.values.snapshot import TableRef
@@ -60,6 +61,19 @@ def untyped(kind: Any, arrow: pa.DataType) -> Any:
         return kind if (key, value) == (children["key"], children["value"]) else duckdb.map_type(key, value)
     fields = {name: untyped(inner, arrow.field(name).type) for name, inner in kind.children}
     return kind if fields == children else duckdb.struct_type(fields)
+
+
+@cache
+def parsed_type(kind: str) -> Any:
+    """Parse a DuckDB type name, cached because a parse takes as long as a small query."""
+    return duckdb.type(kind)
+
+
+def plain_types(schema: pa.Schema) -> dict[str, Any] | None:
+    """DuckDB types of Arrow columns; None if a bind in DuckDB must tell one of them."""
+    kinds = {field.name: plain_type(field.type) for field in schema}
+    known = {name: parsed_type(kind) for name, kind in kinds.items() if kind is not None}
+    return known if len(known) == len(kinds) else None
 
 
 def spelled_by_duckdb(kind: str) -> str:

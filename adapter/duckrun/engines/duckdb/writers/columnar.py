@@ -1,13 +1,12 @@
-"""Parquet files of an Arrow table in memory, written by polars without a scan by DuckDB.
+"""Parquet files of an Arrow table in memory, written by polars or Arrow without DuckDB.
 
 polars writes the columns of a table in parallel from their Arrow buffers. DuckDB's COPY would scan
 the buffers into its own vectors first: 10 million rows of five columns take it 2.1 s of processor
-time, and polars 0.87 s.
+time, and polars 0.87 s. Few rows are written by Arrow; see ``few_rows.py``.
 """
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Iterator, Sequence
 from datetime import UTC, date, datetime
@@ -15,7 +14,8 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from duckrun.engines.duckdb.rows.source import Rows
+from duckrun.engines.duckdb.rows.source import InMemory, Rows
+from duckrun.engines.duckdb.writers.few_rows import LeftToDuckDB, places_of, table_of, write_table
 from duckrun.engines.tabular.values import is_pattern
 from duckrun.libraries import pa, pq
 from duckrun.sql.quoting import quote_identifier
@@ -28,10 +28,10 @@ from duckrun.values.rows import ColumnFigures
 if TYPE_CHECKING:
     import polars as pl
 
-log = logging.getLogger(__name__)
-
 _FEWEST = 20_000
-"""Minimum number of rows. DuckDB writes fewer as fast, and polars may not be imported yet."""
+"""Minimum number of rows for polars, which may not be imported yet."""
+_MOST_BYTES = 16 * 1024**2
+"""Maximum size of fewer rows. DuckDB writes the columns of more in parallel."""
 _LONGEST = 1024
 """Maximum bytes of a binary value. polars puts whole values into the statistics of row groups."""
 _FIRST, _LAST = date(1, 1, 1), date(9999, 12, 31)
@@ -47,38 +47,43 @@ _POLARS = {"SMALLINT": "Int16", "INTEGER": "Int32", "BIGINT": "Int64", "DOUBLE":
 """Types that columns are cast to, by DuckDB's name."""
 
 
-class RowsChanged(Exception):
-    """polars met other values in its second pass over a column than in its first."""
-
-
 @frozen
 class Part:
     """Rows of one partition."""
 
     values: dict[str, str | None]
     """Partition values as the log spells them."""
-    rows: pl.DataFrame
+    rows: pl.DataFrame | pa.Table
 
 
-def parts_of(rows: Rows, partition_by: Sequence[str]) -> list[Part] | None:
-    """Return the rows of each partition; None if DuckDB must write them.
+def parts_of(rows: Rows, partition_by: Sequence[str]) -> list[Part]:
+    """Return the rows of each partition.
 
     The spelling of other types than those here, and of texts with other characters in the names of
     folders, is left to DuckDB.
+
+    Raises:
+        LeftToDuckDB: DuckDB must write the rows, or raise the error about them.
     """
-    frame = _frame_of(rows)
-    if frame is None or not partition_by:
-        return None if frame is None else [Part({}, frame)]
+    whole = _whole_of(rows)
+    if not len(whole):
+        return []
+    if not partition_by:
+        return [Part({}, whole)]
     if not all(map(_PLAIN_NAME.fullmatch, partition_by)):
-        return None
-    keys = frame.select(partition_by).unique(maintain_order=True).rows()
+        raise LeftToDuckDB("the name of a folder")
+    places = places_of(whole, partition_by) if isinstance(whole, pa.Table) else {}
+    keys = list(places) or whole.select(partition_by).unique(maintain_order=True).rows()
     spelled = [[_spelled(value) for value in key] for key in keys]
     if len(keys) > _MOST_PARTS or not all(map(_is_plain_value, chain.from_iterable(spelled))):
-        return None
+        raise LeftToDuckDB("the values of partitions")
     values = {key: dict(zip(partition_by, texts, strict=True)) for key, texts in zip(keys, spelled, strict=True)}
+    if isinstance(whole, pa.Table):
+        others = whole.drop_columns(list(partition_by))
+        return [Part(values[key], others if len(keys) == 1 else others.take(places[key])) for key in keys]
     if len(keys) == 1:  # without the copy of a grouping
-        return [Part(values[keys[0]], frame.drop(partition_by))]
-    groups = frame.partition_by(partition_by, as_dict=True, include_key=False)
+        return [Part(values[keys[0]], whole.drop(partition_by))]
+    groups = whole.partition_by(partition_by, as_dict=True, include_key=False)
     return [Part(values[key], part) for key, part in groups.items()]
 
 
@@ -95,40 +100,61 @@ def _spelled(value: Any) -> str | None:
     return str(value) if isinstance(value, int) or type(value) is date else "/"
 
 
-def _frame_of(rows: Rows) -> pl.DataFrame | None:
-    """Return rows as a polars frame, if polars may write it.
+def _whole_of(rows: Rows) -> pl.DataFrame | pa.Table:
+    """Return the rows as a polars frame, or as an Arrow table of few rows.
 
-    Returns:
-        None for rows that DuckDB must write: few rows, types of other forms in polars' files, and
-        values that DuckDB's checks refuse. So DuckDB raises the error about them.
+    Raises:
+        LeftToDuckDB: The rows are not in memory, have types of other forms in these files, or
+            values that DuckDB's checks refuse.
     """
     memory = rows.memory
-    if memory is None or memory.table.num_rows < _FEWEST:
-        return None
+    if memory is None:
+        raise LeftToDuckDB("rows of a query")
     table = memory.table.select(list(memory.columns.values())).rename_columns(list(memory.columns))
-    if not all(map(_is_plain, table.schema.types)) or any(map(is_pattern, table.column_names)):
-        return None
+    if not all(map(_is_plain, table.schema.types)):
+        raise LeftToDuckDB("a type")
+    if table.num_rows >= _FEWEST:
+        return _frame_of(table, memory)
+    if table.nbytes > _MOST_BYTES:
+        raise LeftToDuckDB("the size")
+    return table_of(table, {name: str(kind) for name, kind in rows.types.items()}, memory.required)
+
+
+def _frame_of(table: pa.Table, memory: InMemory) -> pl.DataFrame:
+    if any(map(is_pattern, table.column_names)):
+        raise LeftToDuckDB("the name of a column")
     import polars
 
     try:
         frame = polars.DataFrame(table)
     except polars.exceptions.PolarsError as error:  # such as a time zone that polars does not know
-        log.debug("DuckDB writes the rows: %s", error)
-        return None
+        raise LeftToDuckDB(str(error)) from error
     if not all(frame.select(*_tests(frame, memory.required)).row(0)):
-        return None
+        raise LeftToDuckDB("a value")
     casts: dict[Any, Any] = {name: getattr(polars, _POLARS[kind]) for name, kind in memory.casts.items()}
     casts |= {name: polars.String for name, kind in frame.schema.items() if kind in (polars.Categorical, polars.Enum)}
     return frame.cast(casts)
 
 
-def write(frame: pl.DataFrame, file: Path, codec: Codec) -> dict[str, ColumnFigures]:
-    """Write a frame to a new file, and return its statistics by quoted column name.
+def write(rows: pl.DataFrame | pa.Table, file: Path, codec: Codec) -> dict[str, ColumnFigures]:
+    """Write rows to a new file, and return its statistics by quoted column name.
 
     Raises:
         OSError: The file cannot be written.
-        RowsChanged: Another thread changed the rows meanwhile.
+        LeftToDuckDB: Another thread changed the rows meanwhile, or DuckDB must write a value.
     """
+    if isinstance(rows, pa.Table):
+        footer = write_table(rows, file, codec)
+    else:
+        _write_frame(rows, file, codec)
+        footer = pq.read_metadata(file)
+    try:
+        return dict(_figures(footer))
+    except (OverflowError, ValueError) as error:  # a year that Python and other readers lack
+        raise LeftToDuckDB(str(error)) from error
+
+
+def _write_frame(frame: pl.DataFrame, file: Path, codec: Codec) -> None:
     from polars.exceptions import ComputeError
 
     try:
@@ -138,8 +164,7 @@ def write(frame: pl.DataFrame, file: Path, codec: Codec) -> dict[str, ColumnFigu
     except BaseException as error:
         if not panicked(error):  # a panic is no Exception
             raise
-        raise RowsChanged(str(error)) from error
-    return dict(_figures(file, frame.columns))
+        raise LeftToDuckDB(str(error)) from error  # polars met other values in its second pass
 
 
 def _is_plain(kind: pa.DataType) -> bool:
@@ -183,14 +208,13 @@ def _tests(frame: pl.DataFrame, required: Sequence[str]) -> Iterator[Any]:
             yield (column.bin.size().max().fill_null(0) <= _LONGEST).alias(f"length {name}")
 
 
-def _figures(file: Path, columns: Sequence[str]) -> Iterator[tuple[str, ColumnFigures]]:
+def _figures(footer: Any) -> Iterator[tuple[str, ColumnFigures]]:
     """Yield the statistics of each column, from the footer.
 
     The footer has those of the written values, also if another thread changed the rows meanwhile.
     """
-    footer = pq.read_metadata(file)
     groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
-    for at, name in enumerate(columns):
+    for at, name in enumerate(footer.schema.names):
         each = [group.column(at).statistics for group in groups]
         bounds = [(one.min, one.max) for one in each if one.has_min_max]
         # A row group without bounds has only NULLs, or its bounds are unknown.

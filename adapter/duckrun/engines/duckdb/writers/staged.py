@@ -22,6 +22,7 @@ from duckrun.engines.duckdb.rows.reads import Read, may_go_on_top
 from duckrun.engines.duckdb.rows.source import Rows, schema_of_types
 from duckrun.engines.duckdb.rows.types import has_variant_inside, refuse_variants_inside
 from duckrun.engines.duckdb.writers import columnar
+from duckrun.engines.duckdb.writers.few_rows import LeftToDuckDB
 from duckrun.engines.duckdb.writers.stored_names import as_stored, field_ids
 from duckrun.errors import StorageError, UnsupportedFeature
 from duckrun.formats.commits import CommitRecord, NewCommit
@@ -116,13 +117,14 @@ def stage(
     target_size = file_size(properties)
     token = uuid.uuid4().hex[:12]
     is_plain = not (beside or stored or target_size or row_group_size or "://" in ref.location)
-    if is_plain and (parts := columnar.parts_of(rows, partition_by)) is not None:
+    if is_plain:
         try:
+            parts = columnar.parts_of(rows, partition_by)
             with _whole(ref, token):
                 name = f"part-{token}-{uuid.uuid4()}-c000.{codec}.parquet"
-                return tuple(_by_polars(ref, part, name, codec, text) for part in parts)
-        except columnar.RowsChanged as error:
-            log.debug("Table %s: DuckDB writes the rows, in one pass: %s", ref, error)
+                return tuple(_from_memory(ref, part, name, codec, text) for part in parts)
+        except LeftToDuckDB as error:
+            log.debug("Table %s: DuckDB writes the rows, because of %s", ref, error)
     copy = _Copy(
         rows, ref, partition_by, codec, token, schema, text, target_size, row_group_size, beside, partitions, stored
     )
@@ -241,13 +243,13 @@ class _Copy:
         )
 
 
-def _by_polars(ref: TableRef, part: columnar.Part, name: str, codec: Codec, schema: str) -> StagedFile:
+def _from_memory(ref: TableRef, part: columnar.Part, name: str, codec: Codec, schema: str) -> StagedFile:
     """Write the rows of one partition to a file of this name in the partition's folder."""
     path = "/".join([*(f"{column}={value or NO_VALUE}" for column, value in part.values.items()), name])
     file = Path(ref.location, path)
     file.parent.mkdir(parents=True, exist_ok=True)
     of_columns = columnar.write(part.rows, file, codec)
-    return StagedFile(path, file.stat().st_size, part.values, part.rows.height, schema=schema, figures=of_columns)
+    return StagedFile(path, file.stat().st_size, part.values, len(part.rows), schema=schema, figures=of_columns)
 
 
 def _row_group_bytes(cursor: duckdb.DuckDBPyConnection) -> int:
