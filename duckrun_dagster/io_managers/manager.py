@@ -24,7 +24,7 @@ from duckrun.run.work_log import unnoted
 from duckrun.values.applying import ApplySpec
 from duckrun.values.changes import CHANGE_TYPE
 from duckrun.values.choices import ENGINES, EngineName
-from duckrun.values.rows import AppTransaction, Commit, ReadSpec, RowSpec
+from duckrun.values.rows import AppTransaction, Commit, ReadSpec, RowSpec, WriteSpec
 from duckrun.values.snapshot import TableRef
 from duckrun.values.tables import feed_turned
 from duckrun_dagster import metadata as meta
@@ -48,6 +48,7 @@ from duckrun_dagster.io_managers.handlers.registry import handler_of, named_type
 from duckrun_dagster.io_managers.incremental import Consumer, changes_scan, consumer_of
 from duckrun_dagster.io_managers.missing import missing_partitions, refuse_missing
 from duckrun_dagster.io_managers.outcome import Outcome, Unwritten, Written, published
+from duckrun_dagster.io_managers.preview import head_of
 from duckrun_dagster.io_managers.table_defaults import TableDefaults, checked_defaults
 from duckrun_dagster.partitions.partitions import PartitionSlice, partitions_of, read_partitions, written_partitions
 from duckrun_dagster.resources import DuckrunResource, SparkResource
@@ -144,7 +145,8 @@ class DeltaIOManager(KnownResource, TableDefaults, ConfigurableIOManager):
                 refuse_untyped(source, target.handler, target.config, what)
             spec = _spec(context, step, target, session, source, partitions, consumer)
             commit = _committed(session, target, spec, source, consumer)
-            return Written(what, consumer, session, target.ref, commit, target.config, partitions, self.preview)
+            head = head_of(source) if isinstance(spec, WriteSpec) else None
+            return Written(what, consumer, session, target.ref, commit, target.config, partitions, self.preview, head)
 
     def _nothing_to_write(
         self, context: OutputContext, obj: Any, consumer: Consumer | None, what: str

@@ -15,13 +15,13 @@ from duckrun_dagster.config import TableConfig
 from duckrun_dagster.contexts import naming, step_of
 from duckrun_dagster.data_version import data_version
 from duckrun_dagster.io_managers.incremental import Consumer, forget
+from duckrun_dagster.io_managers.preview import ROWS, Head
 from duckrun_dagster.partitions.partitions import PartitionSlice
 from duckrun_dagster.resources.steps import StepId
 
 if TYPE_CHECKING:
     from duckrun.session import Session
 
-_PREVIEW_ROWS = 10
 _PREVIEW_BYTES = 64 * 1024 * 1024
 _MOST_COUNTED = 100
 """Limit of the partitions of a step that queries count if the log does not hold their rows."""
@@ -74,6 +74,8 @@ class Written:
     partitions: PartitionSlice | None
     preview: bool
     """True to show the first rows of a small table."""
+    head: Head | None
+    """First rows of a frame that is written as it is; None for other writes."""
 
     def report(self, output: OutputContext) -> None:
         step = step_of(output)
@@ -104,8 +106,11 @@ class Written:
                     step.add_asset_metadata({"dagster/partition_row_count": rows}, context.asset_key, key)
         if self.preview and is_small:
             try:
-                head = session.engine.scan(snapshot, ReadSpec()).limit(_PREVIEW_ROWS)
-                values["preview"] = meta.preview(head.toArrow())
+                if self.head is not None and self.head.is_of(snapshot, commit):
+                    rows = self.head.rows
+                else:
+                    rows = session.engine.scan(snapshot, ReadSpec()).limit(ROWS).toArrow()
+                values["preview"] = meta.preview(rows)
             except Exception as error:  # the rows are written already, so a missing preview must not fail the step
                 context.log.debug(f"No preview of table {ref}: {error}")
         if step is not None and context.has_asset_key and not step.has_data_version(context.asset_key):
