@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import boto3
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -82,6 +83,15 @@ FOLDERS: dict[str, tuple[Files, str, dict[str, Any]]] = {
     "two levels": ({"p=1/q=01/a.csv": "id\n1\n"}, "", HEADER),
     "one partition": ({"p=1/a.csv": "id\n1\n", "p=2/a.csv": "id\n2\n"}, "p=1", HEADER),
     "pattern of partitions": ({"p=1/a.csv": "id\n1\n", "p=2/a.csv": "id\n2\n"}, "p=*", HEADER),
+    "hidden in a pattern": ({"a.csv": "1\n", "_b.csv": "2\n", ".c.csv": "3\n"}, "*.csv", {}),
+    "hidden folder in a pattern": ({"x/a.csv": "1\n", "_y/b.csv": "2\n", "c.csv": "3\n"}, "*", {}),
+    "files and folders in a pattern": ({"x/a.csv": "1\n", "x/below/b.csv": "2\n", "c.csv": "3\n"}, "*", {}),
+    "files of folders": ({"x/a.csv": "1\n", "y/a.csv": "2\n", "y/b.csv": "3\n"}, "*/a.csv", {}),
+    "levels of patterns": ({"p=1/q=2/a.csv": "1\n", "p=1/q=3/b.csv": "2\n", "p=2/q=2/a.csv": "3\n"}, "p=1/q=*", {}),
+    "alternatives of folders": ({"x/a.csv": "1\n", "y/b.csv": "2\n", "z/c.csv": "3\n"}, "{x,y}", {}),
+    "letter case": ({"A.csv": "1\n", "a.csv": "2\n"}, "a*.csv", {}),
+    "not in a set": ({"a1.csv": "1\n", "a2.csv": "2\n"}, "a[^1].csv", {}),
+    "hidden by its name": ({"_b.csv": "1\n", "a.csv": "2\n"}, "{_b,a}.csv", {}),
     "odd names": ({"a'b.csv": "1\n", "ü.csv": "2\n", "c%20d.csv": "3\n", "e#f.csv": "4\n", "g h.csv": "5\n"}, "", {}),
     "empty file": ({"a.csv": "", "b.csv": "id\n1\n"}, "", HEADER),
     "folder with a dot": ({"x.y/a.csv": "1\n"}, "x.y", {}),
@@ -121,6 +131,26 @@ def test_csv_files_have_the_rows_and_types_of_plain_spark(
                 if (found := seen(session.read.csv(path, **options).toArrow())) != wanted:
                     different.append((name, session.engine.name, found, wanted))
     assert not different
+
+
+def test_files_of_a_store_are_those_of_a_folder(
+    duck: Session, tmp_path: Path, s3_bucket: Callable[[str], str], s3_options: dict[str, str]
+) -> None:
+    """A path, a folder or a pattern stands for the same files in a store as on a disk."""
+    bucket, folder = s3_bucket("loose-files"), tmp_path / "raw"
+    keys = {"aws_access_key_id": "test", "aws_secret_access_key": "test", "region_name": "us-east-1"}
+    store = boto3.client("s3", endpoint_url=s3_options["AWS_ENDPOINT_URL"], **keys)
+    written = list(cases(folder))
+    for file in filter(Path.is_file, folder.rglob("*")):
+        store.upload_file(str(file), "loose-files", str(file.relative_to(folder)))
+    with duckrun.connect(f"{bucket}/lake", storage_options=s3_options) as session:
+        for name, path, options in written:
+            wanted = seen(duck.read.csv(path, **options).toArrow())
+            assert seen(session.read.csv(path.replace(str(folder), bucket), **options).toArrow()) == wanted, name
+        with pytest.raises(StorageError, match=r"read of s3://.*/nope.csv: there is no file"):
+            session.read.csv(f"{bucket}/nope.csv")
+        with pytest.raises(StorageError, match=r"read of s3://.*/nope/\*: there is no file"):
+            session.read.csv(f"{bucket}/nope/*")
 
 
 REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {

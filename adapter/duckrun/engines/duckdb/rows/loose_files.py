@@ -11,6 +11,7 @@ import glob
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -66,7 +67,7 @@ def loose_files(cursor: duckdb.DuckDBPyConnection, path: str) -> LooseFiles:
     A folder stands for the files in it, and for those in its folders ``column=value``. Names that
     begin with ``_`` or ``.`` are no data.
     """
-    pairs = sorted((folders, file) for root in _roots(path) for folders, file in _leaves(cursor, root))
+    pairs = sorted((folders, file) for each in _alternatives(path) for folders, file in _leaves(cursor, each))
     names = [tuple(part.partition("=")[0] for part in folders if "=" in part) for folders, _ in pairs]
     if any(names):
         pairs = [pair for pair, of_file in zip(pairs, names, strict=True) if of_file]
@@ -87,37 +88,56 @@ def loose_files(cursor: duckdb.DuckDBPyConnection, path: str) -> LooseFiles:
     return LooseFiles(tuple(file for _, file in pairs), partitions)
 
 
-def _roots(path: str) -> Iterator[str]:
-    """Yield the files and folders of a path, which may be a pattern."""
-    if "://" in path or not _PATTERN.search(path) or os.path.exists(path):
+def _alternatives(path: str) -> Iterator[str]:
+    """Yield the patterns without braces that a pattern stands for."""
+    braces = None if os.path.exists(path) else _BRACES.search(path)
+    if braces is None:
         yield path
         return
-    alternatives = _BRACES.search(path)
-    if alternatives is None:
-        yield from sorted(glob.glob(path))
-        return
-    for each in alternatives[1].split(","):
-        yield from _roots(path[: alternatives.start()] + each + path[alternatives.end() :])
+    for each in braces[1].split(","):
+        yield from _alternatives(path[: braces.start()] + each + path[braces.end() :])
 
 
-def _leaves(cursor: duckdb.DuckDBPyConnection, root: str) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Yield the files of a root, with the folders between the two."""
-    if "://" in root:
-        listed = _listed(cursor, root) or _listed(cursor, f"{root.rstrip('/')}/**")
-        below = root.rstrip("/") + "/"
-        for file in listed:
-            *folders, name = file.removeprefix(below).split("/") if file.startswith(below) else [file]
-            if not any(map(_is_hidden, (*folders, name.rpartition("/")[2]))):
-                yield tuple(folders), file
-        return
+def _leaves(cursor: duckdb.DuckDBPyConnection, path: str) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yield the files of a path, with the folders between its root and each file.
+
+    A root is a file or folder that the path names or, as a pattern, matches.
+    """
+    if path.startswith(("http://", "https://")):  # cannot be listed
+        yield (), path
+    elif "://" in path:
+        yield from _in_store(cursor, path)
+    else:
+        for root in [path] if os.path.exists(path) else sorted(glob.glob(path.replace("[^", "[!"))):
+            yield from _on_disk(root)
+
+
+def _on_disk(root: str) -> Iterator[tuple[tuple[str, ...], str]]:
     if not os.path.isdir(root):
-        if os.path.exists(root):
+        if not _is_hidden(os.path.basename(root)):
             yield (), root
         return
     for folder, folders, names in os.walk(root):
         folders[:] = [name for name in folders if not _is_hidden(name)]
         between = Path(folder).relative_to(root).parts
         yield from ((between, f"{folder}/{name}") for name in names if not _is_hidden(name))
+
+
+def _in_store(cursor: duckdb.DuckDBPyConnection, path: str) -> Iterator[tuple[tuple[str, ...], str]]:
+    parts = path.rstrip("/").split("/")
+    first = next((at for at, part in enumerate(parts) if _PATTERN.search(part)), len(parts))
+    base, patterns = "/".join(parts[:first]), [part.replace("[^", "[!") for part in parts[first:]]
+    # Without a pattern, DuckDB returns a path that it did not look up.
+    files = _listed(cursor, f"{base}/**") or (_listed(cursor, f"{base[:-1]}[{base[-1]}]") if not patterns else [])
+    for file in files:
+        # DuckDB may name the store by another scheme.
+        rest = file.partition("://")[2].removeprefix(base.partition("://")[2]).removeprefix("/")
+        names = rest.split("/") if rest else []
+        matched, below = names[: len(patterns)], tuple(names[len(patterns) :])
+        if len(matched) == len(patterns) and all(map(fnmatchcase, matched, patterns)):
+            name = below[-1] if below else file.rpartition("/")[2]
+            if name and not any(map(_is_hidden, (*below, name))):
+                yield below[:-1], file
 
 
 def _listed(cursor: duckdb.DuckDBPyConnection, pattern: str) -> list[str]:
