@@ -18,9 +18,12 @@ from duckrun import WriteSpec
 from duckrun.engines.duckdb.engine import DuckDBEngine
 from duckrun.engines.duckdb.instance import sql
 from duckrun.engines.duckdb.instance.views import ViewCatalog
-from duckrun.errors import SourceOutdated
+from duckrun.errors import CommitConflict, SourceOutdated
+from duckrun.formats.commits import NewCommit
+from duckrun.formats.delta.log.access import LogAccess
 from duckrun.run.pins import Pins
 from duckrun.session import Session
+from duckrun.values.snapshot import TableRef
 
 COMMITS, LIVE = 120, 3
 
@@ -150,6 +153,34 @@ def test_one_write_of_ours_gives_a_long_log_its_checkpoint(lake: Session, folder
     assert read(lake) == [7, 118, 119, 120]
     lake.execute("main.t", WriteSpec("append"), ids(8))
     assert not (folder / "_delta_log" / f"{122:020d}.checkpoint.parquet").exists()
+
+
+def test_writes_open_a_long_log_once(lake: Session, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[int | None] = []
+    opens = LogAccess._opened
+
+    def counted(logs: LogAccess, ref: TableRef, version: int | None) -> DeltaTable:
+        opened.append(version)
+        return opens(logs, ref, version)
+
+    monkeypatch.setattr(LogAccess, "_opened", counted)
+    for number in (7, 8):
+        lake.execute("main.t", WriteSpec("append"), ids(number))
+    lake.sql("delete from t where id = 119")
+    assert opened == [None]
+    assert read(lake) == [7, 8, 118, 120]
+    assert DeltaTable(folder).version() == 123
+    assert sorted(DeltaTable(folder).to_pyarrow_table().column("id").to_pylist()) == [7, 8, 118, 120]
+
+
+def test_a_write_to_a_long_log_that_another_table_has_taken_is_refused(lake: Session, folder: Path) -> None:
+    snapshot = lake.snapshot("main.t")
+    shutil.rmtree(folder)
+    folder.mkdir()
+    long_log(folder, first=1000)
+    with pytest.raises(CommitConflict, match="was dropped"):
+        lake.lake.format.commit(snapshot.ref, snapshot, NewCommit(WriteSpec("append"), None, ()))
+    assert read(lake) == [1118, 1119, 1120]
 
 
 def test_a_table_that_wants_few_checkpoints_gets_no_more(root: Path, folder: Path) -> None:

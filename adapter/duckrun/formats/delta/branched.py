@@ -35,7 +35,7 @@ from duckrun.formats.delta.files.vectors import deleted_of
 from duckrun.formats.delta.log.entries import COPY, entry, mark_at, parse_commit
 from duckrun.formats.delta.log.lines import LineStorage, entry_of, lines_at, numbers_in, pointer_path, seal, seal_of
 from duckrun.formats.delta.versions.heads import Head
-from duckrun.formats.delta.versions.long_logs import ListFiles, LongLogs
+from duckrun.formats.delta.versions.long_logs import LongLogs
 from duckrun.formats.delta.versions.newest import Opened
 from duckrun.formats.delta.versions.tables import moment_of
 from duckrun.formats.format import Format
@@ -71,7 +71,7 @@ class _NoLongLogs(LongLogs):
     def find(self, ref: TableRef, version: int | None) -> Snapshot | None:
         return None
 
-    def keep(self, snapshot: Snapshot, requested: int | None, list_files: ListFiles) -> Snapshot:
+    def marked(self, snapshot: Snapshot) -> Snapshot:
         return snapshot
 
 

@@ -43,7 +43,8 @@ from duckrun.formats.delta.log.entries import COPY, LOG
 from duckrun.formats.delta.versions import changes
 from duckrun.formats.delta.versions.changes import FEED_FOLDER
 from duckrun.formats.delta.versions.domains import CLUSTERING_PROVIDER
-from duckrun.formats.delta.versions.newest import Opened
+from duckrun.formats.delta.versions.heads import Head
+from duckrun.formats.delta.versions.newest import Opened, known_of
 from duckrun.formats.delta.versions.tables import TableAccess
 from duckrun.formats.format import SpecT
 from duckrun.formats.logs import OwnLog, WrittenLog
@@ -123,7 +124,7 @@ class DeltaFormat(TableAccess):
         return counted_rows(snapshot.files())
 
     def committed(self, before: Snapshot | None, ref: TableRef, version: int) -> Snapshot | None:
-        now = self.made(ref) if before is None else self.newest.committed(before, version)
+        now = self.made(ref) if before is None else self.newest.committed(before, version) or self._on(before, version)
         if now is None:
             # A new table, or a commit of more than files: open the log once for all later readers.
             newest = None
@@ -138,8 +139,19 @@ class DeltaFormat(TableAccess):
         if before is None:
             return now
         cached = replace(now, opened=Opened(now.opened.known))
-        self.newest.keep(cached, now.opened.reserved)
+        if before.long_log is None or self._long_logs.marked(cached).long_log is None:
+            self.newest.keep(cached, now.opened.reserved)
+        else:  # no checkpoint was due
+            self.newest.forget(ref.location)
         return cached
+
+    def _on(self, before: Snapshot, version: int) -> Snapshot | None:
+        """Return the version that a write made on a long log, without another opening of it."""
+        table = self.newest.advanced(before, version)
+        if table is None:
+            return None
+        now = self.newest.opened(self._described(before.ref, Head.of(table), table), table, to_write=True)
+        return None if known_of(now) is None or checkpoints.changes_partitions(before, now) else now
 
     def keep_log_short(self, before: Snapshot | None, now: Snapshot | None, ref: TableRef, version: int) -> None:
         """Write a checkpoint of a version that was just committed, if one is due."""

@@ -58,7 +58,8 @@ def checkpoint_if_due(
         if last < version and (version % interval == 0 or version - last >= interval):
             table = tables.handle(ref, version) if now is None else tables.handle_of(now)
             _run(now or before, "checkpoint", table.create_checkpoint)
-            if before.properties.get("delta.enableExpiredLogCleanup", "true").lower() == "true":
+            is_wanted = before.properties.get("delta.enableExpiredLogCleanup", "true").lower() == "true"
+            if is_wanted and _has_expired(tables, now or before):
                 _clean(tables, now or before, table)  # Spark and deltalake do so after a checkpoint, too
     except (DuckrunError, DeltaError, ObstoreError, OSError, ValueError) as error:
         log.warning("table %s: version %s is committed, but has no checkpoint: %s", ref, version, error)
@@ -110,6 +111,19 @@ def _run(snapshot: Snapshot, mode: str, work: Callable[[], object]) -> None:
         raise storage_error(error, what) or StorageError(f"{what}: {said(error)}.") from error
 
 
+def _expiry(snapshot: Snapshot) -> float:
+    """Return the moment before which log files have expired, in milliseconds since 1970."""
+    return time.time() * 1000 - log_retention(snapshot)
+
+
+def _has_expired(tables: TableAccess, snapshot: Snapshot) -> bool:
+    """True if the first file of the log has expired."""
+    # Names begin with versions, so the first file is the oldest. A listing of all files, and
+    # deltalake's search among them, take longer than the checkpoint of a long log.
+    first = next(iter(tables.storage.keys(snapshot.ref.location, LOG)), None)
+    return first is not None and first["modified"] * 1000 <= _expiry(snapshot)
+
+
 def _clean(tables: TableAccess, snapshot: Snapshot, table: DeltaTable) -> None:
     """Remove log files older than the retention that no readable version needs."""
     if lines := lines_at(tables.storage, snapshot.ref.location):
@@ -126,7 +140,7 @@ def _clean(tables: TableAccess, snapshot: Snapshot, table: DeltaTable) -> None:
     keys = {key["path"]: key["modified"] * 1000 for key in tables.storage.keys(location, LOG)}
     versions = [int(match[1]) for path in keys if (match := _COMMIT.search(path))]
     oldest = min(versions, default=0)
-    young = time.time() * 1000 - log_retention(snapshot)
+    young = _expiry(snapshot)
     checkpoints = {path: int(match[1]) for path in keys if (match := _CHECKPOINT.search(path))}
     base, _ = newest_whole(keys, 0, oldest)  # readers replay the oldest commit on top of it
     doomed = [path for path, version in checkpoints.items() if version < base and _OF_UUID.search(path)]

@@ -48,21 +48,22 @@ class LongLogs:
             else snapshot
         )
 
-    def keep(self, snapshot: Snapshot, requested: int | None, list_files: ListFiles) -> Snapshot:
-        """Return the snapshot; if its log is long, mark it and cache it.
-
-        Args:
-            requested: Version that the caller requested; None: the newest.
-            list_files: Function that lists the files of a cached snapshot.
-        """
+    def marked(self, snapshot: Snapshot) -> Snapshot:
+        """Return the snapshot, with the mark of its commit if its log is long."""
         version, location = snapshot.version, snapshot.ref.location
         if version < LONG or version - last_checkpoint(self._storage, location) < LONG:
             return snapshot
-        mark = mark_at(self._storage, location, version)
-        if mark is None:
-            return snapshot
-        marked = replace(snapshot, long_log=mark, list_files=list_files)
+        return replace(snapshot, long_log=mark_at(self._storage, location, version))
+
+    def keep(self, marked: Snapshot, requested: int | None, list_files: ListFiles) -> Snapshot:
+        """Cache a marked snapshot.
+
+        Args:
+            marked: The snapshot.
+            requested: Version that the caller requested; None: the newest.
+            list_files: Function that lists the files of the cached snapshot.
+        """
         if len(self._kept) >= _KEPT:
             self._kept.clear()
-        self._kept[snapshot.ref, requested] = marked
-        return marked
+        cached = self._kept[marked.ref, requested] = replace(marked, list_files=list_files)
+        return cached

@@ -247,9 +247,16 @@ class Newest:
         False also if nothing is known about the snapshot.
         """
         known = known_of(snapshot)
-        return known is not None and self._has(
-            snapshot.ref, snapshot.version, known, self._present(snapshot.ref, snapshot.version, known)
-        )
+        if known is None:
+            mark = snapshot.long_log
+            return mark is not None and mark == mark_at(self._storage, snapshot.ref.location, snapshot.version)
+        return self._has(snapshot.ref, snapshot.version, known, self._present(snapshot.ref, snapshot.version, known))
+
+    def advanced(self, before: Snapshot, version: int) -> DeltaTable | None:
+        """Return the handle of a write that began on a long log, at the version that it made."""
+        opened = before.opened if before.long_log is not None else None
+        handles = opened.reserved if isinstance(opened, Opened) else None
+        return moved(handles.pop(), version) if handles else None
 
     # -- from one version to the next
 

@@ -90,16 +90,14 @@ class TableAccess(LogAccess, ABC):
         table = self.handle(ref, version)
         if timestamp is not None:
             table = self._at(ref, table, timestamp)
-        snapshot = self._described(ref, Head.of(table), table)
-        wanted = version if timestamp is None else table.version()
-        opened_snapshot = self._long_logs.keep(snapshot, wanted, partial(self._files_of, table=table))
-        # A snapshot with a long log lists its files by this very handle, so no write may advance
-        # it.
-        if opened_snapshot.long_log is not None:
-            return opened_snapshot
+        snapshot = self._long_logs.marked(self._described(ref, Head.of(table), table))
+        if snapshot.long_log is not None and not keep:
+            # The cached snapshot lists its files by this very handle, so no write may advance it.
+            wanted = version if timestamp is None else table.version()
+            return self._long_logs.keep(snapshot, wanted, partial(self._files_of, table=table))
         if version is None and timestamp is None:
-            return self.newest.opened(opened_snapshot, table, to_write=keep)
-        return opened_snapshot
+            return self.newest.opened(snapshot, table, to_write=keep)
+        return snapshot
 
     def newest_known(self, ref: TableRef) -> Snapshot | None:
         """See LogTables. This takes one listing, and one request for each later commit."""
