@@ -219,6 +219,13 @@ def test_duckdb_starts_once_something_needs_it(duck: Session, spec: WriteSpec) -
     assert duck.table("t").toDF().count() == (3 if spec.mode == "replace" else 6)
 
 
+def test_rows_are_staged_and_committed_without_duckdb(duck: Session) -> None:
+    for _ in range(2):
+        duck.commit_staged("main.t", duck.stage("main.t", ROWS), WriteSpec("append"))
+    assert not opens_duckdb(duck)
+    assert rows_of(duck.sql("SELECT id FROM t")) == [(1,), (1,), (2,), (2,), (3,), (3,)]
+
+
 def test_a_failed_and_a_repeated_write_leave_no_transaction_open(duck: Session) -> None:
     duck.execute("t", WriteSpec("append"), pa.table({"id": [1]}))
     with pytest.raises(SchemaMismatch):

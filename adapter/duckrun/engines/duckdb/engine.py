@@ -373,7 +373,7 @@ class DuckDBEngine(SpecEngine):
         snapshot = lake.snapshot(transaction.ref) if lake.exists(transaction.ref) else None
         with (
             errors_about(self.about(f"table {transaction.ref}, staging"), self.arbiter),
-            rows_of(source, self.cursor(), self.instance.scratch) as rows,
+            rows_of(source, self.instance.lazy_cursor(), self.instance.scratch) as rows,
         ):
             return staging.stage(lake.format, transaction.ref, rows, snapshot, partition_by)
 
@@ -391,7 +391,7 @@ class DuckDBEngine(SpecEngine):
             spec = transaction.lake.format.with_properties(spec, transaction.ref)
             if transaction.lake.format.transactions is None:
                 writer = write.file_writer(spec, transaction, self.arbiter, self.duckdb_limit)
-                return staging.commit_staged(writer, spec, files, self.cursor())
+                return staging.commit_staged(writer, spec, files, self.instance.lazy_cursor())
             commit = staging.commit_staged_rows(
                 transaction, spec, files, self.cursor(), lambda spec: self._write(spec, transaction).attempt
             )

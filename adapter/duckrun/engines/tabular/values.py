@@ -50,6 +50,14 @@ def exactly(rows: pa.Table | pa.RecordBatch, schema: pa.Schema) -> pa.Table | pa
     return type(rows).from_arrays(columns, schema=schema)
 
 
+def bytes_of(table: pa.Table) -> int:
+    """Return the size of a table's rows; that of whole buffers if it has views in pyarrow 20."""
+    try:
+        return int(table.nbytes)
+    except pa.ArrowTypeError:
+        return int(table.get_total_buffer_size())
+
+
 def stream_of(value: Any) -> pa.RecordBatchReader | None:
     """Return the rows of a value with Arrow's interface for streams; None for any other value."""
     if not hasattr(value, "__arrow_c_stream__"):

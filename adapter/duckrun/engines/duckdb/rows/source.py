@@ -16,7 +16,7 @@ from duckrun.engines.duckdb.instance.arrow import in_microseconds, readable, reg
 from duckrun.engines.duckdb.instance.lazy_cursor import before_use
 from duckrun.engines.duckdb.rows.types import plain_types, untyped
 from duckrun.engines.frame import LazyRows, without_arrow_form
-from duckrun.engines.tabular.values import arrow_table, is_dataset, stream_of, table_of_polars
+from duckrun.engines.tabular.values import arrow_table, bytes_of, is_dataset, stream_of, table_of_polars
 from duckrun.errors import InvalidConfig, SchemaMismatch
 from duckrun.libraries import pa
 from duckrun.sql.quoting import quote_identifier, quote_literal
@@ -200,7 +200,7 @@ def _of_arrow(cursor: duckdb.DuckDBPyConnection, name: str, data: Any) -> Rows:
 def _name(cursor: duckdb.DuckDBPyConnection, name: str, data: pa.Table) -> None:
     """Name readable() rows on a cursor: a copy of a small table, and a view of a large one."""
     # DuckDB would import pyarrow.dataset to scan a table, which takes longer than the copy.
-    is_copied = data.nbytes <= _SMALL and not any(holds(kind, pa.types.is_null) for kind in data.schema.types)
+    is_copied = bytes_of(data) <= _SMALL and not any(holds(kind, pa.types.is_null) for kind in data.schema.types)
     rows, _ = register(cursor, f"{name}_arrow", data.to_reader() if is_copied else data)
     cursor.execute(f"CREATE TEMP {'TABLE' if is_copied else 'VIEW'} {quote_identifier(name)} AS {rows}")
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from duckrun.engines.duckdb.rows.source import InMemory, Rows
 from duckrun.engines.duckdb.writers.few_rows import LeftToDuckDB, places_of, table_of, write_table
-from duckrun.engines.tabular.values import is_pattern
+from duckrun.engines.tabular.values import bytes_of, is_pattern
 from duckrun.libraries import pa, pq
 from duckrun.sql.quoting import quote_identifier
 from duckrun.sql.raising import panicked
@@ -115,7 +115,7 @@ def _whole_of(rows: Rows) -> pl.DataFrame | pa.Table:
         raise LeftToDuckDB("a type")
     if table.num_rows >= _FEWEST:
         return _frame_of(table, memory)
-    if table.nbytes > _MOST_BYTES:
+    if bytes_of(table) > _MOST_BYTES:
         raise LeftToDuckDB("the size")
     return table_of(table, {name: str(kind) for name, kind in rows.types.items()}, memory.required)
 
