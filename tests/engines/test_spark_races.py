@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -95,38 +92,3 @@ def test_spark_keeps_the_application_entries_of_the_embedded_engine(root: Path, 
         replay = session.execute("t", WriteSpec("append", app=app), rows)
         assert (replay.replayed, replay.version) == (True, 1)
         assert sorted(row["id"] for row in session.sql("select id from t").collect()) == [1, 1, 2]
-
-
-def test_a_plain_statement_of_the_same_session_is_not_taken_for_ours(on_spark: Session, root: Path, spark: Any) -> None:
-    """A statement of the caller's, in another thread of the session, carries the note of the one that runs."""
-    location, began, went_on = root / "main" / "t", root / "began", root / "went on"
-    races.make(location)
-
-    def held(n: int) -> int:
-        began.touch()
-        until = time.monotonic() + 60
-        while not went_on.exists() and time.monotonic() < until:
-            time.sleep(0.05)
-        return n
-
-    def plain() -> None:
-        while not began.exists():
-            time.sleep(0.05)
-        try:
-            spark.sql(f"update delta.`{location}` set n = n + 1000 where id = 2")
-        finally:
-            went_on.touch()
-
-    spark.udf.register("held", held, "bigint")
-    for statement, error in (
-        ("update t set n = held(n) + 1 where id = 2", None),
-        ("update t set n = held(n) div 0", "ZERO"),
-    ):
-        for flag in (began, went_on):
-            flag.unlink(missing_ok=True)
-        with ThreadPoolExecutor(1) as pool:
-            other = pool.submit(plain)
-            with pytest.raises(duckrun.InvalidConfig, match=error) if error else nullcontext():
-                on_spark.sql(statement, dialect="spark")
-            other.result()
-    assert {row["id"]: row["n"] for row in on_spark.sql("from t").collect()} == {1: 10, 2: 2021, 3: 30}

@@ -5,14 +5,15 @@ Functions of the Spark engine take this value instead of the engine.
 
 from __future__ import annotations
 
-import threading
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from duckrun.engines.spark.foreign_servers import other_implementation
 from duckrun.engines.spark.process.databases import own_statements
+from duckrun.engines.spark.process.own_session import session_with
 from duckrun.engines.spark.process.session import apply_storage, spark_session
 from duckrun.engines.spark.sql import quote
 from duckrun.engines.spark.types import storable_table
@@ -22,10 +23,6 @@ from duckrun.values.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-# The settings of the process's one session hold the application id of an SQL statement. So only
-# one statement that sets them runs at a time.
-_settings_lock = threading.RLock()
 
 
 class SparkAccess:
@@ -82,20 +79,26 @@ class SparkAccess:
         try:
             yield quote(name)
         finally:
-            self.spark.catalog.dropTempView(name)
+            frame.sparkSession.catalog.dropTempView(name)
 
     @contextmanager
-    def settings(self, values: Mapping[str, str]) -> Iterator[None]:
-        """Set session settings while one statement runs, under the session's one lock."""
-        with _settings_lock:
-            before = {key: self.spark.conf.get(key, None) for key in values}
-            try:
-                for key, value in values.items():
-                    self.spark.conf.set(key, value)
-                yield
-            finally:
-                for key, old in before.items():
-                    self.spark.conf.unset(key) if old is None else self.spark.conf.set(key, old)
+    def session_with(self, settings: Mapping[str, str]) -> Iterator[SparkSession]:
+        """Yield a session for one statement, whose settings no other statement has."""
+        if other_implementation(self.spark) is not None:  # it knows neither copies nor the settings
+            yield self.spark
+            return
+        with session_with(self.spark, settings) as session:
+            yield session
+
+    @contextmanager
+    def frame_with(self, frame: DataFrame, settings: Mapping[str, str]) -> Iterator[DataFrame]:
+        """Yield the rows of a frame to write, with settings that no other statement has."""
+        if not settings or other_implementation(frame.sparkSession) is not None:
+            yield frame
+            return
+        # The session of a frame is fixed. A temporary view takes its rows into the copy.
+        with self.view(frame) as view, session_with(frame.sparkSession, settings) as session:
+            yield session.table(view)
 
 
 @contextmanager

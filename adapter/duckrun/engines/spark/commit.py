@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from duckrun.engines.data_files import file_properties
 from duckrun.engines.spark.access import SparkAccess
-from duckrun.engines.spark.errors import errors_about, is_before_commit
+from duckrun.engines.spark.errors import errors_about
 from duckrun.engines.spark.sql import quote, table_at
 from duckrun.errors import CommitConflict, CommitUnknown, InvalidConfig, StorageError, in_branch, redacted
 from duckrun.formats.commits import WORDS, CommitTaken
@@ -75,11 +75,11 @@ class SparkCommit:
         with errors_about(self.what, analysis=InvalidConfig):
             return self.access.sql(query).schema
 
-    def statement(self, text: str) -> Commit | None:
-        """Run a statement with the settings of this commit."""
+    def statement(self, text: str, settings: Mapping[str, str] = MappingProxyType({})) -> Commit | None:
+        """Run a statement with the settings of this commit, and others."""
         log.debug("%s on %s: %s", self.spec.mode, self.ref, redacted(text))
-        with self.access.settings(self.statement_settings() | self.asking_all(text)):
-            self.access.sql(text)
+        with self.access.session_with({**settings, **self.statement_settings(), **self.asking_all(text)}) as session:
+            session.sql(text)
         return None
 
     def alone(self, text: str, reason: str, settings: Mapping[str, str] = MappingProxyType({})) -> Commit:
@@ -87,11 +87,8 @@ class SparkCommit:
         self.reason = reason
 
         def run() -> Commit | None:
-            with (
-                errors_about(self.what, analysis=InvalidConfig),
-                self.access.settings(settings),
-            ):
-                return self.statement(text)
+            with errors_about(self.what, analysis=InvalidConfig):
+                return self.statement(text, settings)
 
         return self.proved(run)
 
@@ -169,11 +166,6 @@ class SparkCommit:
             try:
                 done = run()
             except Exception as error:
-                # A commit with this token may belong to another statement: plain statements in
-                # another thread of the same Spark session carry the note of the one that runs.
-                cause = error.__cause__ if isinstance(error.__cause__, Exception) else error
-                if is_before_commit(cause, is_local=self.transaction.lake.storage.is_local):
-                    raise
                 try:
                     commit = self._own()
                 except StorageError as unread:

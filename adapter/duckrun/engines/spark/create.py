@@ -136,8 +136,8 @@ def _make(attempt: SparkWrite, rows: DataFrame, layout: Layout, description: str
         with attempt.access.view(rows) as view:
             attempt.statement(f"{what} {attempt.target} {' '.join(clauses)} AS SELECT * FROM {view}")
         return
-    with attempt.access.settings(attempt.statement_settings()):
-        writer = rows.writeTo(attempt.target).using("delta")
+    with attempt.access.frame_with(rows, attempt.statement_settings()) as frame:
+        writer = frame.writeTo(attempt.target).using("delta")
         for key, value in layout.table_properties.items():
             writer = writer.tableProperty(key, value)
         if description is not None:

@@ -25,6 +25,7 @@ from duckrun.engines.spark.foreign_servers import refuse_branch, refuse_what_it_
 from duckrun.engines.spark.frame import SparkFrame, arrow_schema
 from duckrun.engines.spark.process.checks import check_workers_see
 from duckrun.engines.spark.process.databases import guard
+from duckrun.engines.spark.process.own_session import interrupt
 from duckrun.engines.spark.process.session import apply_storage
 from duckrun.engines.spark.scratch import altered_rows, scratch
 from duckrun.engines.spark.sql import quote, to_spark
@@ -145,6 +146,10 @@ class SparkEngine(SpecEngine):
                 )
         apply_storage(self.spark, storage)
         self._reached.append(storage)
+
+    def interrupt(self, tag: str) -> None:
+        """Stop the operations of Spark with a tag (``spark.addTag()``); another thread calls it."""
+        interrupt(self.spark, tag)
 
     def close(self) -> None:
         """Drop what this engine created; the session stays open."""

@@ -97,19 +97,6 @@ _CONDITIONS: Mapping[str, tuple[type[DuckrunError], str, str]] = {
 """Condition -> class, sentence and remedy of our error."""
 
 
-def is_before_commit(error: Exception, *, is_local: bool) -> bool:
-    """True for an error that Spark only raises before a statement commits.
-
-    Args:
-        error: The error.
-        is_local: The table is on a local path, where no answer about a commit can be lost. In a
-            store, a conflict may be with the statement's own commit.
-    """
-    if is_local and (type(error).__name__.startswith("Concurrent") or condition_of(error, *_CONCURRENT)):
-        return True
-    return condition_of(error, *_CONDITIONS) is not None or _ROW_ERROR.search(text_of(error)) is not None
-
-
 def _translated(error: Exception, what: str, analysis: type[DuckrunError], writes: bool) -> Exception:
     """Return a Spark error as a DuckrunError that names the table.
 

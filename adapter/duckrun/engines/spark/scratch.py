@@ -44,23 +44,30 @@ def filled(
     frame: DataFrame,
     *,
     sort_by: tuple[str, ...] = (),
-    gather: bool = False,
+    size: int | None = None,
 ) -> Iterator[ScratchCopy]:
     """Yield a copy with a new definition and the rows of a frame; remove it if the block raises.
 
     Args:
         owner: Table whose folder holds the copy.
-        gather: Write few large files, of the size that Spark is set to.
+        size: Write few large files of this size in bytes.
     """
     with logs_of(lake.format).scratch(owner, definition) as copy:
-        partition_by, sort_by = definition.partition_columns, sort_by or definition.sort_by
-        writer = arranged(frame, partition_by, sort_by, gather=gather).write.format("delta").mode("append")
-        if codec := codec_of(definition.properties):
-            writer = writer.option("compression", codec)
-        if gather:
-            writer = writer.option("optimizeWrite", "true")
-        writer.save(access.location_of(copy.ref.location))
+        sort_by = sort_by or definition.sort_by
+        frame = arranged(frame, definition.partition_columns, sort_by, gather=size is not None)
+        with access.frame_with(frame, file_size_setting(size)) as rows:
+            writer = rows.write.format("delta").mode("append")
+            if codec := codec_of(definition.properties):
+                writer = writer.option("compression", codec)
+            if size is not None:
+                writer = writer.option("optimizeWrite", "true")
+            writer.save(access.location_of(copy.ref.location))
         yield copy
+
+
+def file_size_setting(size: int | None) -> dict[str, str]:
+    """Return the setting of the size of the files that Delta's optimizeWrite makes."""
+    return {} if size is None else {"spark.databricks.delta.optimizeWrite.binSize": f"{size}b"}
 
 
 def altered_rows(access: SparkAccess, snapshot: Snapshot, alteration: Alteration) -> DataFrame:

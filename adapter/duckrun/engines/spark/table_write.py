@@ -12,7 +12,7 @@ from duckrun.engines.spark.access import SparkAccess
 from duckrun.engines.spark.commit import SparkCommit
 from duckrun.engines.spark.errors import RAISED
 from duckrun.engines.spark.outside import refuse_outside
-from duckrun.engines.spark.scratch import arranged
+from duckrun.engines.spark.scratch import arranged, file_size_setting
 from duckrun.engines.spark.sql import quote
 from duckrun.engines.spark.structs import shaped, with_types
 from duckrun.engines.spark.types import cast_to, fit_all, holds, is_mapped
@@ -46,7 +46,6 @@ A partial overwrite follows the one of DELETE. Source: DeltaSQLConf of delta-spa
 """
 _GATHERS = "spark.databricks.delta.merge.repartitionBeforeWrite.enabled"
 _PADDING = "spark.sql.readSideCharPadding"
-FILE_SIZE = "spark.databricks.delta.optimizeWrite.binSize"
 
 
 class SparkWrite(SparkCommit):
@@ -184,26 +183,22 @@ class SparkWrite(SparkCommit):
         if mode == "overwrite":
             self._ask_for_marks()
         frame = self.arranged(self.checked(frame, partition_by), partition_by, spec.sort_by, gather=size is not None)
-        writer = frame.write.format("delta").mode(mode).option("userMetadata", self.note())
-        for key, value in options.items():
-            writer = writer.option(key, value)
-        if partition_by:
-            writer = writer.partitionBy(*partition_by)
-        if codec := codec_of(self.properties):
-            writer = writer.option("compression", codec)
-        if size is not None:
-            writer = writer.option("optimizeWrite", "true")
-        if app is not None:
-            writer = writer.option("txnAppId", app.app_id).option("txnVersion", str(app.version))
-        # Options take precedence over settings. So a write with its own application id cannot use
-        # that of a concurrent statement. Any other write waits for the lock of the settings, and so
-        # does a partial overwrite, which may write deletion vectors.
-        if app is not None and size is None and "replaceWhere" not in options:
+        settings = file_size_setting(size)
+        if "replaceWhere" in options:
+            settings |= self._marking() | self.asking_all(options["replaceWhere"])
+        with self.access.frame_with(frame, settings) as rows:
+            writer = rows.write.format("delta").mode(mode).option("userMetadata", self.note())
+            for key, value in options.items():
+                writer = writer.option(key, value)
+            if partition_by:
+                writer = writer.partitionBy(*partition_by)
+            if codec := codec_of(self.properties):
+                writer = writer.option("compression", codec)
+            if size is not None:
+                writer = writer.option("optimizeWrite", "true")
+            if app is not None:
+                writer = writer.option("txnAppId", app.app_id).option("txnVersion", str(app.version))
             writer.save(self.location)
-        else:
-            settings = self._marking() | (self.asking_all(options["replaceWhere"]) if "replaceWhere" in options else {})
-            with self.access.settings(settings | ({} if size is None else {FILE_SIZE: f"{size}b"})):
-                writer.save(self.location)
         return None  # the commit is looked up
 
     def checked(self, frame: DataFrame, partition_by: Sequence[str]) -> DataFrame:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ from duckrun.engines.spark.process.conditions import condition_of, message_of
 from duckrun.engines.spark.scratch import filled, scratch
 from duckrun.engines.spark.sql import matched_statement, quote, to_spark, without_between
 from duckrun.engines.spark.structs import types_in
-from duckrun.engines.spark.table_write import FILE_SIZE, SparkWrite
+from duckrun.engines.spark.table_write import SparkWrite
 from duckrun.engines.spark.types import check_new_table, holds, oddly_named, structs_by_name, taking_types
 from duckrun.engines.tables import REWRITTEN
 from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature, scratch_commits
@@ -266,12 +266,7 @@ class Attempt(SparkWrite):
         definition = self.form.overwritten(spec, fields, partition_by, snapshot)
         reason = "rows and definition of the table in one commit"
         arriving, size = self.checked(frame, partition_by), file_size(self.properties)
-        with (
-            nullcontext() if size is None else self.access.settings({FILE_SIZE: f"{size}b"}),
-            filled(
-                self.access, lake, self.ref, definition, arriving, sort_by=spec.sort_by, gather=size is not None
-            ) as copy,
-        ):
+        with filled(self.access, lake, self.ref, definition, arriving, sort_by=spec.sort_by, size=size) as copy:
             files, gone = copy.files(), () if snapshot is None else snapshot.files()
             rows = (counted_rows(files), 0, counted_rows(gone))
             new = NewCommit(spec, definition, files, gone, rows, "spark", reason, anew=True)

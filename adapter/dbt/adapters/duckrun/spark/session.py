@@ -81,7 +81,7 @@ class SparkNodeSession(Session):
 
     def interrupt(self) -> None:
         """Stop this session's operations on Spark; called by another thread."""
-        self.spark.interruptTag(self._tag)
+        self.env.spark.interrupt(self._tag)
 
     def close(self) -> None:
         """Forget the session; the engine belongs to the invocation."""

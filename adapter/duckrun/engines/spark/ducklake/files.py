@@ -20,7 +20,7 @@ from duckrun.values.layout import codec_of
 from duckrun.values.partition_values import NO_VALUE
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     from duckrun.storage.storage import Storage
 
@@ -88,13 +88,13 @@ def written(
         options["compression"] = codec
     gathering = {} if size is None else {key: value.format(size=size) for key, value in _GATHERING.items()}
     try:
-        with errors_about(what, analysis=SchemaMismatch), access.settings({**_SETTINGS, **gathering}):
-            writer = frame.write.mode("error").options(**options)
+        with errors_about(what, analysis=SchemaMismatch), access.frame_with(frame, {**_SETTINGS, **gathering}) as rows:
+            writer = rows.write.mode("error").options(**options)
             if partition_by:
                 writer = writer.partitionBy(*partition_by)
             writer.parquet(access.location_of(folder))
             if size is not None:
-                _cut(access, storage, folder, size, options)
+                _cut(rows.sparkSession, storage, folder, size, options)
         paths = _paths(storage, folder)
         yield Written(folder, paths)
     except BaseException:
@@ -103,7 +103,7 @@ def written(
         raise
 
 
-def _cut(access: SparkAccess, storage: Storage, folder: str, size: int, options: Mapping[str, str]) -> None:
+def _cut(session: SparkSession, storage: Storage, folder: str, size: int, options: Mapping[str, str]) -> None:
     """Split the files of a folder that are much larger than requested."""
     # Only written files tell how many rows fit into a file.
     large: dict[str, list[tuple[str, int]]] = defaultdict(list)
@@ -112,11 +112,11 @@ def _cut(access: SparkAccess, storage: Storage, folder: str, size: int, options:
         if _is_data(path) and length > _TOO_LARGE * size:
             large[path.rpartition("/")[0]].append((path, length))
     for subfolder, files in large.items():
-        rows = access.spark.read.parquet(*(exactly(access.location_of(f"{folder}/{path}")) for path, _ in files))
+        rows = session.read.parquet(*(exactly(storage.spark_location(f"{folder}/{path}")) for path, _ in files))
         count = rows.count()
         each_has = max(1, count * size // sum(length for _, length in files))
         if each_has < count:
-            written_to = access.location_of(f"{folder}/{subfolder}" if subfolder else folder)
+            written_to = storage.spark_location(f"{folder}/{subfolder}" if subfolder else folder)
             rows.write.mode("append").options(**options, maxRecordsPerFile=each_has).parquet(written_to)
             storage.remove_files(folder, [path for path, _ in files])
 
