@@ -206,3 +206,38 @@ def test_copies_of_a_session_are_released(on_spark: Session, root: Path, spark: 
         on_spark.sql("update t set n = n + 1")
     assert manager.listActiveSessions().size() == before
     assert threading.active_count() == threads
+
+
+@pytest.mark.parametrize(
+    "change", ["update t set n = slow(n)", "create table u as select slow(n) as n from t", "select sum(slow(n)) from t"]
+)
+def test_another_thread_stops_a_statement_by_its_tag(on_spark: Session, root: Path, spark: Any, change: str) -> None:
+    """dbt cancels the statements of its other threads when it is interrupted."""
+    began = root / "began"
+
+    def slow(n: int) -> int:
+        began.touch()
+        time.sleep(60)
+        return n
+
+    on_spark.sql("create table t as select 1 as n")
+    spark.udf.register("slow", slow, "bigint")
+    engine = on_spark.engine
+
+    def run() -> None:
+        with engine.tagged("duckrun-test"):
+            on_spark.sql(change).collect()
+
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(run)
+        assert until(began.exists)
+        start = time.monotonic()
+        engine.interrupt("duckrun-test")
+        with pytest.raises(Exception, match=r"(?i)cancel|interrupt"):
+            running.result()
+    assert time.monotonic() - start < 30
+    assert [str(table) for table in on_spark.tables()] == ["main.t"] and on_spark.table("t").history()[0][
+        "version"
+    ] == 0
+    with engine.tagged("duckrun-test"):
+        assert on_spark.sql("select n from t").toArrow().to_pylist() == [{"n": 1}]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -25,7 +25,7 @@ from duckrun.engines.spark.foreign_servers import refuse_branch, refuse_what_it_
 from duckrun.engines.spark.frame import SparkFrame, arrow_schema
 from duckrun.engines.spark.process.checks import check_workers_see
 from duckrun.engines.spark.process.databases import guard
-from duckrun.engines.spark.process.own_session import interrupt
+from duckrun.engines.spark.process.own_session import interrupt, tagged
 from duckrun.engines.spark.process.session import apply_storage
 from duckrun.engines.spark.scratch import altered_rows, scratch
 from duckrun.engines.spark.sql import quote, to_spark
@@ -147,8 +147,12 @@ class SparkEngine(SpecEngine):
         apply_storage(self.spark, storage)
         self._reached.append(storage)
 
+    def tagged(self, tag: str) -> AbstractContextManager[None]:
+        """Tag the operations of Spark that this thread starts while the block runs."""
+        return tagged(self.spark, tag)
+
     def interrupt(self, tag: str) -> None:
-        """Stop the operations of Spark with a tag (``spark.addTag()``); another thread calls it."""
+        """Stop the operations of Spark with a tag of ``tagged()``; another thread calls it."""
         interrupt(self.spark, tag)
 
     def close(self) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from dbt.adapters.duckrun.model.node import Node
@@ -57,7 +57,8 @@ class SparkNodeSession(Session):
         if any(lake.has_catalog for lake in env.lakes):
             self._engines["duckdb"] = env.engine  # commits the files that Spark's workers write
         self._tag = f"duckrun-{uuid.uuid4().hex}"
-        self.spark.addTag(self._tag)  # marks this thread's operations, for interrupt()
+        self._tagged = ExitStack()
+        self._tagged.enter_context(env.spark.tagged(self._tag))
 
     @property
     def spark(self) -> Any:
@@ -85,7 +86,7 @@ class SparkNodeSession(Session):
 
     def close(self) -> None:
         """Forget the session; the engine belongs to the invocation."""
-        self.spark.removeTag(self._tag)
+        self._tagged.close()
         self._engines.clear()
 
 

@@ -40,17 +40,38 @@ def session_with(session: SparkSession, settings: Mapping[str, str]) -> Iterator
     Raises:
         UnsupportedFeature: The Connect server is older than Spark 4.1.
     """
-    with (_of_connect if "connect" in type(session).__module__ else _of_classic)(session) as copied:
+    with (_of_connect if _is_connect(session) else _of_classic)(session) as copied:
         for key, value in settings.items():
             copied.conf.set(key, value)
         yield copied
 
 
+@contextmanager
+def tagged(session: SparkSession, tag: str) -> Iterator[None]:
+    """Tag the operations that this thread starts in a session and its copies."""
+    # A tag of a classic session is known only to threads that inherit it; a job's tag is not.
+    if _is_connect(session):
+        add, remove = session.addTag, session.removeTag
+    else:
+        add, remove = session.sparkContext.addJobTag, session.sparkContext.removeJobTag
+    add(tag)
+    try:
+        yield
+    finally:
+        remove(tag)
+
+
 def interrupt(session: SparkSession, tag: str) -> None:
-    """Stop the operations with a tag of a session and of its copies."""
-    # The jobs of a copy of a classic session have the tags of the session.
+    """Stop the operations with a tag of ``tagged()``, in any thread."""
+    if not _is_connect(session):
+        session.sparkContext.cancelJobsWithTag(tag)
+        return
     for each in (session, *_copies.get(session, ())):
         each.interruptTag(tag)
+
+
+def _is_connect(session: SparkSession) -> bool:
+    return "connect" in type(session).__module__
 
 
 @contextmanager
