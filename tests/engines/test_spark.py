@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import gc
 import os
 import subprocess
@@ -390,17 +389,3 @@ def test_a_missing_pyspark_names_the_extra() -> None:
 
 def test_the_java_of_this_machine_is_found() -> None:
     assert java()[1] in (17, 21), "make setup finds one or brings it"
-
-
-def test_spark_code_uses_sql_and_dataframes_only() -> None:
-    """So that classic sessions and Spark Connect are one code."""
-    import duckrun.engines.spark
-
-    banned = {"_jvm", "_jsparkSession", "_jdf", "sparkContext", "rdd", "DeltaTable", "_sc"}
-    files = sorted(Path(duckrun.engines.spark.__path__[0]).rglob("*.py"))
-    assert len(files) > 15
-    for file in files:
-        tree = ast.parse(file.read_text(encoding="utf-8"))
-        used = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
-        used |= {alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names}
-        assert not used & banned, file.name

@@ -166,8 +166,12 @@ class Instance:
         return cursor
 
     def lazy_cursor(self) -> duckdb.DuckDBPyConnection:
-        """A cursor that sees the registered tables too, opened at its first use."""
-        return lazy_cursor(self.cursor_with_values)
+        """A cursor that sees the registered tables too, opened at its first use.
+
+        In an open transaction, that is its cursor.
+        """
+        is_open = self.held is not None or self.only is not None
+        return self.cursor_with_values() if is_open else lazy_cursor(self.cursor_with_values)
 
     @contextmanager
     def on_one_cursor(self) -> Iterator[duckdb.DuckDBPyConnection]:
