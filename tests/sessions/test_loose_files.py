@@ -174,6 +174,13 @@ def test_lines_that_duckdb_reads_otherwise_than_spark_are_refused(duck: Session,
         duck.read.csv(path, **options).toArrow()
 
 
+@pytest.mark.parametrize("scheme", ["file:", "file://"])
+def test_a_local_path_may_have_the_scheme_of_files(session: Session, tmp_path: Path, scheme: str) -> None:
+    path = write(tmp_path / "raw", {"a b.csv": "1\n"}, "")
+    for each in (path, f"{path}/a b.csv", f"{path}/a%20b.csv", f"{path}/a*.csv"):
+        assert session.read.csv(scheme + each).toArrow().to_pylist() == [{"_c0": "1"}]
+
+
 def test_a_path_without_files_says_so(duck: Session, tmp_path: Path) -> None:
     write(
         tmp_path, {"empty/_SUCCESS": "", "blank/a.csv": "\n\n", "mixed/p=1/a.csv": "1\n", "mixed/q=1/a.csv": "1\n"}, ""

@@ -25,7 +25,7 @@ def normalise_root(root: str | os.PathLike[str]) -> str:
         raise InvalidConfig(f"root_path is empty; set it to {_ROOTS}.")
     refuse_credentials(text)
     scheme = text.partition("://")[0].lower() if "://" in text else ""
-    if scheme == "file":
+    if text[:6].lower() == "file:/":  # Java and Spark write one slash
         text = unquote(urlsplit(text).path)
     elif scheme in CLOUD_SCHEMES:
         rest = text.partition("://")[2].replace("\\", "/").rstrip("/")
