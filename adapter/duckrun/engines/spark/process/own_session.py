@@ -1,4 +1,4 @@
-"""Copies of a user's Spark session, in which one statement runs with settings of its own.
+"""Copies of a user's Spark session: one for each statement, with settings of its own.
 
 Delta takes the note and the application id of an SQL statement from the settings of its session.
 Other statements of that session would carry them too. Delta skips an append whose application id
