@@ -32,6 +32,12 @@ def delta(table: Path) -> str:
     return f"delta_scan('{table.resolve().as_uri()}')"
 
 
+def delta_at(table: Path) -> str:
+    """SQL for the rows that a Delta table has now, whatever is committed later."""
+    version = max(int(file.stem) for file in (table / "_delta_log").glob("*.json"))
+    return f"delta_scan('{table.resolve().as_uri()}', version => {version})"
+
+
 def parquet(path: str | Path) -> str:
     """SQL for the rows of Parquet files."""
     return f"read_parquet('{Path(path).as_posix()}')"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from benchmarks.harness.case import Job
 from benchmarks.jobs import (
     branches,
+    chain,
     change_queries,
     changes,
     dbt_project,
@@ -24,6 +25,7 @@ JOBS: dict[str, Job] = {
     for module in (
         write,
         merges,
+        chain,
         changes,
         change_queries,
         reads,

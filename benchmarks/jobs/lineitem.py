@@ -25,7 +25,7 @@ def same_keys(one: str, other: str) -> str:
 
 def prepare(data: Data) -> None:
     """lineitem.parquet, as dbgen orders it."""
-    with _making(data, NAME) as file:
+    with making(data, NAME) as file:
         if file:
             with plain("tpch") as con:
                 con.execute(f"SET temp_directory = '{data.folder.as_posix()}/spill'")
@@ -48,9 +48,9 @@ def prepare_base(data: Data) -> None:
 def prepare_random(data: Data, percent: int) -> None:
     """A change of so many of a hundred rows at random, in random order: nine of ten exist, one is new, its key among the others."""
     prepare_base(data)
-    with _making(data, random_name(percent)) as file:
+    with making(data, random_name(percent)) as file:
         if file:
-            _copy(
+            copy(
                 data,
                 f"""FROM (SELECT * REPLACE (CAST(l_quantity + 1 AS DECIMAL(15, 2)) AS l_quantity) FROM {{lineitem}}
                     WHERE hash(l_orderkey, l_linenumber, 7) % 1000 < {9 * percent}
@@ -63,10 +63,10 @@ def prepare_random(data: Data, percent: int) -> None:
 def prepare_recent(data: Data, rows: int) -> None:
     """A change of about so many rows of the latest orders: nine of ten exist, one is of an order yet later."""
     prepare_base(data)
-    with _making(data, recent_name(rows)) as file:
+    with making(data, recent_name(rows)) as file:
         if file:
             latest = f"(SELECT * FROM {{lineitem}} ORDER BY l_orderkey DESC, l_linenumber LIMIT {rows * 9 // 10})"
-            _copy(
+            copy(
                 data,
                 f"""SELECT * REPLACE (CAST(l_quantity + 1 AS DECIMAL(15, 2)) AS l_quantity) FROM {latest}
                     UNION ALL SELECT * REPLACE (l_orderkey + 1000000000 AS l_orderkey) FROM {latest}
@@ -78,7 +78,7 @@ def prepare_recent(data: Data, rows: int) -> None:
 def prepare_mixed(data: Data) -> None:
     """A random change of 1 % with a column ``op``: of the rows that exist one of five goes, the others are updated."""
     prepare_random(data, 1)
-    with _making(data, "mixed") as file:
+    with making(data, "mixed") as file:
         if file:
             with plain() as con:
                 op = "CASE WHEN l_linenumber <= 7 AND hash(l_orderkey) % 5 = 0 THEN 'delete' ELSE 'upsert' END AS op"
@@ -137,14 +137,15 @@ def merged_mixed(data: Data) -> str:
     return f"({kept} UNION ALL SELECT * EXCLUDE op FROM {change} WHERE op = 'upsert')"
 
 
-def _copy(data: Data, query: str, file: str) -> None:
+def copy(data: Data, query: str, file: str) -> None:
+    """Write a query over ``{lineitem}`` to a Parquet file."""
     with plain() as con:
         con.execute(f"SET temp_directory = '{data.folder.as_posix()}/spill'")
         con.execute(f"COPY ({query.format(lineitem=parquet(data.file(NAME)))}) TO '{file}' (FORMAT parquet)")
 
 
 @contextlib.contextmanager
-def _making(data: Data, name: str) -> Iterator[str | None]:
+def making(data: Data, name: str) -> Iterator[str | None]:
     """Where to write a file, which has its name only when it is whole; None, if it is there."""
     whole = Path(data.file(name))
     if whole.exists():
