@@ -40,6 +40,8 @@ def write(figures: Figures, page: Path, images: Path) -> None:
 def text(figures: Figures, images: str) -> Iterator[str]:
     """The lines."""
     yield from _conditions(figures)
+    yield "\n### Where another side is faster\n"
+    yield from tables.peers(JOBS.values(), figures)
     yield "\n### Goals\n"
     yield "Ratios of medians. Memory is the peak of the process and those below it.\n"
     yield from tables.goals(figures)

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterable, Iterator
 
 from benchmarks.harness.case import RUN, Job
 from benchmarks.harness.figures import PEAK, READ, Figures
 from benchmarks.report.goals import GOALS
 
 MB = 1e6
+OURS = "duckrun"
+"""How the names of our sides begin."""
+FASTER = 1.005
+"""From this ratio on another side is faster: one that is shown as 1.01."""
+COLUMNS = 5
+"""The most labels that are columns of a job's table."""
 
 
 def goals(figures: Figures) -> Iterator[str]:
@@ -25,7 +32,52 @@ def goals(figures: Figures) -> Iterator[str]:
             yield f"| {goal.says} | | {goal.bound} {goal.limit:g} | | not measured |"
 
 
+def peers(jobs: Iterable[Job], figures: Figures) -> Iterator[str]:
+    """A row for each figure in which the fastest side of another project beats the fastest of duckrun."""
+    rows, compared = [], 0
+    for job in jobs:
+        for scale, label in itertools.product(figures.scales(job.name), figures.labels(job.name)):
+            sides = {side: figures.median(job.name, side, scale, label) for side in job.sides}
+            ours = [value for side, value in sides.items() if value and side.startswith(OURS)]
+            others = [(value, side) for side, value in sides.items() if value and not side.startswith(OURS)]
+            if not ours or not others:
+                continue
+            compared += 1
+            (other, side), own = min(others), min(ours)
+            if own / other >= FASTER:
+                what = job.title if label == RUN else f"{job.title}: {label}"
+                at = "" if scale is None else f"{scale:g}"
+                rows.append(f"| {what} | {at} | {seconds(own)} | {side} | {seconds(other)} | {own / other:.2f} |")
+    yield f"Another side is faster in {len(rows)} of {compared} figures; duckrun is in the rest.\n"
+    if rows:
+        yield "| | scale factor | duckrun, s | the fastest | s | duckrun over it |"
+        yield "|---|---|---|---|---|---|"
+        yield from rows
+
+
 def job(job: Job, figures: Figures) -> Iterator[str]:
+    """The seconds and the peak of each side, with a column for each label, or with a row for each if they are many."""
+    yield from (_by_label if len(figures.labels(job.name)) > COLUMNS else _by_side)(job, figures)
+
+
+def _by_label(job: Job, figures: Figures) -> Iterator[str]:
+    """A row for each label and one for the peak; a column for each side and scale factor."""
+    at = [
+        (side, scale)
+        for scale in figures.scales(job.name)
+        for side in job.sides
+        if figures.turns(job.name, side, scale)
+    ]
+    yield f"| | {' | '.join(side if scale is None else f'SF {scale:g} {side}' for side, scale in at)} |"
+    yield f"|{'---|' * (len(at) + 1)}"
+    for label in figures.labels(job.name):
+        found = [figures.median(job.name, side, scale, label) for side, scale in at]
+        yield f"| {label}, s | {' | '.join(map(seconds, found))} |"
+    peaks = [figures.median(job.name, side, scale, PEAK) for side, scale in at]
+    yield f"| peak MB | {' | '.join('' if each is None else f'{each / MB:,.0f}' for each in peaks)} |"
+
+
+def _by_side(job: Job, figures: Figures) -> Iterator[str]:
     """A row for each side: seconds by label and scale factor, how many times those of the first side, and the peak."""
     scales, labels = figures.scales(job.name), figures.labels(job.name)
     counted = any(figures.median(job.name, side, scale, READ) is not None for side in job.sides for scale in scales)

@@ -16,7 +16,7 @@ from benchmarks.harness.duck import delta, plain
 from benchmarks.harness.figures import PEAK, READ, Figure, Figures, keep
 from benchmarks.harness.rounds import Plan, Trouble, run
 from benchmarks.jobs import JOBS
-from benchmarks.report import page, plots
+from benchmarks.report import page, plots, tables
 from benchmarks.report.goals import GOALS, Goal
 
 ROOT = Path(__file__).parents[2]
@@ -115,6 +115,39 @@ def test_goals_are_ratios_of_the_sides_they_name():
 @pytest.mark.parametrize("goal", GOALS, ids=lambda goal: f"{goal.job}: {goal.says}")
 def test_every_goal_names_sides_that_its_job_has(goal):
     assert {goal.one, goal.other} <= set(JOBS[goal.job].sides)
+
+
+def test_the_page_names_each_figure_in_which_another_side_is_faster():
+    figures = Figures([
+        figure("duckrun", 2.0), figure("deltalake", 3.0), figure("DuckDB COPY", 1.6),
+        figure("duckrun, vectors", 1.0, job="delete", scale=5), figure("duckrun, copy", 9.0, job="delete", scale=5),
+        figure("deltalake", 4.0, job="delete", scale=5),
+        figure("branch", 4.0, job="branch-1000"), figure("main", 1.0, job="branch-1000"),
+    ])  # fmt: skip
+    assert list(tables.peers(JOBS.values(), figures)) == [
+        "Another side is faster in 1 of 2 figures; duckrun is in the rest.\n",
+        "| | scale factor | duckrun, s | the fastest | s | duckrun over it |",
+        "|---|---|---|---|---|---|",
+        "| Full write of `lineitem` from SQL | 1 | 2.00 | DuckDB COPY | 1.60 | 1.25 |",
+    ]
+
+
+def test_a_job_of_many_labels_has_a_row_for_each():
+    laps = {f"step {number}": float(number) for number in range(1, 10)}
+    figures = Figures(Figure("merge-chain", side, 1, 0, laps, 10**8, 10, 0.0) for side in ("duckrun, copy", "deltalake"))
+    written = list(tables.job(JOBS["merge-chain"], figures))
+    assert written[0] == "| | SF 1 duckrun, copy | SF 1 deltalake |"
+    assert written[2:4] == ["| step 1, s | 1.00 | 1.00 |", "| step 2, s | 2.00 | 2.00 |"]
+    assert len(written) == 12 and written[-1] == "| peak MB | 100 | 100 |"
+
+
+@pytest.mark.slow
+def test_the_chain_of_merges_ends_with_the_same_rows_on_each_side(tmp_path):
+    plan = Plan([JOBS["merge-chain"]], [], [0.01], 1, 1.0, tmp_path)
+    found = list(run(plan))
+    assert all(isinstance(each, Figure) for each in found), found
+    assert {each.side for each in found} == set(JOBS["merge-chain"].sides)
+    assert len({each.rows for each in found}) == 1 and all(len(each.laps) == 9 for each in found)
 
 
 def test_plots_are_svg_whose_bars_are_as_long_as_their_values():
