@@ -131,7 +131,9 @@ def by_deltalake(run: Run) -> Relations:
             if each.mode != "merge":
                 tuned.write(run.table, rows.to_arrow_reader(100_000), mode=each.mode)
                 return
-            merge = tuned.merge(run.table, rows.to_arrow_table(), lineitem.same_keys("target", "source"))
+            on = lineitem.same_keys("target", "source")
+            whole = any("by_source" in clause.kind for clause in each.clauses)
+            merge = tuned.merge(run.table, rows.to_arrow_table(), on, whole=whole)
             for clause in each.clauses:
                 match clause.kind:
                     case "matched_update" if clause.set:

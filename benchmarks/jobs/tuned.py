@@ -7,6 +7,8 @@ from typing import Any
 
 SPILL = 1024**3
 """Bytes after which a merge spills: what keeps one of a table larger than memory alive."""
+SPILL_OF_ALL = 9 * SPILL
+"""The same for a merge that reads the whole table. With less, the join fails, or a streamed one waits for ever (1.6.6)."""
 
 
 def properties() -> Any:
@@ -22,8 +24,11 @@ def write(table: Path, rows: Any, **named: Any) -> None:
     write_deltalake(str(table), rows, writer_properties=properties(), **named)
 
 
-def merge(table: Path, source: Any, on: str) -> Any:
-    """A merge that may spill, and whose source's statistics prune the target's files (``streamed_exec=False``)."""
+def merge(table: Path, source: Any, on: str, *, whole: bool = False) -> Any:
+    """A merge that may spill, and whose source's statistics prune the target's files (``streamed_exec=False``).
+
+    One that reads the whole table has nothing to prune, and streams its source.
+    """
     from deltalake import DeltaTable
 
     return DeltaTable(str(table)).merge(
@@ -31,7 +36,7 @@ def merge(table: Path, source: Any, on: str) -> Any:
         on,
         source_alias="source",
         target_alias="target",
-        max_spill_size=SPILL,
-        streamed_exec=False,
+        max_spill_size=SPILL_OF_ALL if whole else SPILL,
+        streamed_exec=whole,
         writer_properties=properties(),
     )
