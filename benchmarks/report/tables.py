@@ -14,7 +14,7 @@ OURS = "duckrun"
 """How the names of our sides begin."""
 FASTER = 1.005
 """From this ratio on another side is faster: one that is shown as 1.01."""
-COLUMNS = 5
+COLUMNS = 6
 """The most labels that are columns of a job's table."""
 
 
@@ -33,8 +33,9 @@ def goals(figures: Figures) -> Iterator[str]:
 
 
 def peers(jobs: Iterable[Job], figures: Figures) -> Iterator[str]:
-    """A row for each figure in which the fastest side of another project beats the fastest of duckrun."""
-    rows, compared = [], 0
+    """A row for each job, scale factor and side that is faster than the fastest of duckrun, with the labels in which it is."""
+    faster: dict[tuple[str, float | None, str], list[str]] = {}
+    compared = 0
     for job in jobs:
         for scale, label in itertools.product(figures.scales(job.name), figures.labels(job.name)):
             sides = {side: figures.median(job.name, side, scale, label) for side in job.sides}
@@ -45,14 +46,14 @@ def peers(jobs: Iterable[Job], figures: Figures) -> Iterator[str]:
             compared += 1
             (other, side), own = min(others), min(ours)
             if own / other >= FASTER:
-                what = job.title if label == RUN else f"{job.title}: {label}"
-                at = "" if scale is None else f"{scale:g}"
-                rows.append(f"| {what} | {at} | {seconds(own)} | {side} | {seconds(other)} | {own / other:.2f} |")
-    yield f"Another side is faster in {len(rows)} of {compared} figures; duckrun is in the rest.\n"
-    if rows:
-        yield "| | scale factor | duckrun, s | the fastest | s | duckrun over it |"
-        yield "|---|---|---|---|---|---|"
-        yield from rows
+                ratio = f"{own / other:.2f}" if label == RUN else f"{label} {own / other:.2f}"
+                faster.setdefault((job.title, scale, side), []).append(ratio)
+    yield f"Another side is faster in {sum(map(len, faster.values()))} of {compared} figures; duckrun is in the rest.\n"
+    if faster:
+        yield "| | scale factor | the fastest | duckrun's time over it |"
+        yield "|---|---|---|---|"
+        for (title, scale, side), ratios in faster.items():
+            yield f"| {title} | {'' if scale is None else f'{scale:g}'} | {side} | {', '.join(ratios)} |"
 
 
 def job(job: Job, figures: Figures) -> Iterator[str]:

@@ -126,15 +126,17 @@ def test_the_page_names_each_figure_in_which_another_side_is_faster():
     ])  # fmt: skip
     assert list(tables.peers(JOBS.values(), figures)) == [
         "Another side is faster in 1 of 2 figures; duckrun is in the rest.\n",
-        "| | scale factor | duckrun, s | the fastest | s | duckrun over it |",
-        "|---|---|---|---|---|---|",
-        "| Full write of `lineitem` from SQL | 1 | 2.00 | DuckDB COPY | 1.60 | 1.25 |",
+        "| | scale factor | the fastest | duckrun's time over it |",
+        "|---|---|---|---|",
+        "| Full write of `lineitem` from SQL | 1 | DuckDB COPY | 1.25 |",
     ]
 
 
 def test_a_job_of_many_labels_has_a_row_for_each():
     laps = {f"step {number}": float(number) for number in range(1, 10)}
-    figures = Figures(Figure("merge-chain", side, 1, 0, laps, 10**8, 10, 0.0) for side in ("duckrun, copy", "deltalake"))
+    figures = Figures(
+        Figure("merge-chain", side, 1, 0, laps, 10**8, 10, 0.0) for side in ("duckrun, copy", "deltalake")
+    )
     written = list(tables.job(JOBS["merge-chain"], figures))
     assert written[0] == "| | SF 1 duckrun, copy | SF 1 deltalake |"
     assert written[2:4] == ["| step 1, s | 1.00 | 1.00 |", "| step 2, s | 2.00 | 2.00 |"]
