@@ -19,8 +19,8 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 WITH_JAVA = JAVA_HOME="$$(cat $(VENV)/java_home)"
 # The seed of `make test`: the same cases in each run (SEED=7 takes others; the long suites have DUCKRUN_TEST_SEED).
 SEED ?= 1
-# How many processes run the tests for every day, on two cores: each waits a third of its time. All that needs Spark shares one
-# of them, and so one Spark.
+# How many processes run the tests for every day: one more than two cores, as each waits a third of its time. All that needs
+# Spark shares one of them, and so one Spark.
 WORKERS ?= 3
 # The engine, the lake's format and the writer of the example.
 EXAMPLE = $(if $(ENGINE),--engine $(ENGINE)) $(if $(FORMAT),--format $(FORMAT)) $(if $(WRITER),--writer $(WRITER)) $(if $(NAMES),--names $(NAMES))
