@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.harness.case import Data, Job, Relations, Run
 from benchmarks.harness.duck import delta
-from benchmarks.jobs import tuned
+from benchmarks.jobs import tuned, warm
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -84,6 +84,7 @@ def by_duckrun(run: Run, count: int) -> Relations:
 
     whole = run.data.count(count)
     more, merged = rows(whole), _merged(whole)
+    warm.duckrun()
     with duckrun.connect(run.lake) as s:
         with run.clock("first read"):
             s.sql(READ.format(t="main.t")).collect()
@@ -101,6 +102,7 @@ def by_deltalake(run: Run, count: int) -> Relations:
 
     whole = run.data.count(count)
     more, merged = rows(whole), _merged(whole)
+    warm.deltalake()
     with run.clock("first read"):
         QueryBuilder().register("t", DeltaTable(str(run.table))).execute(READ.format(t="t")).read_all()
     with run.clock("append"):
