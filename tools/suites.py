@@ -209,6 +209,8 @@ class Runner:
         self.seed = seed
         self.pace = pace
         self._lock = threading.Lock()
+        self._starts = threading.Lock()
+        self._is_stopped = False
         self._running: set[subprocess.Popen[bytes]] = set()
 
     def run(self, suite: Suite, paths: list[str], factor: int, share: int) -> str:
@@ -270,10 +272,13 @@ class Runner:
         if suite.workers > 1:
             command += ["-n", str(suite.workers), "--dist", suite.dist]
         started = time.monotonic()
-        process = subprocess.Popen(
-            command, cwd=ROOT, env=env, start_new_session=True, stdout=output, stderr=output and subprocess.STDOUT
-        )
-        self._running.add(process)
+        with self._starts:
+            if self._is_stopped:
+                return "interrupted"
+            process = subprocess.Popen(
+                command, cwd=ROOT, env=env, start_new_session=True, stdout=output, stderr=output and subprocess.STDOUT
+            )
+            self._running.add(process)
         try:
             code = process.wait(timeout=limit)
         except subprocess.TimeoutExpired:
@@ -287,8 +292,11 @@ class Runner:
         return f"exit {code}" if code else None
 
     def stop(self) -> None:
-        """End all suites that run."""
-        for process in list(self._running):
+        """End all suites that run, and start no other."""
+        with self._starts:
+            self._is_stopped = True
+            running = list(self._running)
+        for process in running:
             end(process)
 
 

@@ -230,6 +230,14 @@ def test_two_suites_run_at_once_and_each_prints_its_output_in_one_piece(project,
     assert [line.split()[1] for line in lines] in (["kills:"] * 2 + ["cluster:"] * 2, ["cluster:"] * 2 + ["kills:"] * 2)
 
 
+def test_a_runner_that_was_stopped_starts_no_suite(project, tmp_path):
+    project("kills/test_one.py", PASSES.format(body=f"import pathlib; pathlib.Path('{tmp_path}/a').touch()"))
+    suite = suites.Suite("kills", 21)
+    runner = suites.Runner(7, suites.Pace(60.0, 21, 1))
+    runner.stop()
+    assert runner.run(suite, suite.paths(), 1, 1) == "interrupted" and not (tmp_path / "a").exists()
+
+
 def test_an_interrupt_ends_the_suites_that_run(project, tmp_path):
     project(
         "kills/test_one.py",
