@@ -175,3 +175,29 @@ def test_a_write_that_makes_the_table_anew_knows_such_a_column_too(duck: Session
     anew = WriteSpec("append", schema_mode="sync_all_columns")
     duck.execute("main.t", anew, pa.table({"id": pa.array([3], pa.int64()), "v": [4]}))
     assert state(duck) == [(1, 1), (2, 3), (3, 4)]
+
+
+@pytest.mark.only_format("delta", "a DuckLake has no identity columns, and no column rowid")
+@pytest.mark.parametrize("column", ["rowid", "__duckrun_number", "place", "n", "filename"])
+def test_a_merge_numbers_the_rows_beside_such_a_column(duck: Session, column: str) -> None:
+    name = quote_identifier(column)
+    duck.sql(f"create table main.t (id bigint generated always as identity, {name} bigint, k int)")
+    values = {column: f"source.{name} * 1", "k": "source.k"}  # a computed value, so that the merge stores the column
+    merge = MergeSpec(keys=("k",), clauses=(MergeClause("not_matched_insert", set=values),))
+    for keys in ([1, 2, 3, 4], [5, 6, 7]):
+        given = [None, None, 7, 7][: len(keys)]
+        duck.execute("main.t", merge, pa.table({column: pa.array(given, pa.int64()), "k": pa.array(keys, pa.int32())}))
+    rows = sorted(rows_of(duck.scan("main.t")))
+    assert [row[0] for row in rows] == [1, 2, 3, 4, 5, 6, 7]
+    assert [row[1] for row in sorted(rows, key=lambda row: row[2])] == [None, None, 7, 7, None, None, 7]
+
+
+@pytest.mark.only_format("delta", "delta_rs writes Delta")
+@pytest.mark.parametrize("column", NAMES)
+def test_delta_rs_merges_equal_rows_beside_such_a_column(duck: Session, column: str) -> None:
+    duck.execute("main.t", WriteSpec("append"), frame(column, [1, 1, 2, 3], ["a"] * 4, [1, 1, 2, 3]))
+    clauses = (MergeClause("matched_update", set={"v": "target.v + source.v"}),)
+    merge = MergeSpec(keys=("id",), clauses=clauses, writer="delta_rs")
+    merged = duck.execute("main.t", merge, pa.table({"id": [1, 2], "v": [100, 200]}))
+    assert (merged.writer, merged.rows_updated) == ("delta_rs", 3)
+    assert state(duck) == [(1, "a", 101), (1, "a", 101), (2, "a", 202), (3, "a", 3)]

@@ -145,8 +145,9 @@ class DeltaRs:
         # Rows with the same identifying values become equal, so delta_rs needs one source row for
         # them.
         if cursor.execute(f"{changes.repeated} LIMIT 1").fetchone() is not None:
-            first = f"SELECT min(rowid) {changes.present} GROUP BY {', '.join(changes.before.values())}"
-            cursor.execute(f"DELETE FROM {changes.table} WHERE {changes.row} IS NOT NULL AND rowid NOT IN ({first})")
+            place = f"row({changes.file}, {changes.row})"  # rowid may be a column of the table
+            first = f"SELECT min({place}) {changes.present} GROUP BY {', '.join(changes.before.values())}"
+            cursor.execute(f"DELETE FROM {changes.table} WHERE {changes.row} IS NOT NULL AND {place} NOT IN ({first})")
         names, before = [quote_identifier(name) for name in live.types], list(changes.before.values())
         kind = quote_identifier(fresh_name("__duckrun_kind", {*live.types, *(name[1:-1] for name in before)}))
         none = [f"CAST(NULL AS {each})" for each in live.types.values()]
