@@ -292,6 +292,12 @@ class MergeSpec(Layout, Spec):
             values = {f"{clause.kind} of {name}": value for name, value in (clause.set or {}).items()}
             self._refuse_no_expressions(**{f"condition of {clause.kind}": clause.condition}, **values)
 
+    @property
+    def expressions(self) -> tuple[str, ...]:
+        """All SQL of the merge."""
+        alone = [text for text in (self.on, self.within) if text is not None]
+        return (*alone, *self.compared.values(), *(text for clause in self.clauses for text in clause.expressions))
+
     def takes(self, column: str) -> bool:
         """True if a clause writes the table column of this name.
 
@@ -335,6 +341,11 @@ class DeleteInsertSpec(Layout, Spec):
             raise InvalidConfig("delete+insert needs at least one key column.")
         self._refuse_no_expressions(predicate=self.predicate, within=self.within)
 
+    @property
+    def expressions(self) -> tuple[str, ...]:
+        """Both conditions, without those that are None."""
+        return tuple(text for text in (self.predicate, self.within) if text is not None)
+
 
 @spec
 class DeleteSpec(Spec):
@@ -355,6 +366,11 @@ class DeleteSpec(Spec):
 
     def __post_init__(self) -> None:
         self._refuse_no_expressions(predicate=self.predicate)
+
+    @property
+    def expressions(self) -> tuple[str, ...]:
+        """The predicate, if there is one."""
+        return () if self.predicate is None else (self.predicate,)
 
 
 @spec
@@ -380,6 +396,11 @@ class UpdateSpec(Spec):
             raise InvalidConfig("An update sets at least one column.")
         values = {f"value of {name}": value for name, value in self.set.items()}
         self._refuse_no_expressions(predicate=self.predicate, **values)
+
+    @property
+    def expressions(self) -> tuple[str, ...]:
+        """The values, and the predicate if there is one."""
+        return (*self.set.values(), *(() if self.predicate is None else (self.predicate,)))
 
 
 RowSpec = WriteSpec | MergeSpec | DeleteInsertSpec | DeleteSpec | UpdateSpec

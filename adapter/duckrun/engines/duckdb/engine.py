@@ -23,6 +23,8 @@ from duckrun.engines.duckdb.instance.sql import (
     scans_in,
     select_sql,
 )
+from duckrun.engines.duckdb.instance.steady import are_constant
+from duckrun.engines.duckdb.rows.clauses import expression
 from duckrun.engines.duckdb.rows.fitted import stored_types, typed_columns, types_of
 from duckrun.engines.duckdb.rows.frame import DuckDBFrame
 from duckrun.engines.duckdb.rows.loose_files import files_sql
@@ -49,7 +51,16 @@ from duckrun.sql.plain_names import dotted_names
 from duckrun.storage.storage import Storage
 from duckrun.values.changes import WeighedRead
 from duckrun.values.choices import BY_DELTA_RS, EngineName
-from duckrun.values.rows import Commit, Ranges, ReadSpec, RowSpec, StagedFile, WriteSpec
+from duckrun.values.rows import (
+    Commit,
+    DeleteInsertSpec,
+    MergeSpec,
+    Ranges,
+    ReadSpec,
+    RowSpec,
+    StagedFile,
+    WriteSpec,
+)
 from duckrun.values.snapshot import ReadAs, Scan, Snapshot
 from duckrun.values.tables import OptimizeSpec, PurgeSpec
 
@@ -332,7 +343,7 @@ class DuckDBEngine(SpecEngine):
         what = f"{job.spec.mode} on table {transaction.ref}"
 
         def run() -> Commit:
-            with one_moment(cursor) if transaction.lake.format.transactions is None else nullcontext():
+            with one_moment(cursor) if self._needs_moment(job.spec, transaction, rows, cursor) else nullcontext():
                 return transaction.run_spec(partial(job.attempt, rows, cursor), job.spec, self.name)
 
         with self.arbiter.job(what, self.duckdb_limit) as crowded:
@@ -345,6 +356,22 @@ class DuckDBEngine(SpecEngine):
         log.info("%s: DuckDB's memory was in use by other jobs; again when they have ended", what)
         with self.arbiter.job(what, self.duckdb_limit, alone=True):
             return run()
+
+    def _needs_moment(
+        self, spec: RowSpec, transaction: Transaction, rows: Rows | None, cursor: duckdb.DuckDBPyConnection
+    ) -> bool:
+        """True if the queries of a write must be one DuckDB transaction.
+
+        In a transaction now() has one value, but DuckDB scans tables that the transaction made on
+        one core. So a write whose expressions are constant does without, if it reads its source
+        once.
+        """
+        if transaction.lake.format.transactions is not None:
+            return False  # the lake has a transaction of its own
+        reads_once = rows is None or isinstance(spec, MergeSpec | DeleteInsertSpec)
+        if isinstance(spec, WriteSpec) or not reads_once:
+            return True
+        return not are_constant([expression(text, spec.dialect) for text in spec.expressions], cursor)
 
     # -- a table as a whole (see engines/tables.py)
 

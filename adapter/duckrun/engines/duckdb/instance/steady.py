@@ -1,44 +1,82 @@
-"""Test whether an expression is stable (not volatile), by DuckDB's own catalog of functions."""
+"""Tests whether an expression is stable (not volatile), by DuckDB's own catalog of functions."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import duckdb
+
+_TIMES = frozenset(("age", "current_localtime", "current_localtimestamp"))
+"""Functions of the current time that DuckDB's catalog lists as constant."""
+_TIME_KEYWORDS = ("current_", "local")
+"""Beginnings of the SQL keywords that stand for a time, and parse as columns."""
 
 
 def is_steady(expression: str, cursor: duckdb.DuckDBPyConnection) -> bool:
     """True if an expression in DuckDB's dialect gives the same result each time it is evaluated.
 
-    No function in it is volatile by DuckDB's catalog, and no subquery samples or limits rows.
+    No function in it is volatile by DuckDB's catalog, and no subquery samples or limits rows. The
+    functions of the current time have one value per transaction, so they count as stable.
     """
     return unsteady_part(expression, cursor) is None
 
 
 def unsteady_part(expression: str, cursor: duckdb.DuckDBPyConnection) -> str | None:
     """Description of the volatile part of an expression; None if there is none."""
+    nodes = _nodes_of(expression, cursor)
+    if nodes is None:
+        return "what DuckDB cannot read as one expression"
+    if any(node.get("sample") or node.get("type") in ("LIMIT_MODIFIER", "LIMIT_PERCENT_MODIFIER") for node in nodes):
+        return "a subquery of some rows of many"
+    functions = _functions(nodes)
+    unsteady = sorted(functions - _known(functions, "!= 'VOLATILE'", cursor))
+    return f"{unsteady[0]}()" if unsteady else None
+
+
+def are_constant(expressions: Collection[str], cursor: duckdb.DuckDBPyConnection) -> bool:
+    """True if each expression gives the same result in every transaction, for the same row.
+
+    They have no subquery and no function of the current time, and all their functions are constant.
+    """
+    if not expressions:
+        return True
+    nodes = _nodes_of("), (".join(expressions), cursor)
+    if nodes is None or any(node.get("class") == "SUBQUERY" or _is_time(node) for node in nodes):
+        return False
+    functions = _functions(nodes)
+    return not functions & _TIMES and functions == _known(functions, "= 'CONSISTENT'", cursor)
+
+
+def _nodes_of(expression: str, cursor: duckdb.DuckDBPyConnection) -> list[dict[str, Any]] | None:
+    """Nodes of an expression's syntax tree; None if DuckDB cannot read the expression."""
     answer = cursor.execute("SELECT json_serialize_sql($1)", [f"SELECT ({expression})"]).fetchone()
     tree = json.loads(answer[0]) if answer else {"error": True}
-    if tree["error"]:
-        return "what DuckDB cannot read as one expression"
-    functions: set[str] = set()
-    for node in _nodes(tree):
-        if node.get("sample") or node.get("type") in ("LIMIT_MODIFIER", "LIMIT_PERCENT_MODIFIER"):
-            return "a subquery of some rows of many"
-        if "function_name" in node and not node.get("is_operator"):
-            functions.add(node["function_name"].lower())
+    return None if tree["error"] else list(_nodes(tree))
+
+
+def _is_time(node: dict[str, Any]) -> bool:
+    return any(name.lower().startswith(_TIME_KEYWORDS) for name in node.get("column_names", ())[:1])
+
+
+def _functions(nodes: Collection[dict[str, Any]]) -> set[str]:
+    return {n["function_name"].lower() for n in nodes if "function_name" in n and not n.get("is_operator")}
+
+
+def _known(functions: set[str], stability: str, cursor: duckdb.DuckDBPyConnection) -> set[str]:
+    """Functions of the catalog of which every overload has a stability.
+
+    A macro, or a function that is not listed, may have another one.
+    """
     if not functions:
-        return None
-    # A macro, or a function that is not listed, may be volatile.
+        return set()
     known = cursor.execute(
         "SELECT lower(function_name) FROM duckdb_functions() WHERE list_contains($1, lower(function_name)) GROUP BY 1 "
-        "HAVING bool_and(function_type IN ('scalar', 'aggregate', 'table') AND coalesce(stability, '') != 'VOLATILE')",
+        f"HAVING bool_and(function_type IN ('scalar', 'aggregate', 'table') AND coalesce(stability, '') {stability})",
         [sorted(functions)],
     ).fetchall()
-    unsteady = sorted(functions - {name for (name,) in known})
-    return f"{unsteady[0]}()" if unsteady else None
+    return {name for (name,) in known}
 
 
 def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
