@@ -183,6 +183,9 @@ def inserted_alone(spec: MergeSpec, rows: Rows) -> str:
     if not clauses:
         return f"SELECT * FROM ({rows.sql}) LIMIT 0"
     columns = [name for name in rows.types if spec.takes(name)]
+    first = clauses[0]
+    if first.condition is None and first.columns is None and first.set is None and len(columns) == len(rows.types):
+        return rows.sql
     chosen = [(i, c.condition or "true", values_of(c, columns)) for i, c in enumerate(clauses)]
     names = dict.fromkeys([*columns, *(column for _, _, values in chosen for column in values)])
     action = quote_identifier(fresh_name("__duckrun_action", rows.types))

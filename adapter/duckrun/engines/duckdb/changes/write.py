@@ -171,7 +171,7 @@ class Write:
         created = WriteSpec(
             "error", within=spec.within, app=spec.app, dialect=spec.dialect, writer=spec.writer, **spec.layout
         )
-        return self._write(created, select(rows.cursor, sql), snapshot)
+        return self._write(created, rows if sql == rows.sql else select(rows.cursor, sql), snapshot)
 
 
 def refuse_clustering(spec: RowSpec, snapshot: Snapshot | None) -> None:
