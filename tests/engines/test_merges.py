@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pytest
 
-from duckrun.errors import (
-    DuplicateSourceKeys,
-    InvalidConfig,
-)
+import duckrun
+from duckrun.errors import DuckrunError, DuplicateSourceKeys, InvalidConfig
 from duckrun.session import Session
 from duckrun.values.rows import (
     DeleteInsertSpec,
@@ -19,6 +19,7 @@ from duckrun.values.rows import (
     WriteSpec,
 )
 from tests import lake
+from tests.engines import type_cases
 from tests.lake import ORDERS, OneTable, nth, rows_of
 
 pytestmark = pytest.mark.formats(10)
@@ -138,3 +139,43 @@ def test_a_default_fills_what_an_insert_does_not_name(session: Session, lake_for
         "merge into t using (select 3 as id) as s on t.id = s.id when not matched then insert (id) values (s.id)"
     )
     assert rows_of(session.sql("select id, d from t")) == [(0, 1), *((number, 7) for number in (1, 2, 3, 5))]
+
+
+@pytest.mark.parametrize("mode", ["merge", "delete+insert"])
+@pytest.mark.parametrize("kind", ["pyarrow", "polars", "pandas"])
+def test_the_first_write_by_key_of_a_frame_writes_what_an_overwrite_writes(duck: Session, kind: str, mode: str) -> None:
+    whole = type_cases.table()
+    frames = {"pyarrow": lambda: whole, "polars": lambda: pl.from_arrow(whole.drop_columns(lost_in_polars(whole)))}
+    frame = frames.get(kind, lambda: whole.to_pandas(types_mapper=pd.ArrowDtype))()
+    by_key = MergeSpec(("id",)) if mode == "merge" else DeleteInsertSpec(("id",))
+    for table, spec in (("main.o", WriteSpec("overwrite")), ("main.k", by_key)):
+        assert duck.execute(table, spec, frame).rows_inserted == whole.num_rows
+    by_id = [("id", "ascending")]
+    first, other = (duck.scan(name).toArrow().sort_by(by_id) for name in ("main.k", "main.o"))
+    assert first.schema == other.schema
+    assert str(first.to_pylist()) == str(other.to_pylist())  # NaN is not equal to itself
+
+
+def lost_in_polars(table: pa.Table) -> list[str]:
+    """Columns of years that polars cannot hold, and of maps, which it has as lists."""
+    return [field.name for field in table.schema if pa.types.is_map(field.type)]
+
+
+@pytest.mark.parametrize("odd", type_cases.ODD, ids=lambda odd: odd.name)
+def test_the_first_write_by_key_takes_and_refuses_the_types_that_an_overwrite_does(
+    duck: Session, odd: type_cases.Odd
+) -> None:
+    if odd.arrow is None:
+        frame: object = duckrun.SQL(f"select 1 as id, {odd.sql} as v")
+    else:
+        frame = pa.table({"id": [1], "v": odd.arrow})
+    outcomes = []
+    for spec in (WriteSpec("overwrite"), MergeSpec(("id",)), DeleteInsertSpec(("id",))):
+        name = f"main.{len(outcomes)}t"
+        try:
+            duck.execute(name, spec, frame)
+            outcomes.append((duck.scan(name).toArrow().schema, str(duck.scan(name).collect())))
+        except DuckrunError as error:
+            outcomes.append((type(error), str(error).split(": ", 1)[1]))
+            assert not duck.lake.exists(duck.lake.parse(name))
+    assert outcomes[0] == outcomes[1] == outcomes[2]
