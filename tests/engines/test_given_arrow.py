@@ -16,7 +16,7 @@ import pyarrow.dataset as ds
 import pytest
 
 import duckrun
-from duckrun import MergeClause, MergeSpec, Session, WriteSpec
+from duckrun import MergeClause, MergeSpec, SchemaMismatch, Session, WriteSpec
 
 NAN = math.nan
 INSTANT = dt.datetime(2024, 3, 1, 12)
@@ -136,3 +136,40 @@ def test_parts_of_a_microsecond_are_refused_at_any_depth(tmp_path: Path, name: s
         with pytest.raises(duckrun.SchemaMismatch, match="column 'v' has a value that Delta cannot store"):
             session.execute("t", WriteSpec("append"), GIVEN[form](pa.table({"v": INSIDE[name]([1_001])})))
         assert session.table("t").toDF().count() == 2
+
+
+POINT = bytes.fromhex("0101000000000000000000f03f0000000000000040")
+EXTENSIONS = {
+    "geoarrow.wkb": (pa.binary(), POINT),
+    "arrow.bool8": (pa.int8(), 1),
+    "arrow.uuid": (pa.binary(16), bytes(range(16))),
+    "arrow.json": (pa.string(), "[1]"),
+    "not.known": (pa.binary(), b"\xff"),
+}
+
+
+@pytest.mark.formats
+@pytest.mark.parametrize("rows", [1, 200_000])
+@pytest.mark.parametrize("inside", [False, True], ids=["column", "struct"])
+@pytest.mark.parametrize("extension", EXTENSIONS)
+def test_an_extension_type_is_what_duckdb_takes_it_for_in_every_form(
+    duck: Session, extension: str, inside: bool, rows: int
+) -> None:
+    """A table in memory, which need not go through DuckDB, and a stream, which does."""
+    storage, value = EXTENSIONS[extension]
+    field = pa.field("v", storage, metadata={"ARROW:extension:name": extension, "ARROW:extension:metadata": ""})
+    values = pa.array([value] * rows, storage)
+    if inside:
+        field, values = pa.field("s", pa.struct([field])), pa.StructArray.from_arrays([values], fields=[field])
+    table = pa.table([range(rows), values], schema=pa.schema([pa.field("id", pa.int64()), field]))
+    outcomes = []
+    for given in (table, table.to_reader()):
+        name = f"main.t{len(outcomes)}"
+        try:
+            duck.execute(name, WriteSpec("overwrite"), given)
+        except SchemaMismatch as error:
+            outcomes.append(str(error).split(": ", 1)[1])
+        else:
+            found = f"select typeof(columns(* exclude id)) as kind, * from {name} where id < 3 order by id"
+            outcomes.append(duck.sql(found).collect())
+    assert outcomes[0] == outcomes[1]

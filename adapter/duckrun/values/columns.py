@@ -89,6 +89,17 @@ def holds(kind: pa.DataType, test: Callable[[pa.DataType], bool]) -> bool:
     return test(kind) or any(holds(child, test) for child in inner)
 
 
+def is_extended(field: pa.Field) -> bool:
+    """True if the metadata of a field, or of one inside it, names an Arrow extension type.
+
+    pyarrow shows the storage type of an extension that it does not know, such as ``geoarrow.wkb``.
+    Source: Arrow columnar format, Extension Types.
+    """
+    kind, metadata = field.type, field.metadata or {}
+    inner = [kind.field(i) for i in range(kind.num_fields)] if pa.types.is_nested(kind) else []
+    return b"ARROW:extension:name" in metadata or any(map(is_extended, inner))
+
+
 def with_scalars(kind: pa.DataType, change: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
     """Return a type whose scalar types, at any depth, are changed.
 

@@ -22,7 +22,7 @@ from duckrun.libraries import pa
 from duckrun.sql.quoting import quote_identifier, quote_literal
 from duckrun.sql.typed import arrow_type, in_arrow
 from duckrun.values.checked import spec
-from duckrun.values.columns import holds, refuse_twins, with_scalars
+from duckrun.values.columns import holds, is_extended, refuse_twins, with_scalars
 from duckrun.values.computed import NumberedBy
 from duckrun.values.frozen import frozen
 from duckrun.values.layout import ROW_GROUP
@@ -189,9 +189,12 @@ def _of_arrow(cursor: duckdb.DuckDBPyConnection, name: str, data: Any) -> Rows:
         rows = select(cursor, *register(cursor, name, data))
     else:
         before_use(cursor, partial(_name, name=name, data=data))
-        sql, types = f"SELECT * FROM {quote_identifier(name)}", plain_types(data.schema)
+        # DuckDB knows extension types that pyarrow does not, so the columns may have other values.
+        is_plain = not any(map(is_extended, data.schema))
+        sql, types = f"SELECT * FROM {quote_identifier(name)}", plain_types(data.schema) if is_plain else None
         rows = select(cursor, sql) if types is None else Rows(cursor, sql, types)
-        rows.in_memory = InMemory(data, {name: name for name in data.schema.names}, sql)
+        if is_plain:
+            rows.in_memory = InMemory(data, {name: name for name in data.schema.names}, sql)
     for field in data.schema:
         rows.types[field.name] = untyped(rows.types[field.name], field.type)
     return rows
