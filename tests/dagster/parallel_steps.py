@@ -8,6 +8,7 @@ import dagster as dg
 import pyarrow as pa
 
 from duckrun_dagster import DeltaIOManager, DuckrunDbtCliResource, DuckrunResource
+from duckrun_dagster.dbt.cli import _step_of
 
 STEPS = 8
 ROWS = 300_000
@@ -41,7 +42,7 @@ def _dbt(number: int) -> dg.AssetsDefinition:
         """What a dbt process that this step starts would be told."""
         project = Path(os.environ["PARALLEL_STEPS_LAKE"]).with_name("dbt")
         dbt = DuckrunDbtCliResource(project_dir=str(project))
-        told = dbt._environment(["build"], context)
+        told = dbt._environment(None, _step_of(context), None)
         return dg.MaterializeResult(metadata={"fraction": float(told.get("DUCKRUN_MEMORY_FRACTION", 1))})
 
     return told

@@ -424,8 +424,9 @@ def test_a_response_that_passed_through_protobuf_is_a_commit_again() -> None:
 
 def test_dbt_has_the_part_of_the_memory_that_its_resource_says(parsed: Path) -> None:
     part = DuckrunDbtCliResource(project_dir=str(parsed), memory_fraction=0.25)
-    assert part._environment(["build"], None)["DUCKRUN_MEMORY_FRACTION"] == "0.25"
-    assert "DUCKRUN_MEMORY_FRACTION" not in DuckrunDbtCliResource(project_dir=str(parsed))._environment(["build"], None)
+    assert part._environment(None, None, None)["DUCKRUN_MEMORY_FRACTION"] == "0.25"
+    whole = DuckrunDbtCliResource(project_dir=str(parsed))
+    assert "DUCKRUN_MEMORY_FRACTION" not in whole._environment(None, None, None)
     with pytest.raises(Exception, match="memory_fraction"):
         DuckrunDbtCliResource(project_dir=str(parsed), memory_fraction=1.5)
 
