@@ -91,7 +91,7 @@ format: $(STAMP) ## ruff's formatter and its safe fixes
 	@$(BIN)/ruff format .
 
 types: $(STAMP) ## mypy
-	@$(BIN)/mypy adapter/duckrun adapter/dbt duckrun_dagster example_project tools
+	@$(BIN)/mypy adapter/duckrun adapter/dbt duckrun_dagster example_project tools tests
 
 docs: $(STAMP) ## docs/ as a site in site/, with search and an API reference; a dead link or an old picture is an error
 	@$(PY) tools/screenshots.py --check docs/images

@@ -30,15 +30,15 @@ CASES: dict[str, tuple[Callable[[], Any], str]] = {
     "resource, catalog": (lambda: DuckrunResource(root_path="lake", catalogue="sqlite:x"), r"'catalogue'.*'catalog'"),
     "resource, far off": (lambda: DuckrunResource(root_path="lake", zzz=1), r"has no 'zzz'. It takes .*root_path, project_dir"),
     "resource at launch": (lambda: DuckrunResource.configure_at_launch(memory_limt="1GB"), r"'memory_limt'.*'memory_limit'"),
-    "another lake": (lambda: LakeConfig(root_path="lake", encrypt=True), r"LakeConfig has no 'encrypt'.*'encrypted'"),
+    "another lake": (lambda: LakeConfig(root_path="lake", encrypt=True), r"LakeConfig has no 'encrypt'.*'encrypted'"),  # type: ignore[call-arg]
     "another lake, as a mapping": (
         lambda: DuckrunResource(root_path="lake", lakes={"b": {"root_path": "b", "encrypt": True}}), r"LakeConfig has no 'encrypt'"),
     "Spark": (lambda: SparkResource(mastr="local[1]"), r"SparkResource has no 'mastr'.*'master'"),
     "IO manager": (lambda: DeltaIOManager(duckrun=LAKE, default_typ="polars"), r"DeltaIOManager has no 'default_typ'.*'default_type'"),
     "IO manager, its lake": (lambda: DeltaIOManager(root_path="lake"), r"DeltaIOManager needs its lake: duckrun=DuckrunResource\(root_path=…\)"),
     "IO manager at launch": (lambda: DeltaIOManager.configure_at_launch(duckrun=LAKE, engin="x"), r"'engin'.*'engine'"),
-    "component": (lambda: DuckrunLakeComponent(root_path="lake", encrypt=True), r"DuckrunLakeComponent has no 'encrypt'.*'encrypted'"),
-    "component of tables": (lambda: MaintainedTablesComponent(tables=[], cron="@daily"), r"MaintainedTablesComponent has no 'cron'"),
+    "component": (lambda: DuckrunLakeComponent(root_path="lake", encrypt=True), r"DuckrunLakeComponent has no 'encrypt'.*'encrypted'"),  # type: ignore[call-arg]
+    "component of tables": (lambda: MaintainedTablesComponent(tables=[], cron="@daily"), r"MaintainedTablesComponent has no 'cron'"),  # type: ignore[call-arg]
     "memory limit": (lambda: DuckrunResource(root_path="lake", memory_limit="lots"), r"DuckrunResource: memory_limit: 'lots' is not a memory size"),
     "memory limit of nothing": (lambda: DuckrunResource(root_path="lake", memory_limit="0"), r"memory_limit: '0' is not"),
     "memory fraction": (lambda: DuckrunResource(root_path="lake", memory_fraction=1.5), r"memory_fraction is 1.5; it is a share above 0"),

@@ -499,7 +499,6 @@ def test_good_definitions_come_back_as_they_are(shop: Any) -> None:
     )
     checked = check_definitions(good)
     assert set(checked.resolve_all_asset_keys()) == set(good.resolve_all_asset_keys())
-    assert DeltaIOManager
 
 
 def test_what_an_environment_variable_decides_is_checked_by_its_name(shop: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -204,7 +205,7 @@ def test_rows_that_ask_for_wider_types_change_no_value(root: Path, lake: Session
 
 
 STREAM = pa.table({"id": pa.array([2, 7], pa.int64()), "v": pa.array([5000000000, 1], pa.int64())})
-REFUSED_ROWS = {
+REFUSED_ROWS: dict[str, tuple[Any, str, type[Exception]]] = {
     "a NULL": (WriteSpec("append"), "select null::bigint as id, 5::bigint as v", SchemaMismatch),
     "a NULL in a merge": (MergeSpec(("id",)), "select null::bigint as id, 5::bigint as v", SchemaMismatch),
     "two of a key": (MergeSpec(("id",)), "select 1::bigint as id, 5::bigint as v from range(2)", DuplicateSourceKeys),
