@@ -120,7 +120,7 @@ def shown() -> str:
     graph = defs.resolve_asset_graph()
     nodes = [graph.get(key) for key in sorted(graph.get_all_asset_keys())]
     facts = [
-        [node.key.path, node.group_name, sorted(node.kinds), node.description, node.is_partitioned]
+        [node.key.path, node.group_name, sorted(node.kinds), node.owners, node.description, node.is_partitioned]
         + [sorted(parent.to_user_string() for parent in node.parent_keys)]
         for node in nodes
     ]
