@@ -25,6 +25,7 @@ from duckrun import (
     UnsupportedFeature,
     WriteSpec,
 )
+from duckrun.formats.ducklake.commits.transactor import Transactor
 from duckrun.run.pins import Pins
 from tests.ducklake.plain import attached
 
@@ -432,3 +433,54 @@ def test_a_writing_transaction_keeps_others_waiting(lake: Session, tmp_path: Pat
         lake.sql("commit")
         writer.join(30)
     assert rows(lake, "from t") == [(6,)]
+
+
+@pytest.mark.parametrize("mode", ["append", "error", "ignore", "overwrite", "merge"])
+def test_a_table_that_another_program_makes_before_the_transaction_begins_is_a_lost_race(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    """The program is DuckDB alone, which does not wait for the writers' lock."""
+    spec = MergeSpec(("id",)) if mode == "merge" else WriteSpec(mode)  # type: ignore[arg-type]
+    opened, root = Transactor._opened, tmp_path / "lake"
+
+    def after_the_other(self: Transactor, *given: Any) -> Any:
+        monkeypatch.setattr(Transactor, "_opened", opened)
+        with attached(root) as plain:
+            plain.execute("create table lake.main.t as select 1 as id")
+        return opened(self, *given)
+
+    with duckrun.connect(root, format="ducklake") as lake:
+        lake.sql("create table first (id int)")
+        monkeypatch.setattr(Transactor, "_opened", after_the_other)
+        if mode == "error":
+            with pytest.raises(CommitConflict, match="exists already"):
+                lake.execute("main.t", spec, SQL("select 2 as id"))
+        else:
+            lake.execute("main.t", spec, SQL("select 2 as id"))
+        found = sorted(row["id"] for row in lake.sql("from main.t").collect())
+        assert found == {"append": [1, 2], "merge": [1, 2], "overwrite": [2]}.get(mode, [1])
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_the_writers_lock_is_held_while_the_session_starts_its_duckdb(
+    tmp_path: Path, kind: str, request: pytest.FixtureRequest
+) -> None:
+    """The lock of a server belongs to a connection. A session's first write takes it before its DuckDB reads the lake."""
+    catalog = request.getfixturevalue("postgres_catalog") if kind == "postgres" else None
+    has_it = threading.Event()
+
+    def wait_for_it(other: Session) -> None:
+        with other.lake.format.locked(other.ref("t")):
+            has_it.set()
+
+    with (
+        duckrun.connect(tmp_path / "lake", format="ducklake", catalog=catalog) as one,
+        duckrun.connect(tmp_path / "lake", format="ducklake", catalog=catalog) as other,
+    ):
+        waiting = threading.Thread(target=wait_for_it, args=(other,))
+        with one.lake.format.locked(one.ref("t")):
+            one.sql("select 1 as n").collect()
+            waiting.start()
+            assert not has_it.wait(2)
+        assert has_it.wait(30)
+        waiting.join()

@@ -485,12 +485,16 @@ class Catalog:
             yield
 
     def close(self) -> None:
-        """Close the instance for catalog queries."""
+        """Give up the instance for catalog queries; it ends with its last cursor."""
         with self._lock:
-            if self._own is not None:
-                self._attached.pop(id(self._own), None)
-                self._own.close()
-                self._own = None
+            connection, self._own = self._own, None
+            if connection is None:
+                return
+            self._attached.pop(id(connection), None)
+            # A cursor may hold the writers' lock, or run a query of another thread. close() would
+            # close the cursors too, but only that frees a DuckDB file.
+            if self.address.kind == "duckdb":
+                connection.close()
 
 
 def refuse_delta(storage: Storage) -> None:
