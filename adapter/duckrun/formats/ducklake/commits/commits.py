@@ -10,7 +10,7 @@ import duckdb
 
 from duckrun.errors import InvalidConfig, UnsupportedFeature
 from duckrun.formats import nested
-from duckrun.formats.commits import CommitTaken, NewCommit, WentAhead
+from duckrun.formats.commits import Behind, CommitTaken, NewCommit, WentAhead
 from duckrun.formats.ducklake.catalog.catalog import APPLIED
 from duckrun.formats.ducklake.catalog.refusals import DuckLakeRefusal
 from duckrun.formats.ducklake.commits import inlined
@@ -28,6 +28,7 @@ from duckrun.values.snapshot import Snapshot, TableRef
 from duckrun.values.tables import AlterSpec, CreateSpec
 
 log = logging.getLogger(__name__)
+_DROP_VIEW = "DROP VIEW IF EXISTS"
 
 
 class Commits:
@@ -133,6 +134,10 @@ class Commits:
         try:
             work.execute(statement)
         except duckdb.Error as error:
+            # A new table replaces a view, and another program made a table after it was missing.
+            if statement.startswith(_DROP_VIEW) and DuckLakeRefusal.IS_TABLE.is_of(error):
+                self.states.outrun()
+                raise Behind(f"table {ref} came meanwhile") from error
             sets_not_null = statement.endswith(" SET NOT NULL")
             if sets_not_null and isinstance(new.spec, AlterSpec) and DuckLakeRefusal.NOT_NULL_UNKNOWN.is_of(error):
                 raise InvalidConfig(
@@ -307,7 +312,7 @@ def _creating(
         return [f"DROP TABLE {table}", *created_sql(table, definition)]
     schema = f"CREATE SCHEMA IF NOT EXISTS {quote_identifier(work.alias, ref.schema)}"
     # The table replaces a view of its name.
-    return [schema, f"DROP VIEW IF EXISTS {table}", *created_sql(table, definition)]
+    return [schema, f"{_DROP_VIEW} {table}", *created_sql(table, definition)]
 
 
 def _changing(
