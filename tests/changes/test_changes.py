@@ -679,3 +679,19 @@ def test_a_query_by_key_aggregates_no_more_for_more_columns(kind: ChangeKind) ->
         return answer(Question("t", kind, names, ["c0"], "weight", "step"), "rows").count(" FILTER ")
 
     assert aggregates(500) == aggregates(5) > 0
+
+
+@pytest.mark.parametrize("kind", ["append_only", "upsert"])
+@pytest.mark.parametrize("columns", [None, ["id", "p"]])
+def test_a_key_of_several_deleted_rows_is_refused_where_no_row_came(
+    session: Session, kind: Any, columns: list[str] | None
+) -> None:
+    """DuckDB knows from the weights of such commits that no row can be an answer, and would look at none."""
+    session.sql("create table main.keyed (id bigint, p varchar, d date) using delta partitioned by (d)", dialect="spark")
+    rows = "select * from (values (1, 'a', null), (1, 'b', date '2024-02-29'), (0, 'c', null), (4, 'd', null)) v(id, p, d)"
+    session.execute("main.keyed", WriteSpec("append"), session.sql(rows))
+    deleted = DeleteSpec("id = 1", merge_mode="deletion_vectors")
+    version = session.execute("main.keyed", deleted).version
+    asked = {"key": ["id"], **({} if columns is None else {"columns": columns})}
+    with pytest.raises(InvalidConfig, match=r"the key .id. is not unique .* such as id = 1"):
+        session.table("main.keyed").changes(kind, version - 1, version, **asked).toArrow()

@@ -192,8 +192,12 @@ class _Answer:
             f"(SELECT string_agg(shown, '; ') FROM ({shown}) AS few) AS shown"
         )
 
-    def _checked(self) -> str:
-        """Return a condition that raises if a key belongs to several rows."""
+    def _checked(self, condition: str = "true") -> str:
+        """Return a condition that also raises if a key belongs to several rows.
+
+        It is one expression. An engine could apply two in the other order, and leave no row to
+        check.
+        """
         question = self._asked
         key = ", ".join(question.identity)
         before = quote_literal(
@@ -204,7 +208,8 @@ class _Answer:
             f"{before} || CAST(repeated.keys AS VARCHAR) || {after} || repeated.shown || '. Name a key that is, or "
             "none.'"
         )
-        return f"CASE WHEN repeated.keys > 0 THEN {raising(InvalidConfig, message)} ELSE 'true' END = 'true'"
+        raised = raising(InvalidConfig, message)
+        return f"CASE WHEN repeated.keys > 0 THEN {raised} WHEN {condition} THEN 'true' END = 'true'"
 
     def _by_identity(self) -> str:
         question, plus, minus = self._asked, self._plus, self._minus
@@ -231,14 +236,14 @@ class _Answer:
             columns.append(f"CASE WHEN {pair} THEN {number} END AS {PAIR}")
             order = ", ".join([COMMIT_VERSION, *(f"changed.{key}" for key in self._keys), self._n])
             return self._in_versions(columns, source, checked, order)
-        where = f"{checked} AND {self._n} > 0" + (f" AND {minus} = 0" if question.kind == "append_only" else "")
+        where = f"{self._n} > 0" + (f" AND {minus} = 0" if question.kind == "append_only" else "")
         if question.kind == "upsert":
             columns.append(f"CASE WHEN {minus} > 0 THEN 'update' ELSE 'insert' END AS {CHANGE_TYPE}")
         if question.commit_version:
             on = " AND ".join(f"came.{key} IS NOT DISTINCT FROM changed.{key}" for key in self._keys)
             source += f" LEFT JOIN came ON {on}"
             columns.append(f"{_version(f'came.{self._last}')} AS {COMMIT_VERSION}")
-        return f"SELECT {', '.join(columns)} FROM {source} WHERE {where}"
+        return f"SELECT {', '.join(columns)} FROM {source} WHERE {self._checked(where)}"
 
     # -- with none
 
