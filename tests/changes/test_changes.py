@@ -687,8 +687,12 @@ def test_a_key_of_several_deleted_rows_is_refused_where_no_row_came(
     session: Session, kind: Any, columns: list[str] | None
 ) -> None:
     """DuckDB knows from the weights of such commits that no row can be an answer, and would look at none."""
-    session.sql("create table main.keyed (id bigint, p varchar, d date) using delta partitioned by (d)", dialect="spark")
-    rows = "select * from (values (1, 'a', null), (1, 'b', date '2024-02-29'), (0, 'c', null), (4, 'd', null)) v(id, p, d)"
+    session.sql(
+        "create table main.keyed (id bigint, p varchar, d date) using delta partitioned by (d)", dialect="spark"
+    )
+    rows = (
+        "select * from (values (1, 'a', null), (1, 'b', date '2024-02-29'), (0, 'c', null), (4, 'd', null)) v(id, p, d)"
+    )
     session.execute("main.keyed", WriteSpec("append"), session.sql(rows))
     deleted = DeleteSpec("id = 1", merge_mode="deletion_vectors")
     version = session.execute("main.keyed", deleted).version
