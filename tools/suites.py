@@ -16,7 +16,8 @@ A suite reads six variables. DUCKRUN_TEST_SEED is the seed of its random choices
 DUCKRUN_TEST_BUDGET seconds it starts no new round. With DUCKRUN_TEST_SHARE=3 it draws a third of
 its cases. With DUCKRUN_TEST_ROUNDS=6 a random search does a sixth of its rounds. The others are
 DUCKRUN_TEST_ALL and DUCKRUN_SOAK. A suite that still runs `GRACE` seconds
-after its budget is ended and has failed. A suite that ran no test has failed too.
+after its budget (in a soak `SOAK_GRACE`) is ended and has failed. A suite that ran no test has
+failed too.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ LANES = 2  # suites that run at once; three take as long
 MOST_FEWER = 4  # with fewer cases a suite takes hardly less time, as Spark must start
 ROUNDS = 6  # a random search of CI does a sixth of the rounds of the night
 GRACE = 600  # seconds for the current round to end, and for Spark to stop, on a busy machine
+SOAK_GRACE = 12 * 3600  # a soak has searches of fixed counts, which no budget ends
 NIGHTLY = bool(os.environ.get("CI_NIGHTLY"))
 WHOLE_FACTOR, SOAK_FACTOR = 5, 20  # factors of the budget with every case, and with full counts
 
@@ -264,7 +266,7 @@ class Runner:
         env.setdefault("DUCKRUN_TEST_ROUNDS", str(1 if NIGHTLY else ROUNDS * fewer))
         if share * fewer > 1:
             env["DUCKRUN_TEST_SHARE"] = str(share * fewer)
-        limit = budget + GRACE
+        limit = budget + (SOAK_GRACE if os.environ.get("DUCKRUN_SOAK") else GRACE)
         command = [
             sys.executable, "-m", "pytest", "-m", suite.marker, f"--timeout={limit}",
             "-o", f"faulthandler_timeout={limit * 0.95}", "--durations=10", *paths,
@@ -302,7 +304,8 @@ class Runner:
 
 def end(process: subprocess.Popen[bytes]) -> None:
     """End the suite and all its child processes: it leads a process group of its own."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
+    # After SIGINT, pytest prints the failures so far.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
         try:
             os.killpg(process.pid, number)
             process.wait(timeout=15)

@@ -101,6 +101,25 @@ def test_a_suite_that_hangs_is_ended(project, monkeypatch, capfd):
     assert "still running after 4 s" in capfd.readouterr().out
 
 
+def test_a_suite_that_is_ended_prints_its_failures(project, monkeypatch, capfd):
+    monkeypatch.setattr(suites, "SUITES", (suites.Suite("kills", 1, workers=2), suites.Suite("cluster", 1)))
+    monkeypatch.setattr(suites, "GRACE", 6)
+    project("kills/test_one.py", PASSES.format(body="assert 'the first' == 'failure'"))
+    waits = PASSES.format(body="import time; time.sleep(60)").replace("kills\n", "kills\n@pytest.mark.timeout(0)\n")
+    project("kills/test_two.py", waits)
+    project("cluster/test_three.py", PASSES.format(body="pass").replace("kills", "cluster"))
+    assert suites.main([]) == 1
+    said = capfd.readouterr().out
+    assert "still running after 7 s" in said and "assert 'the first' == 'failure'" in said
+
+
+def test_a_soak_ends_no_search_of_a_fixed_count(project, monkeypatch):
+    monkeypatch.setenv("DUCKRUN_SOAK", "1")
+    monkeypatch.setattr(suites, "GRACE", -10_000)
+    project("kills/test_one.py", PASSES.format(body="import time; time.sleep(1)"))
+    assert suites.main([]) == 0
+
+
 def test_an_unknown_suite_is_refused_by_name(project, capfd):
     assert suites.main(["chaos"]) == 2
     assert "no suite chaos" in capfd.readouterr().err
