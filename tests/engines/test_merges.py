@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Any
+
+import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
 
 import duckrun
+from duckrun.engines.duckdb.changes import merge
 from duckrun.errors import DuckrunError, DuplicateSourceKeys, InvalidConfig
 from duckrun.session import Session
 from duckrun.values.rows import (
@@ -157,7 +162,7 @@ def test_the_first_write_by_key_of_a_frame_writes_what_an_overwrite_writes(duck:
 
 
 def lost_in_polars(table: pa.Table) -> list[str]:
-    """Columns of years that polars cannot hold, and of maps, which it has as lists."""
+    """Columns of maps, which polars has as lists."""
     return [field.name for field in table.schema if pa.types.is_map(field.type)]
 
 
@@ -179,3 +184,24 @@ def test_the_first_write_by_key_takes_and_refuses_the_types_that_an_overwrite_do
             outcomes.append((type(error), str(error).split(": ", 1)[1]))
             assert not duck.lake.exists(duck.lake.parse(name))
     assert outcomes[0] == outcomes[1] == outcomes[2]
+
+
+@pytest.mark.parametrize("kind", ["merge", "delete+insert"])
+def test_the_rows_of_a_frame_that_changes_are_those_whose_keys_were_checked(
+    duck: Session, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """A view of numpy's memory, which another thread may overwrite between the search for repeated keys and the write."""
+    numbers = np.arange(300_000, dtype=np.int64)
+    table = pa.table({"id": pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(numbers)])})
+    insert, refuse = merge.inserted_alone, merge.refuse_duplicate_keys
+
+    def then_changed(function: Any, *given: Any) -> Any:
+        done = function(*given)
+        numbers[:] = 7
+        return done
+
+    monkeypatch.setattr(merge, "refuse_duplicate_keys", partial(then_changed, refuse))
+    monkeypatch.setattr(merge, "inserted_alone", partial(then_changed, insert))
+    duck.execute("main.t", MergeSpec(("id",)) if kind == "merge" else DeleteInsertSpec(("id",)), table)
+    found = duck.sql("select count(*) as n, count(distinct id) as keys from main.t").collect()[0]
+    assert (found["n"], found["keys"]) == (300_000, 300_000)

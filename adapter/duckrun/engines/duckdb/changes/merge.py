@@ -22,7 +22,7 @@ from duckrun.engines.duckdb.rows.marks import marked, rows_by_file
 from duckrun.engines.duckdb.rows.places import Numbered, computed, counted, names_of, numbered
 from duckrun.engines.duckdb.rows.pruning import files_met, key_ranges
 from duckrun.engines.duckdb.rows.reads import EVERYTHING, Read, equal, joined
-from duckrun.engines.duckdb.rows.source import Rows
+from duckrun.engines.duckdb.rows.source import Rows, select
 from duckrun.engines.duckdb.rows.target import target_of
 from duckrun.engines.duckdb.rows.weights import DUCKDB
 from duckrun.engines.duckdb.writers import by_delta_rs
@@ -177,21 +177,22 @@ def _merge_schema_mode(spec: MergeSpec) -> SchemaMode:
     return "append_new_columns" if named else "fail"
 
 
-def inserted_alone(spec: MergeSpec, rows: Rows) -> str:
-    """SQL of the rows that a merge into an empty table inserts."""
+def inserted_alone(spec: MergeSpec, rows: Rows) -> Rows:
+    """Return the rows that a merge into an empty table inserts."""
     clauses = [translated(c, spec.dialect) for c in spec.clauses if c.kind == "not_matched_insert"]
     if not clauses:
-        return f"SELECT * FROM ({rows.sql}) LIMIT 0"
+        return replace(rows, sql=f"SELECT * FROM ({rows.sql}) LIMIT 0")
     columns = [name for name in rows.types if spec.takes(name)]
-    first = clauses[0]
-    if first.condition is None and first.columns is None and first.set is None and len(columns) == len(rows.types):
-        return rows.sql
     chosen = [(i, c.condition or "true", values_of(c, columns)) for i, c in enumerate(clauses)]
     names = dict.fromkeys([*columns, *(column for _, _, values in chosen for column in values)])
     action = quote_identifier(fresh_name("__duckrun_action", rows.types))
     number, outputs = choice(action, chosen, {name: rows.types.get(name) for name in names})
     inner = f"SELECT *, {number} FROM ({rows.sql}) AS source"
-    return f"SELECT {outputs} FROM ({inner}) AS source WHERE {action} IS NOT NULL"
+    inserted = select(rows.cursor, f"SELECT {outputs} FROM ({inner}) AS source WHERE {action} IS NOT NULL")
+    # DuckDB shows untyped NULL as INTEGER. A value that a clause computes has a type.
+    computed_names = {name.lower() for clause in clauses for name in clause.set or ()}
+    untyped = {n: kind for n, kind in rows.types.items() if '"NULL"' in str(kind) and n.lower() not in computed_names}
+    return replace(inserted, types={n: untyped.get(n, kind) for n, kind in inserted.types.items()})
 
 
 def _decided(

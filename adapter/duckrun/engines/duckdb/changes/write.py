@@ -11,7 +11,7 @@ from duckrun.engines.duckdb.changes import change, merge
 from duckrun.engines.duckdb.rows.clauses import expression
 from duckrun.engines.duckdb.rows.computed import Computed, gives_numbers
 from duckrun.engines.duckdb.rows.fitted import finished, refuse_outside, stored_types, taking_types, types_of
-from duckrun.engines.duckdb.rows.source import Rows, select
+from duckrun.engines.duckdb.rows.source import Rows
 from duckrun.engines.duckdb.rows.target import target_of
 from duckrun.engines.duckdb.rows.types import refuse_variants_inside
 from duckrun.engines.duckdb.writers.delta_rs import DeltaRs
@@ -163,15 +163,14 @@ class Write:
 
     def _create_by_merge(self, spec: MergeSpec | DeleteInsertSpec, rows: Rows, snapshot: Snapshot | None) -> Commit:
         """Create the table from the rows that the merge's insert clauses would insert."""
-        sql = rows.sql
         if isinstance(spec, MergeSpec):
             if spec.within is not None:
                 refuse_outside(self._transaction.ref, rows, expression(spec.within, spec.dialect), spec.within)
-            sql = merge.inserted_alone(spec, rows)
+            rows = merge.inserted_alone(spec, rows)
         created = WriteSpec(
             "error", within=spec.within, app=spec.app, dialect=spec.dialect, writer=spec.writer, **spec.layout
         )
-        return self._write(created, rows if sql == rows.sql else select(rows.cursor, sql), snapshot)
+        return self._write(created, rows, snapshot)
 
 
 def refuse_clustering(spec: RowSpec, snapshot: Snapshot | None) -> None:

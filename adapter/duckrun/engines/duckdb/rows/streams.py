@@ -52,8 +52,5 @@ class Streams:
         if rows.one_shot:
             yield self.kept(rows)
             return
-        if rows.memory is not None:
-            yield rows
-            return
         with computed(rows.cursor, rows.sql) as name:
             yield replace(rows, sql=f"SELECT * FROM {name}", order=(), carried=())
