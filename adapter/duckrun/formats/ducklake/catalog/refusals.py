@@ -21,7 +21,7 @@ class DuckLakeRefusal(Refusal):
     """SET NOT NULL without statistics of the column (ducklake_table_entry.cpp)."""
     NOT_NULL_LATER = r"transaction-local changes"
     """SET NOT NULL after changes in one transaction (ducklake_table_entry.cpp)."""
-    IS_TABLE = r"is of type Table"
+    NO_VIEW = r"is of type Table, trying to drop type View"
     """DROP VIEW of a table (ducklake_schema_entry.cpp)."""
     COMMIT_TAKEN = r"(?i)failed to commit|database is locked|conflict|could not serialize|deadlock"
     """Another writer came first (ducklake_transaction.cpp, and the catalog's database)."""

@@ -28,7 +28,6 @@ from duckrun.values.snapshot import Snapshot, TableRef
 from duckrun.values.tables import AlterSpec, CreateSpec
 
 log = logging.getLogger(__name__)
-_DROP_VIEW = "DROP VIEW IF EXISTS"
 
 
 class Commits:
@@ -135,7 +134,7 @@ class Commits:
             work.execute(statement)
         except duckdb.Error as error:
             # A new table replaces a view, and another program made a table after it was missing.
-            if statement.startswith(_DROP_VIEW) and DuckLakeRefusal.IS_TABLE.is_of(error):
+            if DuckLakeRefusal.NO_VIEW.is_of(error):
                 self.states.outrun()
                 raise Behind(f"table {ref} came meanwhile") from error
             sets_not_null = statement.endswith(" SET NOT NULL")
@@ -312,7 +311,7 @@ def _creating(
         return [f"DROP TABLE {table}", *created_sql(table, definition)]
     schema = f"CREATE SCHEMA IF NOT EXISTS {quote_identifier(work.alias, ref.schema)}"
     # The table replaces a view of its name.
-    return [schema, f"{_DROP_VIEW} {table}", *created_sql(table, definition)]
+    return [schema, f"DROP VIEW IF EXISTS {table}", *created_sql(table, definition)]
 
 
 def _changing(
