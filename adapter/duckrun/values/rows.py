@@ -207,6 +207,11 @@ class WriteSpec(Layout, Spec):
         self._refuse_no_expressions(predicate=self.predicate, within=self.within, **checks)
 
 
+def _given(*texts: str | None) -> tuple[str, ...]:
+    """Return the texts that are not None."""
+    return tuple(text for text in texts if text is not None)
+
+
 @spec
 class MergeClause:
     """One WHEN clause of a merge.
@@ -232,7 +237,7 @@ class MergeClause:
     @property
     def expressions(self) -> tuple[str, ...]:
         """The condition and the values of ``set``."""
-        return (*(() if self.condition is None else (self.condition,)), *(self.set or {}).values())
+        return _given(self.condition, *(self.set or {}).values())
 
     def __post_init__(self) -> None:
         if self.columns is not None and self.set is not None:
@@ -295,8 +300,8 @@ class MergeSpec(Layout, Spec):
     @property
     def expressions(self) -> tuple[str, ...]:
         """All SQL of the merge."""
-        alone = [text for text in (self.on, self.within) if text is not None]
-        return (*alone, *self.compared.values(), *(text for clause in self.clauses for text in clause.expressions))
+        of_clauses = (text for clause in self.clauses for text in clause.expressions)
+        return _given(self.on, self.within, *self.compared.values(), *of_clauses)
 
     def takes(self, column: str) -> bool:
         """True if a clause writes the table column of this name.
@@ -344,7 +349,7 @@ class DeleteInsertSpec(Layout, Spec):
     @property
     def expressions(self) -> tuple[str, ...]:
         """Both conditions, without those that are None."""
-        return tuple(text for text in (self.predicate, self.within) if text is not None)
+        return _given(self.predicate, self.within)
 
 
 @spec
@@ -370,7 +375,7 @@ class DeleteSpec(Spec):
     @property
     def expressions(self) -> tuple[str, ...]:
         """The predicate, if there is one."""
-        return () if self.predicate is None else (self.predicate,)
+        return _given(self.predicate)
 
 
 @spec
@@ -400,7 +405,7 @@ class UpdateSpec(Spec):
     @property
     def expressions(self) -> tuple[str, ...]:
         """The values, and the predicate if there is one."""
-        return (*self.set.values(), *(() if self.predicate is None else (self.predicate,)))
+        return _given(self.predicate, *self.set.values())
 
 
 RowSpec = WriteSpec | MergeSpec | DeleteInsertSpec | DeleteSpec | UpdateSpec
