@@ -195,8 +195,8 @@ class _Answer:
     def _checked(self, condition: str = "true") -> str:
         """Return a condition that also raises if a key belongs to several rows.
 
-        It is one expression. An engine could apply two in the other order, and leave no row to
-        check.
+        It stands beside each row, so that no row is returned before the check. It is one
+        expression, because an engine could apply two in the other order, and leave no row to check.
         """
         question = self._asked
         key = ", ".join(question.identity)
@@ -216,13 +216,13 @@ class _Answer:
         # Only identities are aggregated. DuckDB 1.5.5 plans aggregates over each column in a time
         # that grows with the square of their number.
         columns = [f"changed.{name} AS {name}" for name in self._names]
-        checked = self._checked()  # beside each row, so that no row is returned before the check
         pair, old = f"{plus} > 0 AND {minus} > 0", f"{self._n} < 0"
         shared = {name: f"__duckrun_same_{i}" for i, name in enumerate([*self._by, *self._keys])}
         sides = ", ".join([*(f"{name} AS {same}" for name, same in shared.items()), plus, minus])
         on = " AND ".join(f"changed.{name} IS NOT DISTINCT FROM sides.{same}" for name, same in shared.items())
         source = f"changed JOIN (SELECT {sides} FROM compared) AS sides ON {on} CROSS JOIN repeated"
         if question.kind in ("min_delta", "full_delta"):
+            checked = self._checked()
             columns.append(
                 f"CASE WHEN {pair} THEN CASE WHEN {old} THEN 'update_preimage' ELSE 'update_postimage' END "
                 f"WHEN {old} THEN 'delete' ELSE 'insert' END AS {CHANGE_TYPE}"

@@ -358,8 +358,8 @@ class _Choices:
         if not self.taken:
             return changes
         values, same = self._taken_values(), f"source.{self.given.row} = hit.{self.given.number}"
-        # DuckDB knows no number of rows of tables that this transaction made. It builds the hash
-        # table of the right side then, and the rows of the changes are narrow.
+        # DuckDB knows no number of rows of tables that a running transaction made. It builds the
+        # hash table of the right side then, and the rows of the changes are narrow.
         joined = f"{self.given.table} AS source JOIN {changes} AS hit ON {same}"
         return f"(SELECT hit.*, {values} FROM {joined})"
 

@@ -64,16 +64,16 @@ def _functions(nodes: Collection[dict[str, Any]]) -> set[str]:
     return {n["function_name"].lower() for n in nodes if "function_name" in n and not n.get("is_operator")}
 
 
-def _known(functions: set[str], stability: str, cursor: duckdb.DuckDBPyConnection) -> set[str]:
-    """Functions of the catalog of which every overload has a stability.
+def _known(functions: set[str], condition: str, cursor: duckdb.DuckDBPyConnection) -> set[str]:
+    """Return the functions whose overloads in the catalog all satisfy a condition on stability.
 
-    A macro, or a function that is not listed, may have another one.
+    A macro, or a function that is not listed, has no stability.
     """
     if not functions:
         return set()
     known = cursor.execute(
         "SELECT lower(function_name) FROM duckdb_functions() WHERE list_contains($1, lower(function_name)) GROUP BY 1 "
-        f"HAVING bool_and(function_type IN ('scalar', 'aggregate', 'table') AND coalesce(stability, '') {stability})",
+        f"HAVING bool_and(function_type IN ('scalar', 'aggregate', 'table') AND coalesce(stability, '') {condition})",
         [sorted(functions)],
     ).fetchall()
     return {name for (name,) in known}
