@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -19,17 +19,12 @@ _AGAIN = 0.01
 """Seconds between two tries. A longer wait loses to a holder that takes the lock again at once."""
 
 
-@contextmanager
-def table_lock(ref: TableRef, is_local: bool) -> Iterator[None]:
+def table_lock(ref: TableRef, is_local: bool) -> AbstractContextManager[None]:
     """Hold a table's OS lock, which the operating system frees when its holder dies.
 
     On an object store nothing is locked: the store's put-if-absent decides alone.
     """
-    if not is_local:
-        yield
-        return
-    with file_lock(lock_path(ref), f"table {ref}"):
-        yield
+    return file_lock(lock_path(ref), f"table {ref}") if is_local else nullcontext()
 
 
 @contextmanager

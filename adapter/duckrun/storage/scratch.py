@@ -17,10 +17,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
 from duckrun.errors import DuckrunError
-from duckrun.storage.locks import file_lock
+from duckrun.storage.locks import file_lock, try_file_lock
 from duckrun.storage.storage import Storage
 from duckrun.values.upkeep import WEEK
 
@@ -81,10 +79,8 @@ def _left_on_disk(storage: Storage, older_than: datetime) -> Iterator[tuple[str,
         files = [path for path in folder.rglob("*") if path.is_file()] if folder.is_dir() else []
         if not Path(f"{folder}{_LOCK}").exists() and not _all_older(files, older_than):
             continue
-        lock = FileLock(f"{folder}{_LOCK}", thread_local=False)
-        try:
-            lock.acquire(timeout=0)
-        except Timeout:
+        lock = try_file_lock(Path(f"{folder}{_LOCK}"))
+        if lock is None:
             continue
         try:
             yield folder.as_posix(), [path.as_posix() for path in files]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -471,8 +471,7 @@ class Catalog:
 
     # -- the lock
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self) -> AbstractContextManager[None]:
         """Hold the lock of all writers of this lake.
 
         Raises:
@@ -481,8 +480,7 @@ class Catalog:
         if self.read_only:
             raise ReadOnlyLake(f"Lake {self.storage.root} is open read-only.")
         self.refuse_gone()
-        with locks.locked(self):
-            yield
+        return locks.locked(self)
 
     def close(self) -> None:
         """Give up the instance for catalog queries; it ends with its last cursor."""

@@ -42,15 +42,11 @@ class ServedCatalog(NamedCatalog, Protocol):
         """Translate the errors of a block."""
 
 
-@contextmanager
-def locked(catalog: ServedCatalog, what: str = "") -> Iterator[None]:
+def locked(catalog: ServedCatalog, what: str = "") -> AbstractContextManager[None]:
     """Hold the lock of all writers of a lake, or of its part ``what``."""
     if catalog.address.is_file:
-        lock = file_lock(Path(f"{catalog.address.place}{what}.lock"), f"lake {catalog.storage.root}")
-    else:
-        lock = _of_server(catalog, what)
-    with lock:
-        yield
+        return file_lock(Path(f"{catalog.address.place}{what}.lock"), f"lake {catalog.storage.root}")
+    return _of_server(catalog, what)
 
 
 @contextmanager
