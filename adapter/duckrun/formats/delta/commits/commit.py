@@ -61,20 +61,6 @@ class PreparedCommit:
     txn_id: str
 
 
-def write_commit(
-    tables: TableAccess,
-    ref: TableRef,
-    snapshot: Snapshot | None,
-    new: NewCommit,
-    *,
-    operation: Operation | None = None,
-    returns: Sequence[Mapping[str, Any]] = (),
-    also: Sequence[Mapping[str, Any]] = (),
-) -> int:
-    """Write one commit and return its version; see Format.commit() and prepared_commit()."""
-    return written(tables, prepared_commit(tables, ref, snapshot, new, operation=operation, returns=returns, also=also))
-
-
 def prepared_commit(
     tables: TableAccess,
     ref: TableRef,
@@ -126,7 +112,7 @@ def prepared_commit(
     if new.app is not None:
         # Without lastUpdated, Spark drops the transaction at once if the table sets a retention.
         actions.append({"txn": {"appId": new.app.app_id, "version": new.app.version, "lastUpdated": now}})
-    actions += [{kind: {**each, "lastUpdated": now} if kind == "txn" else each} for kind, each in _kinds(also)]
+    actions += [{"txn": {**action["txn"], "lastUpdated": now}} if "txn" in action else dict(action) for action in also]
     if new.removes:
         assert snapshot is not None
         actions += [{"remove": action} for action in _removes(tables, snapshot, new, now)]
@@ -166,12 +152,6 @@ def written(tables: TableAccess, commit: PreparedCommit) -> int:
     tables.newest.wrote(commit.ref, commit.snapshot, commit.body, file)
     tables.check_landed(commit.snapshot, commit.version, commit.txn_id)
     return commit.version
-
-
-def _kinds(actions: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield the kind and the body of each action."""
-    for action in actions:
-        yield from action.items()
 
 
 def _table(

@@ -14,7 +14,7 @@ from typing import Any, cast
 from duckrun.errors import VersionNotReadable
 from duckrun.formats.commits import CommitRecord, NewCommit
 from duckrun.formats.delta.commits.checks import refuse_wrong
-from duckrun.formats.delta.commits.commit import write_commit
+from duckrun.formats.delta.commits.commit import prepared_commit, written
 from duckrun.formats.delta.commits.marks import marked
 from duckrun.formats.delta.commits.operations import Operation, operation_of
 from duckrun.formats.delta.definition import expressions, mapping
@@ -49,7 +49,7 @@ def restore(tables: TableAccess, now: Snapshot, version: int, note: dict[str, An
     new = NewCommit(spec, definition, removes=removes, rows=(None, None, None), writer="staged", note=note, app=app)
     returns = adds_in_order(tables, then, missing)
     operation = Operation("RESTORE", {"version": str(then.version)})
-    return write_commit(tables, now.ref, now, new, operation=operation, returns=returns)
+    return written(tables, prepared_commit(tables, now.ref, now, new, operation=operation, returns=returns))
 
 
 def _with_marks(then: DeltaDefinition, now: DeltaDefinition) -> DeltaDefinition:
@@ -107,7 +107,7 @@ def commit(
 ) -> int:
     """See Format. The resulting table is ``snapshot`` changed by ``new``, without ``over``."""
     if over is None or snapshot is None:
-        return write_commit(tables, ref, snapshot, new)
+        return written(tables, prepared_commit(tables, ref, snapshot, new))
     operation = operation_of(new, snapshot)
     refuse_wrong(ref, snapshot, new, operation)
     current, wanted = named(tables, over), named(tables, snapshot)
@@ -116,25 +116,19 @@ def commit(
     back = [file for key, file in remaining.items() if key not in current]
     returns = adds_in_order(tables, snapshot, back)
     returns += [after for _, after in marked(tables, snapshot, new) if after is not None]
+    definition = cast(DeltaDefinition | None, new.definition)
     # Readers compute the change feed from added and removed files. The attempt's own feed files
     # only describe changes of ``snapshot``.
     instead = replace(
         new,
-        definition=_definition(tables, snapshot, over, new),
+        definition=definition and changed_definition(tables, snapshot, over, definition),
         removes=[file for key, file in current.items() if key not in remaining],
         marks=(),
         feed=(),
         rows=(None, None, None),
         blind=False,
     )
-    return write_commit(tables, ref, over, instead, operation=operation, returns=returns)
-
-
-def _definition(tables: TableAccess, snapshot: Snapshot, over: Snapshot, new: NewCommit) -> DeltaDefinition | None:
-    """Return the newest definition with the changes that the commit makes to the snapshot's."""
-    if new.definition is None:
-        return None
-    return changed_definition(tables, snapshot, over, cast(DeltaDefinition, new.definition))
+    return written(tables, prepared_commit(tables, ref, over, instead, operation=operation, returns=returns))
 
 
 PARTS = ("fields", "partition_columns", "cluster_by", "description", "requested")

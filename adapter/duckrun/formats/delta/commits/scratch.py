@@ -17,7 +17,7 @@ from typing import cast
 from duckrun.errors import CommitUnknown
 from duckrun.formats.commits import NewCommit
 from duckrun.formats.definitions import TableDefinition
-from duckrun.formats.delta.commits.commit import write_commit
+from duckrun.formats.delta.commits.commit import prepared_commit, written
 from duckrun.formats.delta.commits.operations import Operation
 from duckrun.formats.delta.definition.definition import DeltaDefinition
 from duckrun.formats.delta.log.entries import COPY
@@ -41,8 +41,8 @@ class Scratch:
     def create(self, definition: DeltaDefinition) -> None:
         properties = {k: v for k, v in definition.properties.items() if k not in _NOT_HERE}
         definition_of_copy = replace(definition, id=str(uuid.uuid4()), properties=properties)
-        new = NewCommit(None, definition_of_copy)
-        write_commit(self._tables, self.ref, None, new, operation=Operation("CREATE TABLE"))
+        new, operation = NewCommit(None, definition_of_copy), Operation("CREATE TABLE")
+        written(self._tables, prepared_commit(self._tables, self.ref, None, new, operation=operation))
 
     def files(self) -> tuple[StagedFile, ...]:
         files: dict[str, StagedFile] = {}
