@@ -511,11 +511,11 @@ class BranchFormat(DeltaFormat):
         change = self.change(ref, line)
         assert change is not None, "a line without a change is not published"
         tested = self._tested[ref.location] = publishing.tested(main, change, net, now, sees)
-        if not tested.merged.conflicts:
+        if not tested.conflicts:
             before = None if now is None else now.version
             table = PlannedTable(ref.schema, ref.name, ref.location, change, before)
             publishing.prepared(self, main, table, net, tested, self._note("publish", ""))
-        return list(tested.merged.conflicts)
+        return list(tested.conflicts)
 
     def _net(self, ref: TableRef, line: Line) -> NetChange:
         """Return the net change of a sealed line."""

@@ -57,7 +57,8 @@ class NetChange:
         """Conditions on the rows of main that the line depends on; None if it may be any row."""
         conditions: list[str] = []
         for record in self.records:
-            reads = record.note.get(READS) if READS in record.note else _nothing_if_moved(record)
+            # A commit that only moved rows depends on none.
+            reads = record.note.get(READS, None if record.changes_rows else [])
             if reads is None:
                 return None
             conditions += reads
@@ -67,10 +68,6 @@ class NetChange:
     def rows(self) -> dict[str, int]:
         """Numbers of rows inserted, updated and deleted, where all commits tell them."""
         return sums_of(self.records)
-
-
-def _nothing_if_moved(record: CommitRecord) -> list[str] | None:
-    return None if record.changes_rows else []
 
 
 def actions_of(tables: TableAccess, ref: TableRef, line: Line, newest: int) -> list[CommitActions]:

@@ -27,20 +27,13 @@ APPEND_ONLY_NOW = "main's table is append-only (delta.appendOnly), and the branc
 
 
 @dataclass(frozen=True)
-class Merged:
-    """Net change as it fits main's newest version."""
-
-    conflicts: tuple[str, ...] = ()
-    marks: Mapping[str, Any] = field(default_factory=dict)
-    """Rows that both sides deleted from a file, by path: the union of the vectors."""
-
-
-@dataclass(frozen=True)
 class Tested:
     """A version of main's table that was compared with a net change."""
 
     now: Snapshot | None
-    merged: Merged
+    conflicts: tuple[str, ...] = ()
+    marks: Mapping[str, Any] = field(default_factory=dict)
+    """Rows that both sides deleted from a file, by path: the union of the vectors."""
 
     def holds(self, now: Snapshot | None) -> bool:
         """True if another look at main's table has met the same version."""
@@ -52,25 +45,20 @@ def _identity(snapshot: Snapshot | None) -> tuple[int, str] | None:
 
 
 def tested(main: TableAccess, change: str, net: NetChange, now: Snapshot | None, sees: Sees) -> Tested:
-    """Compare a net change with main's newest version."""
-    is_over = change == "changed" and now is not None
-    return Tested(now, conflicts_of(main, net, cast(Snapshot, now), sees) if is_over else Merged())
-
-
-def conflicts_of(main: TableAccess, net: NetChange, now: Snapshot, sees: Sees) -> Merged:
     """Compare the net change of a line with main's commits since its base."""
+    if change != "changed" or now is None:
+        return Tested(now)
     base = net.base
     assert base is not None, "a line over a version of main"
-    ref = now.ref
     if now.table_id != base.table_id:
-        return Merged(("main's table was created again since",))
+        return Tested(now, ("main's table was created again since",))
     if net.removes and net.data_change and now.is_append_only:
-        return Merged((APPEND_ONLY_NOW,))
+        return Tested(now, (APPEND_ONLY_NOW,))
     if now.version == base.version:
-        return Merged()
-    since = main.records_after(ref, base.version)
+        return Tested(now)
+    since = main.records_after(now.ref, base.version)
     if len(since) < now.version - base.version:
-        return Merged((f"main's log no longer tells what changed after version {base.version}",))
+        return Tested(now, (f"main's log no longer tells what changed after version {base.version}",))
     reasons = [*_of_definitions(main, net, now, since)]
     for record in since:
         if same := sorted(app.app_id for app in record.transactions if app.app_id in net.transactions):
@@ -82,7 +70,7 @@ def conflicts_of(main: TableAccess, net: NetChange, now: Snapshot, sees: Sees) -
         reasons.append(
             f"version {seen.version} of main ({seen.operation}) changed rows that the branch was computed from"
         )
-    return Merged(tuple(reasons), marks)
+    return Tested(now, tuple(reasons), marks)
 
 
 def _of_definitions(main: TableAccess, net: NetChange, now: Snapshot, since: Sequence[CommitRecord]) -> list[str]:
@@ -209,8 +197,8 @@ def publish(
             return there
         if before is None or not before.holds(now):
             before = tested(main, table.change, net, now, sees)
-        if before.merged.conflicts:
-            raise CommitConflict(f"Table {ref}: {'; '.join(before.merged.conflicts)}")
+        if before.conflicts:
+            raise CommitConflict(f"Table {ref}: {'; '.join(before.conflicts)}")
         try:
             return written(main, prepared(branch, main, table, net, replace(before, now=now), note))
         except CommitTaken:
@@ -254,7 +242,7 @@ def prepared(
         removes = tuple(now.files())
     else:
         removes = tuple(now.files().named(set(net.removes)).values())
-        adds |= _united(main, ref, net, tested.merged.marks, str(note["folder"]))
+        adds |= _united(main, ref, net, tested.marks, str(note["folder"]))
         definition = merged_definition(main, net, now)
     # Features that a statement requested by name are in the protocol alone.
     before: Set[str] = frozenset() if net.base is None else branch.protocol(net.base).present()
