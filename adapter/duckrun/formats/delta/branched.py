@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from typing import Any, NoReturn
 
 from deltalake import DeltaTable
@@ -67,9 +68,6 @@ def _is_scratch(ref: TableRef) -> bool:
 
 class _NoLongLogs(LongLogs):
     """No cache: DuckDB would attach a table with a long log by its folder, which has main's log."""
-
-    def find(self, ref: TableRef, version: int | None) -> Snapshot | None:
-        return None
 
     def marked(self, snapshot: Snapshot) -> Snapshot:
         return snapshot
@@ -328,12 +326,7 @@ class BranchFormat(DeltaFormat):
             return super().history(ref, limit)
         newest = self.latest_version(ref)
         commits = () if newest is None else self.actions_back(ref, newest)
-        entries: list[dict[str, Any]] = []
-        for actions in commits:
-            if limit is not None and len(entries) >= limit:
-                break
-            entries.append({**actions.info, "version": actions.version})
-        return entries
+        return [{**actions.info, "version": actions.version} for actions in islice(commits, limit)]
 
     # -- commits
 
@@ -410,7 +403,6 @@ class BranchFormat(DeltaFormat):
         elif super().exists(ref):
             snapshot = self.snapshot(ref)
             self._put_new(ref, self._new_line(snapshot.version, snapshot.table_id, "dropped"))
-            self.newest.forget(ref.location)
 
     # -- reads
 

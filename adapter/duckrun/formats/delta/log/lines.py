@@ -105,7 +105,7 @@ class LineStorage(Storage):
         line = self.lines[location] = Line.from_json(raw, f"{location}/{path}")
         return line
 
-    def _moved(self, location: str, path: str) -> str:
+    def stored(self, location: str, path: str) -> str:
         """Return the stored path of an object of a table's folder."""
         line = self.lines.get(location)
         if line is not None and (match := _ENTRY.fullmatch(path)) and int(match[1]) > line.base:
@@ -119,11 +119,11 @@ class LineStorage(Storage):
         if self._is_note(location, path):
             there = self.plain.read_at(location, f"{self.branch().data}/{path}")
             return self.plain.read_at(location, path) if there is None else there
-        moved = self._moved(location, path)
-        raw = self.plain.read_at(location, moved)
+        stored = self.stored(location, path)
+        raw = self.plain.read_at(location, stored)
         if raw is None:
             return None
-        if moved != path:
+        if stored != path:
             return None if seal_of(raw) is not None else raw
         if path == _HINT and location in self.lines:
             # Main's newest checkpoint may be one after the fork.
@@ -131,13 +131,13 @@ class LineStorage(Storage):
         return raw
 
     def read_ends(self, location: str, path: str, most: int) -> tuple[int, bytes, bytes] | None:
-        if self._moved(location, path) == path:
+        if self.stored(location, path) == path:
             return self.plain.read_ends(location, path, most)
         raw = self.read_at(location, path)  # whole: only its text tells a seal
         return None if raw is None else (len(raw), raw[:most], raw[most:][-most:])
 
     def has(self, location: str, path: str) -> bool:
-        return self.plain.has(location, self._moved(location, path))
+        return self.plain.has(location, self.stored(location, path))
 
     def keys(self, location: str, prefix: str = "", *, after: str | None = None) -> Iterator[dict[str, Any]]:
         line = self.lines.get(location)
@@ -158,10 +158,10 @@ class LineStorage(Storage):
     def put_new(self, location: str, path: str, data: bytes, what: str = "") -> Written | None:
         if self._is_note(location, path):
             return self.plain.put_new(location, f"{self.branch().data}/{path}", data, what)
-        moved = self._moved(location, path)
-        written = self.plain.put_new(location, moved, data, what)
-        if written is None and moved != path:
-            raw = self.plain.read_at(location, moved)
+        stored = self.stored(location, path)
+        written = self.plain.put_new(location, stored, data, what)
+        if written is None and stored != path:
+            raw = self.plain.read_at(location, stored)
             if raw is not None and seal_of(raw) is not None:
                 raise CommitConflict(
                     f"Branch {self.branch().name} is being published, or was published, and takes no more commits",
@@ -170,7 +170,7 @@ class LineStorage(Storage):
         return written
 
     def remove_files(self, location: str, paths: Iterable[str]) -> None:
-        self.plain.remove_files(location, [self._moved(location, path) for path in paths])
+        self.plain.remove_files(location, [self.stored(location, path) for path in paths])
 
     def log_files(self, ref: TableRef, line: Line, version: int) -> list[str]:
         """Return the paths of the log of a version in a branch, from its newest checkpoint on.
@@ -195,9 +195,5 @@ class LineStorage(Storage):
         return [
             *paths,
             *sidecars,
-            *(path for path in entries if path in keys or self._moved(ref.location, path) != path),
+            *(path for path in entries if path in keys or self.stored(ref.location, path) != path),
         ]
-
-    def stored(self, location: str, path: str) -> str:
-        """Return the stored path of an object of a log."""
-        return self._moved(location, path)
