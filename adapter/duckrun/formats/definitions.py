@@ -137,7 +137,7 @@ def refuse_known(name: str, names: Iterable[str]) -> None:
 
 
 @frozen
-class Alteration:
+class Alteration(ABC):
     """Definition of a table before and after some changes."""
 
     before: TableDefinition
@@ -152,15 +152,9 @@ class Alteration:
         return self.before != self.after
 
     @property
+    @abstractmethod
     def rewrites(self) -> bool:
         """True if the data files must be rewritten: Parquet files know columns by name and type."""
-        if set(self.before.names) - set(self.columns.values()):
-            return True
-        return any(
-            old is not None and (old != new or self.before.column(old)["type"] != self.after.column(new)["type"])
-            for new, old in self.columns.items()
-            if new not in self.grown
-        )
 
     def tests(self) -> list[tuple[str, str]]:
         """Conditions that every row must meet, as (condition in Spark SQL, meaning)."""

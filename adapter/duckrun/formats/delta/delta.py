@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any, Self, cast
 import duckdb
 
 from duckrun.errors import DuckrunError, StorageError, UnsupportedFeature
+from duckrun.formats.changes import altered, evolved
 from duckrun.formats.commits import CommitRecord, NewCommit
 from duckrun.formats.definitions import Alteration, TableDefinition
 from duckrun.formats.delta.commits import checkpoints, convert, folders, replaced, restore, vacuum
 from duckrun.formats.delta.commits.checks import features_of_files, refuse_unknown_features
 from duckrun.formats.delta.commits.delta_rs import DeltaRs
 from duckrun.formats.delta.commits.scratch import Scratch, scratch
-from duckrun.formats.delta.definition import column_ids, computed, creation, expressions, mapping, rules, types
+from duckrun.formats.delta.definition import column_ids, computed, creation, expressions, mapping, types
 from duckrun.formats.delta.definition.definition import DeltaDefinition
 from duckrun.formats.delta.definition.properties import (
     GIVEN,
@@ -34,6 +35,7 @@ from duckrun.formats.delta.definition.properties import (
 )
 from duckrun.formats.delta.definition.protocol import BY_DELTALAKE, Protocol
 from duckrun.formats.delta.definition.retention import log_retention
+from duckrun.formats.delta.definition.rules import DeltaAlteration, DeltaRules
 from duckrun.formats.delta.definition.types import fields_of
 from duckrun.formats.delta.files.bounds import file_bounds
 from duckrun.formats.delta.files.dataset import arrow_dataset
@@ -218,10 +220,11 @@ class DeltaFormat(TableAccess):
         return creation.overwritten(spec, map(dict, fields), tuple(partition_by), before)
 
     def altered(self, snapshot: Snapshot, spec: AlterSpec) -> Alteration:
-        return rules.altered(self.definition(snapshot), spec)
+        return altered(self.definition(snapshot), spec.changes, DeltaRules(spec.dialect), DeltaAlteration)
 
     def evolved(self, snapshot: Snapshot, fields: Sequence[Mapping[str, Any]], mode: SchemaMode) -> Alteration:
-        return rules.evolved(self.definition(snapshot), list(map(dict, fields)), mode)
+        source = list(map(dict, fields))
+        return evolved(self.definition(snapshot), source, mode, DeltaRules(), DeltaAlteration)
 
     def marking(self, snapshot: Snapshot, definition: DeltaDefinition | None) -> DeltaDefinition | None:
         if self.marks_rows(snapshot):

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature
-from duckrun.formats import changes
 from duckrun.formats.changes import Path, Rules
 from duckrun.formats.definitions import Alteration
 from duckrun.formats.delta.definition import column_ids, computed, expressions, mapping, statistics, types
@@ -15,12 +14,10 @@ from duckrun.formats.delta.definition.properties import CHECK, PLAIN, TYPE_CHANG
 from duckrun.formats.delta.definition.protocol import asked_of
 from duckrun.formats.delta.definition.types import DeltaType
 from duckrun.formats.nested import Field
-from duckrun.values.choices import SchemaMode
 from duckrun.values.frozen import frozen
 from duckrun.values.tables import (
     AddCheck,
     AddColumn,
-    AlterSpec,
     Change,
     ColumnSpec,
     DropCheck,
@@ -53,16 +50,6 @@ class DeltaAlteration(Alteration):
             for old, new in pairs
             if new["name"] not in self.grown
         )
-
-
-def altered(before: DeltaDefinition, spec: AlterSpec) -> DeltaAlteration:
-    """Return the alteration by a spec; raises what ``changes.apply()`` does."""
-    return changes.altered(before, spec.changes, DeltaRules(spec.dialect), DeltaAlteration)
-
-
-def evolved(before: DeltaDefinition, source: Sequence[Field], mode: SchemaMode) -> DeltaAlteration:
-    """Return the alteration by rows; see ``changes.evolved()``."""
-    return changes.evolved(before, source, mode, DeltaRules(), DeltaAlteration)
 
 
 def _keeps_files(table: DeltaDefinition, name: str, old: DeltaType, new: DeltaType) -> bool:

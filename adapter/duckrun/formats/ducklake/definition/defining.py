@@ -11,11 +11,12 @@ import duckdb
 import pyarrow as pa
 
 from duckrun.errors import InvalidConfig, UnsupportedFeature
+from duckrun.formats.changes import evolved
 from duckrun.formats.definitions import Alteration
 from duckrun.formats.ducklake.definition import definition as definitions
 from duckrun.formats.ducklake.definition.definition import DuckLakeDefinition
 from duckrun.formats.ducklake.definition.partitions import partitions
-from duckrun.formats.ducklake.definition.rules import DuckLakeAlteration, altered, evolved
+from duckrun.formats.ducklake.definition.rules import DuckLakeAlteration, DuckLakeRules, altered
 from duckrun.formats.ducklake.definition.types import in_spark, refuse_type
 from duckrun.formats.format import SpecT
 from duckrun.sql.typed import sql_types
@@ -112,7 +113,7 @@ class Defining:
         return altered(snapshot.format_state.definition, spec)
 
     def evolved(self, snapshot: Snapshot, fields: Sequence[Mapping[str, Any]], mode: SchemaMode) -> Alteration:
-        return evolved(snapshot.format_state.definition, list(map(dict, fields)), mode)
+        return evolved(self.definition(snapshot), list(map(dict, fields)), mode, DuckLakeRules(), DuckLakeAlteration)
 
     def definition(self, snapshot: Snapshot) -> DuckLakeDefinition:
         definition: DuckLakeDefinition = snapshot.format_state.definition

@@ -15,7 +15,6 @@ from duckrun.formats.ducklake.definition.partitions import partitions
 from duckrun.formats.ducklake.definition.types import TYPES, type_in, widens
 from duckrun.formats.nested import Field
 from duckrun.sql.quoting import quote_identifier
-from duckrun.values.choices import SchemaMode
 from duckrun.values.frozen import frozen
 from duckrun.values.tables import (
     SORT_BY,
@@ -63,11 +62,6 @@ def altered(before: DuckLakeDefinition, spec: AlterSpec) -> DuckLakeAlteration:
             reached = changes.apply(reached, change, rules)
             steps.append(step[1])
     return replace(alteration, steps=tuple(steps), reached=reached)
-
-
-def evolved(before: DuckLakeDefinition, source: Sequence[Field], mode: SchemaMode) -> DuckLakeAlteration:
-    """Return the alteration by rows; see ``changes.evolved()``."""
-    return changes.evolved(before, source, mode, DuckLakeRules(), DuckLakeAlteration)
 
 
 def _step(
