@@ -205,9 +205,7 @@ class DeltaFormat(TableAccess):
         if snapshot is None:
             return created
         before = self.definition(snapshot)
-        return column_ids.carried(
-            replace(created, id=before.id, name=before.name, created_time=before.created_time), before
-        )
+        return column_ids.carried(created.in_place_of(before, keep=False), before)
 
     def overwritten(
         self,

@@ -67,12 +67,8 @@ def assigned(now: DeltaDefinition, named: Callable[[str], str] | None = None) ->
         return {**field, "metadata": metadata, "type": nested.with_each_field(TYPES, field["type"], of_field)}
 
     fields = tuple(map(of_field, now.fields))
-    properties = {**now.properties, MAX_ID: str(highest)}
-    return (
-        now
-        if fields == now.fields and properties == now.properties
-        else replace(now, fields=fields, properties=properties)
-    )
+    after = replace(now, fields=fields, properties={**now.properties, MAX_ID: str(highest)})
+    return now if after == now else after
 
 
 def carried(now: DeltaDefinition, before: DeltaDefinition) -> DeltaDefinition:
@@ -115,12 +111,11 @@ def _numbers(fields: Iterable[Mapping[str, Any]]) -> Iterable[int]:
 
 
 def numbered(definition: DeltaDefinition) -> DeltaDefinition:
-    """Return a definition with the physical names and column ids that it lacks."""
-    return _with_row_id_columns(assigned(definition))
+    """Return a definition with the physical names and column ids that it lacks.
 
-
-def _with_row_id_columns(now: DeltaDefinition) -> DeltaDefinition:
-    """Return a definition with names for the columns of row ids, if the table tracks its rows."""
+    If the table tracks its rows, it also has names for the columns of row ids.
+    """
+    now = assigned(definition)
     if not is_on(now.properties, ROW_TRACKING) or (ROW_ID in now.properties and ROW_COMMIT in now.properties):
         return now
     # A column of the table may have any plain name, and these must differ from all of them (Delta

@@ -96,7 +96,7 @@ def created(spec: CreateSpec) -> DeltaDefinition:
     fields: list[dict[str, Any]] = []
     for column in spec.columns:
         refuse_known(column.name, [f["name"] for f in fields])
-        fields.append(types.field_of(column, spec.dialect))
+        fields.append(types.stored(types.opened_field(column, spec.dialect)))
     definition, partition_by = DeltaDefinition(tuple(fields)), spec.partition_by or ()
     definition = expressions.with_computed(definition, spec.columns, spec.dialect)
     for what, columns in (("partition_by", partition_by), ("sort_by", spec.sort_by)):

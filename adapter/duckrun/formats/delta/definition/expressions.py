@@ -96,23 +96,21 @@ def _default(now: DeltaDefinition, name: str, default: str, dialect: str) -> dic
 
 def _alike(definition: DeltaDefinition, name: str, expression: str, original: str) -> str:
     """Return an expression if both engines are known to compute the same value from it."""
-    for _, column in sorted(columns_of(expression, "spark")):
+    names, kinds = columns_of(expression, "spark"), kinds_of(definition.fields)
+    for _, column in sorted(names):
         definition.column(column)
-    if duckdb_of(expression, kinds_of(definition.fields)) is None:
+    if duckdb_of(expression, kinds) is None:
         raise UnsupportedFeature(
             f"column {name!r} is computed by {original}, of which it is not known that DuckDB and Spark give the same. "
             "Run this with engine: spark"
         )
-    kind, result = (
-        kinds_of([definition.column(name)])[definition.column(name)["name"]],
-        kind_of(expression, kinds_of(definition.fields)),
-    )
-    if columns_of(expression, "spark") and result != kind:
+    kind, result = kinds[definition.column(name)["name"]], kind_of(expression, kinds)
+    if names and result != kind:
         raise SchemaMismatch(
             f"column {name!r} is {spelled(kind)}, and {original} gives "
             f"{'NULL' if result == 'null' else spelled(str(result))}: cast it to the type of the column"
         )
-    if not columns_of(expression, "spark") and not becomes(expression, kind):
+    if not names and not becomes(expression, kind):
         raise SchemaMismatch(f"column {name!r} is {spelled(kind)}, which does not hold {original}")
     return expression
 
@@ -145,7 +143,7 @@ def never_back(then: DeltaDefinition, now: DeltaDefinition) -> DeltaDefinition:
         for f in then.fields
         if START in f["metadata"] and f["name"].lower() in marks
     }
-    return replace(with_marks(then, continued))
+    return with_marks(then, continued)
 
 
 def with_check(now: DeltaDefinition, change: AddCheck, dialect: str) -> DeltaDefinition:

@@ -289,10 +289,6 @@ def widenings(kind: DeltaType) -> str:
     return {"float": "double", "date": "timestamp_ntz"}.get(str(kind), "nothing else")
 
 
-def field_of(column: ColumnSpec, dialect: str) -> dict[str, Any]:
-    return stored(opened_field(column, dialect))
-
-
 def opened_field(column: ColumnSpec, dialect: str) -> dict[str, Any]:
     """Return a column whose type has the limits of its strings; see ``stored()``."""
     kind = limited_type(column.type, dialect, column.name)
