@@ -159,9 +159,6 @@ class DeltaFormat(TableAccess):
         """Write a checkpoint of a version that was just committed, if one is due."""
         checkpoints.checkpoint_if_due(self, before, now, ref, version)
 
-    def files_folder(self, ref: TableRef) -> str:
-        return ""
-
     def log_to_write(self, ref: TableRef, snapshot: Snapshot | None) -> WrittenLog:
         return OwnLog(ref.location)
 

@@ -93,19 +93,11 @@ def rename(tables: TableAccess, ref: TableRef, new: TableRef) -> None:
                 f"{ref} cannot be renamed to {new}: it has the branch{'es' * (len(names) > 1)} {', '.join(names)}",
                 remedy="publish or discard them first",
             )
-        snapshot = tables.snapshot(ref)
-        absolute = next(
-            (
-                file.path
-                for file in snapshot.files()
-                if is_absolute(file.path) and folder.as_posix() in decoded(file.path)
-            ),
-            None,
-        )
-        if absolute is not None:
-            raise UnsupportedFeature(
-                f"{ref} cannot be renamed to {new}: its log names {absolute} by its whole path. {instead}"
-            )
+        for path in tables.snapshot(ref).files().paths():
+            if is_absolute(path) and folder.as_posix() in decoded(path):
+                raise UnsupportedFeature(
+                    f"{ref} cannot be renamed to {new}: its log names {path} by its whole path. {instead}"
+                )
         if other.is_dir() and any(other.iterdir()):
             raise InvalidConfig(
                 f"{ref} cannot be renamed to {new}: {other} holds files. Move them, or choose another name."

@@ -88,14 +88,9 @@ def counted(logs: LogAccess, ref: TableRef, adds: Sequence[dict[str, Any]]) -> l
         return int(footer(opened, ref, file).num_rows)
 
     counts = dict(zip(files, at_once(count, files.values()), strict=True))
-    return [
-        {
-            **add,
-            "stats": json.dumps(
-                {"numRecords": counts[add["path"]], **json.loads(add.get("stats") or "{}")}, ensure_ascii=False
-            ),
-        }
-        if add["path"] in counts
-        else add
-        for add in adds
-    ]
+
+    def with_count(add: dict[str, Any]) -> dict[str, Any]:
+        stats = {"numRecords": counts[add["path"]], **json.loads(add.get("stats") or "{}")}
+        return {**add, "stats": json.dumps(stats, ensure_ascii=False)}
+
+    return [with_count(add) if add["path"] in counts else add for add in adds]

@@ -42,11 +42,8 @@ class LongLogs:
         snapshot = self._kept.get((ref, version))
         if snapshot is None or mark_at(self._storage, ref.location, snapshot.version) != snapshot.long_log:
             return None
-        return (
-            None
-            if version is None and mark_at(self._storage, ref.location, snapshot.version + 1) is not None
-            else snapshot
-        )
+        is_behind = version is None and mark_at(self._storage, ref.location, snapshot.version + 1) is not None
+        return None if is_behind else snapshot
 
     def marked(self, snapshot: Snapshot) -> Snapshot:
         """Return the snapshot, with the mark of its commit if its log is long."""
