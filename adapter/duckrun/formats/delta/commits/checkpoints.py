@@ -145,13 +145,11 @@ def _clean(tables: TableAccess, snapshot: Snapshot, table: DeltaTable) -> None:
     base, _ = newest_whole(keys, 0, oldest)  # readers replay the oldest commit on top of it
     doomed = [path for path, version in checkpoints.items() if version < base and _OF_UUID.search(path)]
     doomed += [path for path in keys if (match := _CHECKSUM.search(path)) and int(match[1]) < oldest]
-    remaining = [path for path in checkpoints if path not in doomed]
-    named = (
-        {action["path"] for action in checkpoint_actions(tables.storage, snapshot.ref, remaining, "sidecar")}
-        if any(path.startswith(_SIDECARS) for path in keys)
-        else set()
-    )
-    doomed += [path for path in keys if path.startswith(_SIDECARS) and path.removeprefix(_SIDECARS) not in named]
+    if sidecars := [path for path in keys if path.startswith(_SIDECARS)]:
+        remaining = [path for path in checkpoints if path not in doomed]
+        actions = checkpoint_actions(tables.storage, snapshot.ref, remaining, "sidecar")
+        named = {f"{_SIDECARS}{action['path']}" for action in actions}
+        doomed += [path for path in sidecars if path not in named]
     gone = [path for path in doomed if keys[path] < young]
     if gone:
         obstore.delete(tables.storage.store_at(location), gone)

@@ -11,7 +11,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 
 from duckrun.formats.commits import CommitTaken
 from duckrun.formats.delta.definition.statistics import EXACT_DIGITS
-from duckrun.formats.delta.log.entries import commit_properties, new_txn_id, refused
+from duckrun.formats.delta.log.entries import append_only, commit_properties, new_txn_id
 from duckrun.formats.delta.log.refusals import DeltalakeRefusal
 from duckrun.formats.delta.versions.tables import TableAccess
 from duckrun.formats.logs import DeltaRsCommit, LacksMemory
@@ -99,7 +99,8 @@ class DeltaRs:
                 raise
             if not self._tables.has_landed(commit.ref, commit.version, txn_id, error):
                 if isinstance(error, CommitFailedError):
-                    raise refused(commit.ref, error) from error
+                    refused = DeltalakeRefusal.APPEND_ONLY.is_of(error)
+                    raise append_only(commit.ref) if refused else CommitTaken(str(error)) from error
                 if commit.snapshot is None and isinstance(error, DeltaError) and self._tables.exists(commit.ref):
                     raise CommitTaken(str(error)) from error
                 self._tables.check_landed(commit.snapshot, None, txn_id)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import reduce
 from typing import Any
@@ -27,24 +28,18 @@ def newest_whole(paths: Iterable[str], least: int, most: int) -> tuple[int, list
     Returns:
         Version -1 and no files if there is no such checkpoint.
     """
-    versions: dict[int, list[re.Match[str]]] = {}
+    files: defaultdict[tuple[int, int], list[str]] = defaultdict(list)
     for path in paths:
         match = _CHECKPOINT.search(path)
         if match and max(least, 0) <= int(match[1]) <= most:
-            versions.setdefault(int(match[1]), []).append(match)
-    for version in sorted(versions, reverse=True):
-        # A checkpoint in parts counts once all of its parts exist: its writer may have died (Delta
-        # protocol, Checkpoint Naming Scheme).
-        single = [match for match in versions[version] if match[2] is None]
-        by_count: dict[str, list[re.Match[str]]] = {}
-        for match in versions[version]:
-            if match[2] is not None:
-                by_count.setdefault(match[3], []).append(match)
-        whole = (parts for count, parts in by_count.items() if len(parts) == int(count))
-        chosen = single[:1] or next(whole, [])
-        if chosen:
-            return version, [match.string for match in chosen]
-    return -1, []
+            files[int(match[1]), int(match[3] or 1)].append(path)
+    # A checkpoint in parts counts once all of its parts exist: its writer may have died (Delta
+    # protocol, Checkpoint Naming Scheme).
+    whole = [(version, parts) for version, parts in files if 0 < parts <= len(files[version, parts])]
+    if not whole:
+        return -1, []
+    version, parts = max(whole, key=lambda each: (each[0], -each[1]))
+    return version, files[version, parts][:parts]
 
 
 def newest_checkpoint(storage: Storage, ref: TableRef, most: int, least: int = 0) -> tuple[int, list[str]]:

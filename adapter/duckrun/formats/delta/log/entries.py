@@ -17,9 +17,8 @@ from typing import Any
 
 from deltalake import CommitProperties, Transaction
 
-from duckrun.errors import DuckrunError, InvalidConfig, StorageError
-from duckrun.formats.commits import WORDS, Bounds, CommitRecord, CommitTaken, FileChange, RowCounts
-from duckrun.formats.delta.log.refusals import DeltalakeRefusal
+from duckrun.errors import InvalidConfig, StorageError
+from duckrun.formats.commits import WORDS, Bounds, CommitRecord, FileChange, RowCounts
 from duckrun.storage.storage import Storage
 from duckrun.values.rows import AppTransaction
 
@@ -98,11 +97,6 @@ def info_of(note: Mapping[str, Any]) -> dict[str, Any]:
 def append_only(table: object) -> InvalidConfig:
     """Return the error for removing rows from an append-only table."""
     return InvalidConfig(f"Table {table} is append-only (delta.appendOnly), and this would rewrite or remove rows")
-
-
-def refused(table: object, error: Exception) -> DuckrunError | CommitTaken:
-    """Return the error for a commit that deltalake refused: mostly, the version was taken."""
-    return append_only(table) if DeltalakeRefusal.APPEND_ONLY.is_of(error) else CommitTaken(str(error))
 
 
 @dataclass(frozen=True)
