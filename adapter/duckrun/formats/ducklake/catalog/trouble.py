@@ -82,11 +82,9 @@ def translated(catalog: NamedCatalog, error: duckdb.Error, what: str) -> Duckrun
     text, root = catalog.redacted(error), catalog.storage.root
     first, low = text.splitlines()[0], text.lower()
     if "explicitly disabled" in low or "does not exist - and creating" in low:
-        return (
-            gone(catalog)
-            if catalog.seen
-            else NoCatalog(f"There is no catalog {catalog.address} of lake {root}: it is gone, or was not made yet.")
-        )
+        if catalog.seen:
+            return gone(catalog)
+        return NoCatalog(f"There is no catalog {catalog.address} of lake {root}: it is gone, or was not made yet.")
     if catalog.seen and "ducklake_" in low and ("does not exist" in low or "no such table" in low):
         return gone(catalog)
     if "requested an encrypted database" in low:
