@@ -8,12 +8,12 @@ from typing import Any, Literal
 
 import duckdb
 
-from duckrun.errors import InvalidConfig, SchemaMismatch, TableNotFound, UnsupportedFeature
+from duckrun.errors import InvalidConfig, SchemaMismatch, TableNotFound, UnsupportedFeature, VersionNotReadable
 from duckrun.formats.commits import NewCommit, TakenBack
 from duckrun.formats.ducklake.catalog.catalog import INLINE_LIMIT, refuse_delta, set_option
 from duckrun.formats.ducklake.commits.commits import Commits
 from duckrun.formats.ducklake.commits.maintenance import maintain
-from duckrun.formats.ducklake.commits.restore import LakeRestore, check_known, taken_back
+from duckrun.formats.ducklake.commits.restore import LakeRestore, taken_back
 from duckrun.formats.ducklake.commits.stored import Macros, Views
 from duckrun.formats.ducklake.commits.work import Work
 from duckrun.formats.ducklake.definition.types import refuse_type
@@ -183,8 +183,12 @@ class DuckLakeAsWhole:
         return maintain(self._transactor, spec, ref, needed_from)
 
     def restore(self, version: int, note: Mapping[str, Any]) -> list[str]:
-        known = [row["snapshot_id"] for row in self._records.snapshots()]
-        check_known(version, known, self._catalog.storage.root)
+        known = [row["snapshot_id"] for row in self._records.snapshots()]  # newest first
+        if version not in known:
+            why = (
+                f"it has expired, and the oldest is {known[-1]}" if version < known[0] else f"the newest is {known[0]}"
+            )
+            raise VersionNotReadable(f"Lake {self._catalog.storage.root} has no snapshot {version}: {why}")
         return LakeRestore(self._commits, self.views, self.macros, self._find).run(version, note)
 
     def figures(self, ref: TableRef | None) -> tuple[int, int]:

@@ -66,7 +66,11 @@ class Commits:
             work.altered[ref] = state.id
         before = None if state is None else state.definition
         is_empty = _empties(new) if emptied is None else emptied
-        self._refuse_grown(work, ref, new, before, definition, is_empty=is_empty)
+        if before is not None and (ref.schema, ref.name) in work.filled and {*definition.names} - {*before.names}:
+            # The table gets a column behind its first rows.
+            if not isinstance(new.spec, AlterSpec) and not is_empty:
+                raise UnsupportedFeature(_grown(ref))
+            work.grown.add((ref.schema, ref.name))
         # An INSERT after RESET PARTITIONED BY in one transaction ends in an error of DuckDB
         # (1.5.5).
         loses_partitions = before is not None and bool(before.partition_by) and not definition.partition_by
@@ -110,23 +114,6 @@ class Commits:
             columns = new.definition or (None if state is None else state.definition)
             types = (columns.sql_types if columns else None) or {}
             inlined.refuse_structs_in_the_catalog(self.catalog, ref, None if state is None else state.id, types)
-
-    def _refuse_grown(
-        self,
-        work: Work,
-        ref: TableRef,
-        new: NewCommit,
-        before: DuckLakeDefinition | None,
-        definition: DuckLakeDefinition,
-        *,
-        is_empty: bool,
-    ) -> None:
-        """Record a column that is added after the table's first rows; refuse rows for it."""
-        if before is None or (ref.schema, ref.name) not in work.filled or {*definition.names} <= {*before.names}:
-            return
-        if not isinstance(new.spec, AlterSpec) and not is_empty:
-            raise UnsupportedFeature(_grown(ref))
-        work.grown.add((ref.schema, ref.name))
 
     def _run_definition(self, work: Work, ref: TableRef, new: NewCommit, statement: str) -> None:
         """Run a statement of a definition, or after the commit if DuckLake takes it only then."""

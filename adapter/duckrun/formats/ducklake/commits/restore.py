@@ -200,21 +200,6 @@ class LakeRestore:
         self.commits.commit(ref, None, replace(new, note={**note, "rows_inserted": count}))
 
 
-def check_known(version: int, snapshots: Sequence[int], lake: str) -> None:
-    """Raise VersionNotReadable if a snapshot has expired or does not exist.
-
-    Args:
-        snapshots: Existing snapshots, newest first.
-    """
-    if version not in snapshots:
-        why = (
-            f"the newest is {snapshots[0]}"
-            if version > snapshots[0]
-            else (f"it has expired, and the oldest is {snapshots[-1]}")
-        )
-        raise VersionNotReadable(f"Lake {lake} has no snapshot {version}: {why}")
-
-
 def _ref(schema: str, name: str) -> TableRef:
     return TableRef(schema, name, "", format=DUCKLAKE)
 
