@@ -18,7 +18,7 @@ def created_sql(table: str, definition: DuckLakeDefinition) -> Iterator[str]:
     columns = ", ".join(_column(f) for f in definition.fields)
     yield f"CREATE TABLE {table} ({columns})"
     yield from _layout(table, {}, _orders(definition))
-    yield from _comments(table, None, definition)
+    yield from _comments(table, DuckLakeDefinition(()), definition)
 
 
 def changed_sql(
@@ -146,15 +146,11 @@ def _layout(
 
 
 def _comments(
-    table: str, before: DuckLakeDefinition | None, after: DuckLakeDefinition, anew: Iterable[str] = ()
+    table: str, before: DuckLakeDefinition, after: DuckLakeDefinition, anew: Iterable[str] = ()
 ) -> Iterator[str]:
-    if (None if before is None else before.description) != after.description:
+    if before.description != after.description:
         yield f"COMMENT ON TABLE {table} IS {_text(after.description)}"
-    were = (
-        {}
-        if before is None
-        else {f["name"]: f["metadata"].get("comment") for f in before.fields if f["name"] not in anew}
-    )
+    were = {f["name"]: f["metadata"].get("comment") for f in before.fields if f["name"] not in anew}
     for f in after.fields:
         comment = f["metadata"].get("comment")
         if were.get(f["name"]) != comment:

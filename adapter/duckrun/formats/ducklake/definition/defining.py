@@ -52,15 +52,12 @@ class Defining:
             raise UnsupportedFeature("DuckLake has no CHECK constraints; check the rows before they are written")
         definitions.refuse_names(column.name for column in spec.columns)
         fields = tuple(definitions.field_of(column, spec.dialect) for column in spec.columns)
-        return self._with_layout(spec, fields, spec.description)
+        return self._defined(spec, fields, None)
 
-    def _with_layout(
-        self,
-        spec: Any,
-        fields: tuple[dict[str, Any], ...],
-        description: str | None,
-        before: DuckLakeDefinition | None = None,
+    def _defined(
+        self, spec: CreateSpec | WriteSpec, fields: tuple[dict[str, Any], ...], before: DuckLakeDefinition | None
     ) -> DuckLakeDefinition:
+        """Return columns with the layout and description of a spec, or else of the old table."""
         names = [f["name"] for f in fields]
         if spec.partition_by is None:
             keys = () if before is None else tuple(key for key in before.partition_by if key.column in names)
@@ -75,6 +72,7 @@ class Defining:
             if variants := [f["name"] for f in fields if f["name"] in spec.sort_by and f["type"] == "VARIANT"]:
                 raise InvalidConfig(f"sort_by names {', '.join(variants)}, which is VARIANT: its values have no order")
             properties[SORT_BY] = json.dumps(list(spec.sort_by))
+        description = before.description if before is not None and spec.description is None else spec.description
         return DuckLakeDefinition(fields, keys, properties=properties, description=description)
 
     def overwritten(
@@ -101,10 +99,7 @@ class Defining:
             nullable = constraints is not None or was.get("nullable", True)
             metadata = dict(was.get("metadata", {}))
             fields_after.append({**f, "nullable": nullable, "metadata": metadata, "default": was.get("default")})
-        description = (
-            spec.description if spec.description is not None else None if before is None else before.description
-        )
-        definition = self._with_layout(spec, tuple(fields_after), description, before).commented(spec.column_comments)
+        definition = self._defined(spec, tuple(fields_after), before).commented(spec.column_comments)
         for name in () if constraints is None else constraints.not_null:
             definition = definition.with_column(name, nullable=False)
         return definition
