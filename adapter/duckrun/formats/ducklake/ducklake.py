@@ -28,7 +28,6 @@ from duckrun.formats.ducklake.state.inlined import inlined_tables
 from duckrun.formats.ducklake.state.lake_files import Footers, Reading
 from duckrun.formats.ducklake.state.records import Records
 from duckrun.formats.ducklake.state.state import States, TableState
-from duckrun.formats.ducklake.state.tenures import Tenures
 from duckrun.formats.ducklake.whole import DuckLakeAsWhole
 from duckrun.formats.pruning import without_bounds
 from duckrun.sql.names import transpile
@@ -255,7 +254,7 @@ class DuckLakeFormat(Defining):
         Changes of the open multi-table transaction are one more commit at the end.
         """
         state, work = self._state(ref), self.transactor.together
-        changes = self.records.commits_between(ref, state, Tenures.of(self.catalog, state), after, to)
+        changes = self.records.commits_between(ref, state, after, to)
         if work is not None and state.at == -1 and after < state.version <= to and state.version > work.base:
             changes.append(CommitChange(state.version, None, "TRANSACTION", (), redefines=True))
         return changes

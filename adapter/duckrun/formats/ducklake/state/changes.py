@@ -248,11 +248,7 @@ class _Plan:
         """True if a step may have deleted rows that the file had before the step."""
         step = self.steps[i]
         low = -1 if step.before is None else step.before
-
-        def within(version: int) -> bool:
-            return low < version <= step.after
-
-        if any(within(version) for version in file.gone):
+        if any(low < version <= step.after for version in file.gone):
             return True
         for begin, partial in file.deletes:
             if begin > step.after:

@@ -230,12 +230,8 @@ class Reading:
         tables = inlined_tables(self._ask, self._meta, self.state.id)
         if not tables:
             return None
-        listed = ", ".join(
-            f"CAST({quote_identifier(column.name)} AS VARCHAR) AS {quote_identifier(column.name)}"
-            if column.type == "uuid"
-            else quote_identifier(column.name)
-            for column in columns
-        )
+        named = ((quote_identifier(column.name), column.type) for column in columns)
+        listed = ", ".join(f"CAST({name} AS VARCHAR) AS {name}" if kind == "uuid" else name for name, kind in named)
         source = inlined_rows(self.catalog, self.state, self.epoch, tables)
         inlined = self.cursor.execute(f"SELECT {listed} FROM {source}").to_arrow_table()
         return inlined if inlined.num_rows else None

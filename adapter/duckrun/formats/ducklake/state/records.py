@@ -291,15 +291,13 @@ class Records:
         )
         return CommitFiles(int(added), int(removed), int(marked), int(size))
 
-    def commits_between(
-        self, ref: TableRef, state: TableState, tenures: Tenures, after: int, to: int
-    ) -> list[CommitChange]:
+    def commits_between(self, ref: TableRef, state: TableState, after: int, to: int) -> list[CommitChange]:
         """Return the commits in (after, to] to the tables that the name of a state stood for.
 
         Raises:
             VersionNotReadable: Snapshots of the range have expired.
         """
-        oldest = self.oldest()
+        tenures, oldest = Tenures.of(self.catalog, state), self.oldest()
         if tenures.at(after) is not None and after < oldest:
             raise VersionNotReadable(
                 f"Table {ref}: snapshot {after} of its lake has expired, so that nobody knows what changed since; "
