@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
-def frozen(cls: type[T] | None = None, *, kw_only: bool = False) -> Any:
+def frozen(cls: type[T], *, kw_only: bool = False) -> type[T]:
     """Make a dataclass as ``dataclass(frozen=True)`` does, with methods that are shared.
 
     Example::
@@ -27,21 +27,17 @@ def frozen(cls: type[T] | None = None, *, kw_only: bool = False) -> Any:
             first: int
             last: int | None = None
     """
+    frozen_class: Any = dataclass(init=False, repr=False, eq=False, kw_only=kw_only)(cls)
+    for name, method in _METHODS.items():
+        if name not in cls.__dict__:
+            setattr(frozen_class, name, method)
 
-    def make(cls: type[T]) -> type[T]:
-        frozen_class: Any = dataclass(init=False, repr=False, eq=False, kw_only=kw_only)(cls)
-        for name, method in _METHODS.items():
-            if name not in cls.__dict__:
-                setattr(frozen_class, name, method)
+    def __init__(self: Any, /, *args: Any, **values: Any) -> None:
+        set_fields(self, _bound(frozen_class, args, values))
 
-        def __init__(self: Any, /, *args: Any, **values: Any) -> None:
-            set_fields(self, _bound(frozen_class, args, values))
-
-        frozen_class.__init__ = __init__
-        frozen_class.__signature__ = _Signature()
-        return cast(type[T], frozen_class)
-
-    return make if cls is None else make(cls)
+    frozen_class.__init__ = __init__
+    frozen_class.__signature__ = _Signature()
+    return cast(type[T], frozen_class)
 
 
 class Arguments(NamedTuple):

@@ -129,6 +129,11 @@ class ReadAs:
     """
 
 
+def _unshown() -> Any:
+    """Return a field of a snapshot that neither its text nor a comparison takes in."""
+    return field(default=None, repr=False, compare=False)
+
+
 @frozen
 class Snapshot:
     """A table at one version, from its log alone. Files are listed lazily and never opened.
@@ -158,44 +163,38 @@ class Snapshot:
     checks: Mapping[str, str] = field(default_factory=dict)
     """Conditions of the constraints (Spark SQL), by name."""
     description: str | None = None
-    list_files: Callable[[Snapshot], Files] | None = field(default=None, repr=False, compare=False)
+    list_files: Callable[[Snapshot], Files] | None = _unshown()
     long_log: str | None = field(default=None, compare=False)
     """Identity of this version's commit, if many commits follow the last checkpoint.
 
     Opening such a table costs seconds.
     """
-    opened: Any = field(default=None, repr=False, compare=False)
+    opened: Any = _unshown()
     """The format's own handle, from which a write begins. Private to the format."""
-    list_beside: Callable[[Snapshot], Sequence[ScanFile]] | None = field(default=None, repr=False, compare=False)
+    list_beside: Callable[[Snapshot], Sequence[ScanFile]] | None = _unshown()
     """Lists rows stored outside the data files, to scan unfiltered; None if the format has none."""
-    find_plain: Callable[[Snapshot, FileColumns, int], Sequence[str] | None] | None = field(
-        default=None, repr=False, compare=False
-    )
-    find_rounded: Callable[[Snapshot], frozenset[str]] | None = field(default=None, repr=False, compare=False)
-    find_legacy: Callable[[Snapshot], frozenset[str]] | None = field(default=None, repr=False, compare=False)
-    find_figures: Callable[[Snapshot], Mapping[str, ColumnFigures]] | None = field(
-        default=None, repr=False, compare=False
-    )
-    find_computed: Callable[[pa.Schema], Mapping[str, ComputedColumn]] | None = field(
-        default=None, repr=False, compare=False
-    )
-    make_scan_sql: Callable[[Snapshot, ReadAs], str] | None = field(default=None, repr=False, compare=False)
-    find_log: Callable[[Snapshot], tuple[str, int]] | None = field(default=None, repr=False, compare=False)
-    find_parts: Callable[[Snapshot], Any] | None = field(default=None, repr=False, compare=False)
-    sql_types: Mapping[str, str] | None = field(default=None, repr=False, compare=False)
+    find_plain: Callable[[Snapshot, FileColumns, int], Sequence[str] | None] | None = _unshown()
+    find_rounded: Callable[[Snapshot], frozenset[str]] | None = _unshown()
+    find_legacy: Callable[[Snapshot], frozenset[str]] | None = _unshown()
+    find_figures: Callable[[Snapshot], Mapping[str, ColumnFigures]] | None = _unshown()
+    find_computed: Callable[[pa.Schema], Mapping[str, ComputedColumn]] | None = _unshown()
+    make_scan_sql: Callable[[Snapshot, ReadAs], str] | None = _unshown()
+    find_log: Callable[[Snapshot], tuple[str, int]] | None = _unshown()
+    find_parts: Callable[[Snapshot], Any] | None = _unshown()
+    sql_types: Mapping[str, str] | None = _unshown()
     """Column types in DuckDB's SQL, for formats with types that Arrow lacks.
 
     None if ``schema`` suffices.
     """
-    keyed_by: tuple[str, ...] | None = field(default=None, repr=False, compare=False)
+    keyed_by: tuple[str, ...] | None = _unshown()
     """Partition keys as users write them, if the format allows more than columns."""
-    format_state: Any = field(default=None, repr=False, compare=False)
+    format_state: Any = _unshown()
     """The format's own knowledge of this version. Private to the format."""
-    find_matching: Callable[[Snapshot, ReadSpec], Any] | None = field(default=None, repr=False, compare=False)
+    find_matching: Callable[[Snapshot, ReadSpec], Any] | None = _unshown()
     """Finds the ``files`` that may hold rows of a spec's predicate, and the ``residual`` filter."""
-    find_other: Callable[[int | None, str | None], Snapshot] | None = field(default=None, repr=False, compare=False)
+    find_other: Callable[[int | None, str | None], Snapshot] | None = _unshown()
     """Opens the table at another version, or at a time."""
-    shared: tuple[str, int] | None = field(default=None, repr=False, compare=False)
+    shared: tuple[str, int] | None = _unshown()
     """Lake whose tables share their versions, and the version read.
 
     None if each table has its own.

@@ -9,7 +9,6 @@ import functools
 import inspect
 import reprlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError, validate_call
@@ -17,6 +16,7 @@ from pydantic_core import ArgsKwargs
 
 from duckrun.errors import InvalidConfig
 from duckrun.values.checked import CONFIG, OneOf, unknown_name, unknown_word
+from duckrun.values.frozen import arguments_of
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -48,10 +48,8 @@ def of_class(checked_class: Any) -> Callable[[Any, Sequence[Any], Mapping[str, A
         try:
             validator.validate_python(ArgsKwargs(tuple(args), dict(values)), self_instance=instance)
         except ValidationError as error:
-            taken = [each for each in fields(checked_class) if each.init]
-            placed = [each.name for each in taken if not each.kw_only]
             hints = get_type_hints(checked_class, include_extras=True)
-            raise _refusal(checked_class.__name__, error, [each.name for each in taken], placed, hints) from None
+            raise _refusal(checked_class.__name__, error, arguments_of(checked_class).placed, hints) from None
 
     return set_fields
 
@@ -79,26 +77,23 @@ def of_function(
             by_place, by_name = validate(*args, **values)
         except ValidationError as error:
             parameters = inspect.signature(function).parameters.values()
-            names = [each.name for each in parameters if each.name != "self"]
             placed = [each.name for each in parameters if each.kind != inspect.Parameter.KEYWORD_ONLY]
             owner = f"{function.__name__}()"
             if function.__name__ == "__init__":
                 owner = function.__qualname__.split(".")[-2]
-            raise _refusal(owner, error, names, placed, hints) from None
+            raise _refusal(owner, error, placed, hints) from None
         return by_place[: len(args)], {name: by_name[name] for name in values}
 
     return converted
 
 
-def _refusal(
-    owner: str, error: ValidationError, names: Sequence[str], placed: Sequence[str], hints: Mapping[str, Any]
-) -> InvalidConfig:
+def _refusal(owner: str, error: ValidationError, placed: Sequence[str], hints: Mapping[str, Any]) -> InvalidConfig:
     """Return the error about unknown names, else about the first bad or missing argument."""
     problems = error.errors(include_url=False)
     first = next((each for each in problems if each["type"] == "unexpected_keyword_argument"), problems[0])
     at, kind, value = first["loc"][0], first["type"], first["input"]
     if kind == "unexpected_keyword_argument":
-        return unknown_name(owner, str(at), names)
+        return unknown_name(owner, str(at), list(hints))
     if kind == "unexpected_positional_argument":
         return InvalidConfig(f"{owner} takes {len(placed)} arguments by place ({', '.join(placed)}); name the others.")
     name = placed[at] if isinstance(at, int) else str(at)
