@@ -16,7 +16,7 @@ from obstore.exceptions import BaseError as ObstoreError
 from duckrun.errors import DuckrunError, StorageError, removing
 from duckrun.formats.delta.definition.retention import log_retention
 from duckrun.formats.delta.log.checkpoints import checkpoint_actions, last_checkpoint, newest_whole
-from duckrun.formats.delta.log.entries import LOG
+from duckrun.formats.delta.log.entries import ENTRY, LOG
 from duckrun.formats.delta.log.lines import lines_at
 from duckrun.formats.delta.versions.tables import TableAccess
 from duckrun.storage.trouble import said, storage_error
@@ -25,7 +25,6 @@ from duckrun.values.snapshot import Snapshot, TableRef
 log = logging.getLogger(__name__)
 _INTERVAL = 10
 """Default number of commits between checkpoints, as in Delta."""
-_COMMIT = re.compile(rf"{LOG}/(\d{{20}})\.json$")
 _CHECKSUM = re.compile(rf"{LOG}/(\d{{20}})\.crc$")
 _CHECKPOINT = re.compile(rf"{LOG}/(\d{{20}})\.checkpoint\..*(?:parquet|json)$")
 _OF_UUID = re.compile(rf"{LOG}/\d{{20}}\.checkpoint\.[0-9a-f-]{{36}}\.(?:parquet|json)$")
@@ -138,7 +137,7 @@ def _clean(tables: TableAccess, snapshot: Snapshot, table: DeltaTable) -> None:
     table.cleanup_metadata()
     location = snapshot.ref.location
     keys = {key["path"]: key["modified"] * 1000 for key in tables.storage.keys(location, LOG)}
-    versions = [int(match[1]) for path in keys if (match := _COMMIT.search(path))]
+    versions = [int(match[1]) for path in keys if (match := ENTRY.fullmatch(path))]
     oldest = min(versions, default=0)
     young = _expiry(snapshot)
     checkpoints = {path: int(match[1]) for path in keys if (match := _CHECKPOINT.search(path))}

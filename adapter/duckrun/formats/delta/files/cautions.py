@@ -30,7 +30,7 @@ MarkOf = Callable[[Snapshot], str | None]
 Paths = tuple[str, ...]
 """Paths of the values in a Parquet file, with dots between their parts."""
 
-_CHANGES = b"delta.typeChanges"
+TYPE_CHANGES = b"delta.typeChanges"
 OURS = re.compile(
     r"(?:^|/)part-(?:[0-9a-f]{12}-)?[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?:_\d+)?-c000[^/]*\.parquet$"
 )
@@ -132,7 +132,7 @@ def _was_float(field: pa.Field) -> bool:
     The log then has 3.4 as the bound of a value that reads as 3.4000000953674316.
     """
     inner = list(field.type) if pa.types.is_struct(field.type) else []
-    return b'"fromType":"float"' in (field.metadata or {}).get(_CHANGES, b"").replace(b" ", b"") or any(
+    return b'"fromType":"float"' in (field.metadata or {}).get(TYPE_CHANGES, b"").replace(b" ", b"") or any(
         map(_was_float, inner)
     )
 

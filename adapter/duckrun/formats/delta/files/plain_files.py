@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from duckrun.formats.delta.definition.mapping import is_mapped
-from duckrun.formats.delta.files.cautions import OURS
+from duckrun.formats.delta.files.cautions import OURS, TYPE_CHANGES
 from duckrun.libraries import pa
 from duckrun.sql.typed import sql_type
 from duckrun.values.data_files import is_absolute, place_of
@@ -31,7 +31,6 @@ FilesNear = Callable[[Snapshot, int], Sequence[ScanFile] | None]
 """Function that returns files of a version, up to a number; None if there are more."""
 _FEATURES = frozenset({"columnMapping", "deletionVectors", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"})
 """Reader features without effect on files that pass the other conditions."""
-TYPE_CHANGES = b"delta.typeChanges"
 UNIQUE = re.compile(r"(?:^|/)part-\d{5}-[0-9a-f-]{36}[^/]*\.parquet\Z|" + OURS.pattern)
 """Names that Spark, delta_rs and Duckrun give to data files. Each contains a UUID."""
 

@@ -14,9 +14,9 @@ from typing import Any
 from duckrun.errors import StorageError, UnsupportedFeature
 from duckrun.formats.delta.definition.mapping import MODE, is_renamed, physical_names
 from duckrun.formats.delta.files.bounds import files_near
-from duckrun.formats.delta.files.cautions import OURS
+from duckrun.formats.delta.files.cautions import OURS, TYPE_CHANGES
 from duckrun.formats.delta.files.logged import OpenVersion
-from duckrun.formats.delta.files.plain_files import TYPE_CHANGES, UNIQUE, is_scalar, plain_files
+from duckrun.formats.delta.files.plain_files import UNIQUE, is_scalar, plain_files
 from duckrun.formats.format import name_of_files
 from duckrun.libraries import pa
 from duckrun.sql.by_file import with_values

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import time
 import uuid
 from collections import defaultdict
@@ -24,6 +25,8 @@ from duckrun.values.rows import AppTransaction
 
 NOTE_KEY = "duckrun"
 LOG = "_delta_log"
+ENTRY = re.compile(rf"{LOG}/(\d{{20}})\.json")
+"""Path of a version's log entry, relative to the table; see entry()."""
 ROW_TRACKING = "delta.rowTracking"
 """Domain of the highest row id. It adds nothing to the table's state that its files do not tell."""
 _END = 1 << 16

@@ -13,12 +13,11 @@ from typing import Any
 
 from duckrun.errors import CommitConflict, VersionNotReadable
 from duckrun.formats.delta.log.checkpoints import newest_whole
-from duckrun.formats.delta.log.entries import LOG
+from duckrun.formats.delta.log.entries import ENTRY, LOG
 from duckrun.storage.storage import Storage, Written
 from duckrun.values.branches import BRANCHES, Branch, Line
 from duckrun.values.snapshot import TableRef
 
-_ENTRY = re.compile(rf"{LOG}/(\d{{20}})\.json")
 _OF_VERSION = re.compile(rf"{LOG}/(\d{{20}})\.")
 _COMPACTED = re.compile(rf"{LOG}/\d{{20}}\.(\d{{20}})\.compacted\.json")
 _HINT = f"{LOG}/_last_checkpoint"
@@ -108,7 +107,7 @@ class LineStorage(Storage):
     def stored(self, location: str, path: str) -> str:
         """Return the stored path of an object of a table's folder."""
         line = self.lines.get(location)
-        if line is not None and (match := _ENTRY.fullmatch(path)) and int(match[1]) > line.base:
+        if line is not None and (match := ENTRY.fullmatch(path)) and int(match[1]) > line.base:
             return entry_of(line, int(match[1]))
         return path
 

@@ -6,7 +6,6 @@ A listing of thousands of tables needs no more. deltalake takes a millisecond to
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
 from functools import reduce
 from typing import Any
@@ -17,13 +16,12 @@ from obstore.exceptions import BaseError as ObstoreError
 
 from duckrun.errors import DuckrunError
 from duckrun.formats.delta.log.checkpoints import newest_whole, rows_in
-from duckrun.formats.delta.log.entries import LOG, entry
+from duckrun.formats.delta.log.entries import ENTRY, LOG, entry
 from duckrun.libraries import pa, pc
 from duckrun.storage.storage import Storage
 from duckrun.values.frozen import frozen
 from duckrun.values.snapshot import TableRef
 
-_COMMIT = re.compile(rf"{LOG}/(\d{{20}})\.json")
 _MOST = 100
 """Maximum number of commits that are read one by one."""
 _KINDS = {"protocol", "metaData"}
@@ -67,7 +65,7 @@ def head_of(storage: Storage, ref: TableRef) -> Head | None:
     """
     try:
         paths = [key["path"] for key in storage.keys(ref.location, LOG)]
-        versions = sorted(int(match[1]) for path in paths if (match := _COMMIT.fullmatch(path)))
+        versions = sorted(int(match[1]) for path in paths if (match := ENTRY.fullmatch(path)))
         newest = versions[-1]
         checkpoint, files = newest_whole(paths, 0, newest)
         since = range(checkpoint + 1, newest + 1)

@@ -8,7 +8,6 @@ contain only plain actions; otherwise the log is opened again.
 from __future__ import annotations
 
 import logging
-import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -20,7 +19,7 @@ from deltalake.exceptions import DeltaError
 from duckrun.errors import DuckrunError
 from duckrun.formats.delta.definition.protocol import WRITTEN
 from duckrun.formats.delta.files.logged import LoggedFiles
-from duckrun.formats.delta.log.entries import LOG, CommitActions, entry, mark_at, mark_of, parse_commit
+from duckrun.formats.delta.log.entries import ENTRY, LOG, CommitActions, entry, mark_at, mark_of, parse_commit
 from duckrun.storage.storage import Storage, Written
 from duckrun.values.frozen import frozen
 from duckrun.values.snapshot import Snapshot, TableRef
@@ -37,7 +36,6 @@ log = logging.getLogger(__name__)
 _NOT_PLAIN = ("delta.setTransactionRetentionDuration",)
 _KEPT = 64
 _KEPT_OPEN = 4
-_COMMIT = re.compile(r"/(\d{20})\.json$")
 _FARTHEST = 100
 """Commits after which a log is opened again.
 
@@ -359,7 +357,7 @@ class Newest:
         """Return the entity tags of the commits from a version on, by one listing."""
         tags = {}
         for key in self._storage.keys(ref.location, LOG, after=entry(version).removesuffix(".json")):
-            name = _COMMIT.search(key["path"])
+            name = ENTRY.fullmatch(key["path"])
             if name and key["e_tag"]:
                 tags[int(name[1])] = str(key["e_tag"])
         return tags

@@ -17,7 +17,7 @@ from deltalake.exceptions import DeltaError
 
 from duckrun.errors import DuckrunError
 from duckrun.formats.delta.files.logged import LoggedFiles
-from duckrun.formats.delta.log.entries import LOG, CommitActions, entry, parse_commit
+from duckrun.formats.delta.log.entries import ENTRY, LOG, CommitActions, entry, parse_commit
 from duckrun.formats.delta.versions.newest import Known
 from duckrun.libraries import pa
 from duckrun.storage.parallel import at_once
@@ -29,7 +29,6 @@ MOST = 16
 """Maximum number of commits that are read one by one."""
 _LARGEST = 4_000_000
 """Maximum number of bytes of all these commits."""
-_COMMIT = re.compile(rf"{LOG}/\d{{20}}\.json")
 _OTHER = re.compile(r"checkpoint|compacted")
 _COLUMNS = ("path", "string"), ("size_bytes", "int64"), ("num_records", "int64")
 
@@ -80,7 +79,7 @@ def short_log(storage: Storage, ref: TableRef) -> ShortLog | None:
     for key in storage.keys(ref.location, LOG):
         if _OTHER.search(key["path"]):
             return None
-        if not _COMMIT.fullmatch(key["path"]):
+        if not ENTRY.fullmatch(key["path"]):
             continue
         size += key["size"]
         if key["path"] != entry(len(tags)) or len(tags) == MOST or size > _LARGEST:
