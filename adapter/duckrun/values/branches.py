@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Self
+from typing import Any
 
 from duckrun.display.notebook import facts_html, table_html
 from duckrun.errors import InvalidConfig
-from duckrun.values.records import built, parsed
+from duckrun.values.records import Record
 
 BRANCHES = "_branches"
 """Folder inside a table's folder that holds the lines of its branches."""
@@ -77,7 +76,7 @@ def branch_of(configured: str | None, what: str) -> str | None:
 
 
 @dataclass(frozen=True)
-class Branch:
+class Branch(Record):
     """A branch as the lake's registry records it."""
 
     name: str
@@ -104,16 +103,9 @@ class Branch:
         """Folder of the branch inside a table's folder."""
         return f"{BRANCHES}/{self.folder}"
 
-    def to_json(self) -> bytes:
-        return json.dumps(asdict(self)).encode()
-
-    @classmethod
-    def from_json(cls, raw: bytes, place: str) -> Self:
-        return built(cls, parsed(raw, place), place)
-
 
 @dataclass(frozen=True)
-class Line:
+class Line(Record):
     """Commits of a branch to one table: those after ``base`` lie in the branch's folder.
 
     The file of a line is written at the first write to the table, the fork.
@@ -138,13 +130,6 @@ class Line:
 
     New rows get ids from ``number << 40`` on, so that no other line and not main gives them.
     """
-
-    def to_json(self) -> bytes:
-        return json.dumps(asdict(self)).encode()
-
-    @classmethod
-    def from_json(cls, raw: bytes, place: str) -> Self:
-        return built(cls, parsed(raw, place), place)
 
 
 @dataclass(frozen=True)

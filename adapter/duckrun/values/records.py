@@ -8,12 +8,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import fields
-from typing import Any, TypeVar
+from dataclasses import asdict, fields
+from typing import Any, Self, TypeVar
 
 from duckrun.errors import StorageError, UnsupportedFeature
 
 _T = TypeVar("_T")
+
+
+class Record:
+    """Base of dataclasses that are the whole of a file."""
+
+    def to_json(self: Any) -> bytes:
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def from_json(cls, raw: bytes, place: str) -> Self:
+        """Return the value of a file; see ``parsed()`` and ``built()``."""
+        return built(cls, parsed(raw, place), place)
 
 
 def parsed(raw: bytes | str, place: str) -> dict[str, Any]:
