@@ -76,11 +76,11 @@ class Commits:
         loses_partitions = before is not None and bool(before.partition_by) and not definition.partition_by
         # DuckLake never sets NOT NULL on an added column, so such a table is recreated.
         is_needed = before is not None and (requires_added(before, definition) or loses_partitions)
-        existing = None if new.anew or (is_needed and is_empty and emptied is None) else before
+        existing = None if new.anew or (is_needed and is_empty and emptied is None) else state
         if existing is None:
             statements = _creating(work, ref, before, definition)
         else:
-            statements = _changing(work, ref, new, state, existing, definition, is_empty=is_empty)
+            statements = _changing(work, ref, new, existing, definition, is_empty=is_empty)
             if loses_partitions and emptied is not None:  # A restore uses one partition until the commit.
                 table = work.table(ref)
                 statements.append(f"ALTER TABLE {table} SET PARTITIONED BY ({one_part(ref, definition).sql})")
@@ -94,7 +94,7 @@ class Commits:
                 work.later.append((ref, statement))
             else:
                 self._run_definition(work, ref, new, statement)
-        old: Mapping[str, str] = {} if existing is None else existing.properties
+        old: Mapping[str, str] = {} if existing is None else existing.definition.properties
         for option, value in options_of(old, definition.properties).items():
             work.options.append((ref, option, value))
         work.defined.add((ref.schema, ref.name))
@@ -302,22 +302,15 @@ def _creating(
 
 
 def _changing(
-    work: Work,
-    ref: TableRef,
-    new: NewCommit,
-    state: TableState | None,
-    before: DuckLakeDefinition,
-    definition: DuckLakeDefinition,
-    *,
-    is_empty: bool,
+    work: Work, ref: TableRef, new: NewCommit, state: TableState, definition: DuckLakeDefinition, *, is_empty: bool
 ) -> list[str]:
     """Return the statements that change a table's definition."""
-    begins, steps = before, tuple[str, ...]()
+    begins, steps = state.definition, tuple[str, ...]()
     if isinstance(new.spec, AlterSpec):
-        alteration = altered(before, new.spec)
-        begins, steps = alteration.reached or before, alteration.steps
+        alteration = altered(state.definition, new.spec)
+        begins, steps = alteration.reached or state.definition, alteration.steps
     statements = list(changed_sql(work.table(ref), begins, definition, steps, empty=is_empty))
-    if statements and state is not None and state.id >= 0:
+    if statements and state.id >= 0:
         work.redefined_tables.add((ref.schema, ref.name))
     if any(" RENAME COLUMN " in statement for statement in statements):
         work.renamed_columns.add((ref.schema, ref.name))
