@@ -51,7 +51,7 @@ def scratch(storage: Storage) -> Iterator[str]:
         try:
             yield folder
         finally:
-            _remove(storage, folder)
+            remove_folder(storage, folder)
 
 
 def remove_left(storage: Storage, older_than: datetime, *, dry_run: bool = False) -> list[str]:
@@ -67,7 +67,7 @@ def remove_left(storage: Storage, older_than: datetime, *, dry_run: bool = False
     for folder, files in folders:
         removed += files
         if not dry_run:
-            _remove(storage, folder)
+            remove_folder(storage, folder)
     return removed
 
 
@@ -105,8 +105,8 @@ def _left_in_store(storage: Storage, older_than: datetime) -> Iterator[tuple[str
             yield f"{base}/{name}", [path for path, _ in files]
 
 
-def _remove(storage: Storage, folder: str) -> None:
-    """Remove a folder and its lock file. The next clean-up retries what fails."""
+def remove_folder(storage: Storage, folder: str) -> None:
+    """Remove a folder and its lock file, if it has one. What fails stays for a later clean-up."""
     with suppress(DuckrunError, OSError):
         if storage.is_local:
             shutil.rmtree(folder, ignore_errors=True)

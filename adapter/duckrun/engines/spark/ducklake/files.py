@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-import shutil
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
@@ -15,7 +14,8 @@ from urllib.parse import unquote
 from duckrun.engines.data_files import file_size
 from duckrun.engines.spark.access import SparkAccess
 from duckrun.engines.spark.errors import errors_about
-from duckrun.errors import DuckrunError, SchemaMismatch
+from duckrun.errors import SchemaMismatch
+from duckrun.storage.scratch import remove_folder
 from duckrun.values.layout import codec_of
 from duckrun.values.partition_values import NO_VALUE
 
@@ -99,7 +99,7 @@ def written(
         yield Written(folder, paths)
     except BaseException:
         if not in_use(folder):
-            remove(storage, folder)
+            remove_folder(storage, folder)  # what stays is for the lake's maintenance
         raise
 
 
@@ -138,12 +138,3 @@ def _paths(storage: Storage, folder: str) -> tuple[str, ...]:
 def _is_data(path: str) -> bool:
     name = path.rpartition("/")[2]
     return name.endswith(".parquet") and not name.startswith(("_", "."))
-
-
-def remove(storage: Storage, folder: str) -> None:
-    """Remove a folder of files that no table uses; the lake's maintenance removes the rest."""
-    with suppress(DuckrunError, OSError):
-        if storage.is_local:
-            shutil.rmtree(folder, ignore_errors=True)
-        else:
-            storage.remove_below(folder, [str(each["path"]) for each in storage.keys(folder)])
