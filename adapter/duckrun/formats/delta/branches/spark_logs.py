@@ -21,7 +21,7 @@ from duckrun.formats.delta.definition.properties import IN_COMMIT, is_on
 from duckrun.formats.delta.files.vectors import vector_file
 from duckrun.formats.delta.log.adds import adds_of
 from duckrun.formats.delta.log.entries import COPY, LOG, ROW_TRACKING, actions_in, entry
-from duckrun.formats.delta.versions.domains import action_of, domains_of
+from duckrun.formats.delta.versions.domains import ROW_ID_MARK, action_of, domains_of
 from duckrun.formats.delta.versions.tables import TableAccess
 from duckrun.storage.scratch import scratch
 from duckrun.storage.storage import Storage
@@ -30,7 +30,6 @@ from duckrun.values.snapshot import Snapshot, TableRef
 
 _FEATURE = "duckrunBranch"
 """Writer feature of the logs to read. No other writer knows it, so none commits there."""
-_MARK = "rowIdHighWaterMark"
 Actions = list[dict[str, Any]]
 
 
@@ -207,7 +206,7 @@ def _version(
     actions += definition_of(tables, snapshot, *features)
     domains = domains_of(tables, snapshot)
     if "rowTracking" in snapshot.writer_features:
-        mark = int(json.loads(domains.get(ROW_TRACKING, "{}")).get(_MARK, -1))
-        domains[ROW_TRACKING] = json.dumps({_MARK: max(mark, tables.first_row_id(snapshot.ref) - 1)})
+        mark = int(json.loads(domains.get(ROW_TRACKING, "{}")).get(ROW_ID_MARK, -1))
+        domains[ROW_TRACKING] = json.dumps({ROW_ID_MARK: max(mark, tables.first_row_id(snapshot.ref) - 1)})
     actions += [action_of(name, json.loads(text)) for name, text in domains.items()]
     return [*actions, *({"add": by_url} for _, by_url in adds)]

@@ -18,13 +18,11 @@ from duckrun.formats.delta.files.dataset import filesystem, footer
 from duckrun.formats.delta.log.access import LogAccess
 from duckrun.formats.delta.log.adds import adds_of
 from duckrun.formats.delta.log.entries import ROW_TRACKING
-from duckrun.formats.delta.versions.domains import action_of, domains_of
+from duckrun.formats.delta.versions.domains import ROW_ID_MARK, action_of, domains_of
 from duckrun.storage.parallel import at_once
 from duckrun.values.data_files import decoded, is_absolute, spelled
 from duckrun.values.rows import ScanFile
 from duckrun.values.snapshot import Snapshot, TableRef
-
-_MARK = "rowIdHighWaterMark"
 
 
 def numbered(
@@ -35,7 +33,7 @@ def numbered(
     If this commit enables row tracking, it adds the present files again, with row ids.
     """
     domains = {} if snapshot is None else domains_of(logs, snapshot)
-    before = mark = int(json.loads(domains.get(ROW_TRACKING, "{}")).get(_MARK, -1))
+    before = mark = int(json.loads(domains.get(ROW_TRACKING, "{}")).get(ROW_ID_MARK, -1))
     enables = new.definition is not None and is_on(new.definition.properties, TRACKS_ROWS)
     if snapshot is not None and enables and not is_on(snapshot.properties, TRACKS_ROWS):
         gone = {spelled(file) for file in (*new.removes, *(each.file for each in new.marks))}
@@ -59,7 +57,7 @@ def numbered(
             # Tracking, Row IDs).
             result.append({"defaultRowCommitVersion": version, **add})
             mark = max(mark, int(add["baseRowId"]) + rows - 1)
-    return result, [] if mark == before else [action_of(ROW_TRACKING, {_MARK: mark})]
+    return result, [] if mark == before else [action_of(ROW_TRACKING, {ROW_ID_MARK: mark})]
 
 
 def counted(logs: LogAccess, ref: TableRef, adds: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -19,6 +19,8 @@ from duckrun.formats.delta.versions.newest import state_of
 from duckrun.values.snapshot import Snapshot
 
 CLUSTERING_PROVIDER = "liquid"
+ROW_ID_MARK = "rowIdHighWaterMark"
+"""Key of the highest row id in the domain of row tracking. Source: Delta protocol, Row Tracking."""
 _CLUSTERING, _COLUMNS = "delta.clustering", "clusteringColumns"
 
 

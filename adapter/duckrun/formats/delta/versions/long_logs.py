@@ -14,8 +14,6 @@ from duckrun.storage.storage import Storage
 from duckrun.values.files import Files
 from duckrun.values.snapshot import Snapshot, TableRef
 
-ListFiles = Callable[[Snapshot], Files]
-
 LONG = 100
 """Number of commits since the last checkpoint from which on a log is long.
 
@@ -52,7 +50,7 @@ class LongLogs:
             return snapshot
         return replace(snapshot, long_log=mark_at(self._storage, location, version))
 
-    def keep(self, marked: Snapshot, requested: int | None, list_files: ListFiles) -> Snapshot:
+    def keep(self, marked: Snapshot, requested: int | None, list_files: Callable[[Snapshot], Files]) -> Snapshot:
         """Cache a marked snapshot.
 
         Args:
