@@ -112,10 +112,9 @@ class DeltaFormat(TableAccess):
         for key in self.storage.keys(ref.location):
             folder, _, name = key["path"].rpartition("/")
             top = folder.partition("/")[0]
-            ours = name.startswith("part-") and name.endswith(".parquet") or name.startswith((".", "_"))
-            if name == "_SUCCESS" or not (
-                ours or top in (LOG, FEED_FOLDER, "_duckrun", BRANCHES) or top.startswith(COPY)
-            ):
+            ours = top in (LOG, FEED_FOLDER, "_duckrun", BRANCHES) or top.startswith(COPY)
+            ours = ours or name.startswith("part-") and name.endswith(".parquet") or name.startswith((".", "_"))
+            if name == "_SUCCESS" or not ours:
                 raise StorageError(
                     f"Table {ref} cannot be made at {ref.location}: the folder is no Delta table and holds files, "
                     f"such as {key['path']}",

@@ -111,8 +111,7 @@ def merged_definition(main: TableAccess, net: NetChange, now: Snapshot) -> Delta
 
 
 def _differs(one: DeltaDefinition, other: DeltaDefinition) -> bool:
-    parts = ((each.fields, each.partition_columns, each.checks, each.is_mapped) for each in (one, other))
-    first, second = parts
+    first, second = ((each.fields, each.partition_columns, each.checks, each.is_mapped) for each in (one, other))
     return first != second
 
 
@@ -131,8 +130,8 @@ def _of_files(main: TableAccess, net: NetChange, now: Snapshot) -> tuple[dict[st
         ours = net.adds.get(path)
         if ours is None:
             return {}, [f"main deleted rows of the file {path}, which the branch removed"]
-        rows = [read_vector(main, now.ref, each.get("deletionVector")) for each in (remove, theirs, ours)]
-        base, of_main, of_branch = rows
+        vectors = (each.get("deletionVector") for each in (remove, theirs, ours))
+        base, of_main, of_branch = (read_vector(main, now.ref, vector) for vector in vectors)
         if (of_main - base) & (of_branch - base):
             return {}, [f"both sides changed the same rows of the file {path}"]
         marks[path] = of_main | of_branch

@@ -38,18 +38,15 @@ class DeltaAlteration(Alteration):
     def rewrites(self) -> bool:
         if not self.after.is_mapped and set(self.before.names) - set(self.columns.values()):
             return True
-        pairs = [
-            (self.before.column(old), self.after.column(new)) for new, old in self.columns.items() if old is not None
-        ]
-        return any(
-            (old["name"] != new["name"] and not self.after.is_mapped)
-            or not (
-                _keeps_files(self.after, new["name"], old["type"], new["type"])
-                or types.spelled(old["type"]) == types.spelled(new["type"])
-            )
-            for old, new in pairs
-            if new["name"] not in self.grown
-        )
+        for name, source in self.columns.items():
+            if source is None or name in self.grown:
+                continue
+            old, new = self.before.column(source)["type"], self.after.column(name)["type"]
+            if source != name and not self.after.is_mapped:
+                return True
+            if types.spelled(old) != types.spelled(new) and not _keeps_files(self.after, name, old, new):
+                return True
+        return False
 
 
 def _keeps_files(table: DeltaDefinition, name: str, old: DeltaType, new: DeltaType) -> bool:

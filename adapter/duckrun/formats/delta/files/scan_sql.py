@@ -213,14 +213,8 @@ class _Scan:
     def _by_log(self) -> str:
         """FROM item that reads by delta_scan(), or by an attachment that keeps the log open."""
         snapshot, read, place = self.snapshot, self.read, self.place
-        source = None
-        if (
-            self.branch is None
-            and read.attach is not None
-            and snapshot.long_log
-            and place is None
-            and not self.numbered
-        ):
+        source, is_bare = None, self.branch is None and place is None and not self.numbered
+        if is_bare and read.attach is not None and snapshot.long_log:
             source = read.attach(snapshot.ref.location, snapshot.version, snapshot.long_log)
         source = self._of_branch(source or self._by_delta_scan())
         if self.numbered and self.branch is None:
