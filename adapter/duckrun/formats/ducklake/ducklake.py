@@ -58,7 +58,6 @@ class DuckLakeFormat(Defining):
 
     def __init__(self, storage: Storage, form: LakeFormat | None = None, *, read_only: bool = False) -> None:
         self.storage = storage
-        self.read_only = read_only
         self.catalog = self.lent = Catalog(storage, form or LakeFormat(DUCKLAKE), read_only=read_only)
         self.states = States(self.catalog)
         self.applied = Applied(self.catalog, self.states)

@@ -182,11 +182,8 @@ class _Question:
             f"AND begin_snapshot < {snapshot}"
         )
         known = {row[_DELETE_FILE.index("data_file_id")] for row in self._delete_files}
-        if (
-            newest == snapshot
-            and all(kind.startswith(_REVERSIBLE) for kind in kinds)
-            and {number for (number,) in replaced} <= known
-        ):
+        is_reversible = all(kind.startswith(_REVERSIBLE) for kind in kinds) and {row[0] for row in replaced} <= known
+        if newest == snapshot and is_reversible:
             return
         why = "merged files" if newest == snapshot else f"has snapshot {newest} on top of it"
         raise StorageError(

@@ -229,14 +229,8 @@ class Work:
             self.take_back_options()
         if not options or self.lent:
             return
-        rows = (
-            self.cursor.cursor()
-            .execute(
-                f"SELECT option_name, value, scope_entry, scope FROM ducklake_options({quote_literal(self.alias)}) "
-                "WHERE scope IN ('GLOBAL', 'SCHEMA')"
-            )
-            .fetchall()
-        )
+        listed = f"SELECT option_name, value, scope_entry, scope FROM ducklake_options({quote_literal(self.alias)})"
+        rows = self.cursor.cursor().execute(f"{listed} WHERE scope IN ('GLOBAL', 'SCHEMA')").fetchall()
         known = {(option, None if scope == "GLOBAL" else entry): str(value) for option, value, entry, scope in rows}
         for option, value in options.items():
             # An option of the schema goes before that of the lake, and no option can be removed.
@@ -298,9 +292,7 @@ class Work:
             lost = lost_connection(text)
             if lost is not None and committing:
                 return self._outcome(txn_id, delete_files, lost)
-            if lost is not None:
-                raise translated(self.catalog, error, "commit") from None
-            if unwritable(self.catalog, text) is not None:
+            if lost is not None or unwritable(self.catalog, text) is not None:
                 raise translated(self.catalog, error, "commit") from None
             if DuckLakeRefusal.COMMIT_TAKEN.is_of(text):
                 raise CommitTaken(text) from None
@@ -384,10 +376,7 @@ def taken(error: BaseException, catalog: Catalog) -> BaseException:
         text = catalog.redacted(error)
         if lost_connection(text) is not None:
             return translated(catalog, error, "transaction")
-        if (
-            isinstance(error, duckdb.TransactionException)
-            or "database is locked" in text.lower()
-            or "could not serialize" in text
-        ):
+        lost_race = "database is locked" in text.lower() or "could not serialize" in text
+        if lost_race or isinstance(error, duckdb.TransactionException):
             return CommitTaken(text)
     return error

@@ -70,9 +70,9 @@ class Applied:
             None if another program has flushed rows into files.
         """
         meta, of_server = self.catalog.meta, self.catalog.address.kind == "postgres"
-        if self._inlined is None and not self._look_for_inlined():
+        self._inlined = self._inlined or self._look_for_inlined()
+        if self._inlined is None:
             return None
-        assert self._inlined is not None, "just found"
         number, inlined = self._inlined
         # DuckLake stores texts as bytes in PostgreSQL.
         value, text = ("encode(?)", "decode({})") if of_server else ("?", "{}")
@@ -96,7 +96,8 @@ class Applied:
             return None
         return [_Row(*row[:4]) for row in rows]
 
-    def _look_for_inlined(self) -> bool:
+    def _look_for_inlined(self) -> tuple[int, str] | None:
+        """Return the id of the table and the name of its only inlined table."""
         meta = self.catalog.meta
         schema, table = APPLIED.split(".")
         rows = self.catalog.ask(
@@ -106,9 +107,7 @@ class Applied:
             "WHERE s.schema_name = ? AND t.table_name = ? AND t.end_snapshot IS NULL AND s.end_snapshot IS NULL",
             [schema, table],
         )
-        if len(rows) == 1:
-            self._inlined = int(rows[0][0]), str(rows[0][1])
-        return self._inlined is not None
+        return (int(rows[0][0]), str(rows[0][1])) if len(rows) == 1 else None
 
     def transactions(self, ref: TableRef, version: int) -> tuple[AppTransaction, ...]:
         """Return the application transactions that the commit of a version recorded."""

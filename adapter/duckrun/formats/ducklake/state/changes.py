@@ -110,11 +110,8 @@ def _pieces(step: Between, state: TableState, changes: Mapping[int, str | None])
         text = changes[version]
         if text is None or before is None or not before < version <= step.after:
             continue
-        if (
-            touches(text, state.id, _WRITTEN_ANEW)
-            and not touches(text, state.id, ROWS)
-            and changes.get(version - 1, "") is not None
-        ):
+        only_moves = touches(text, state.id, _WRITTEN_ANEW) and not touches(text, state.id, ROWS)
+        if only_moves and changes.get(version - 1, "") is not None:
             if before < version - 1:
                 yield Between(before, version - 1, step.number, step.timestamp)
             before = version
