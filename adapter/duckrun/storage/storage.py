@@ -308,23 +308,19 @@ class Storage:
 
         It holds a connection string, a service principal, or the machine's own credentials.
         """
-        account = self._azure_account()
+        account, endpoint = self._azure_account(), self._azure_endpoint()
         connection_string = self._option("azure_storage_connection_string")
-        key = self._option(*_KEY)
-        signature = self._option(*_SIGNATURE)
-        client = self._option(*_CLIENT)
-        endpoint = self._azure_endpoint()
         if connection_string is not None or not account:
             return {"CONNECTION_STRING": connection_string}
-        if key is not None:
+        if (key := self._option(*_KEY)) is not None:
             protocol = urlsplit(endpoint).scheme if endpoint else "https"
             text = f"DefaultEndpointsProtocol={protocol};AccountName={account};AccountKey={key}"
             return {"CONNECTION_STRING": f"{text};BlobEndpoint={endpoint}" if endpoint else text}
-        if signature is not None:
+        if (signature := self._option(*_SIGNATURE)) is not None:
             place = endpoint or f"https://{account}.blob.core.windows.net"
             text = f"AccountName={account};BlobEndpoint={place};SharedAccessSignature={signature.removeprefix('?')}"
             return {"CONNECTION_STRING": text}
-        if client is None:
+        if (client := self._option(*_CLIENT)) is None:
             return {"PROVIDER": "credential_chain", "ACCOUNT_NAME": account}
         return {
             "PROVIDER": "service_principal",
@@ -346,14 +342,11 @@ class Storage:
 
     def _azure_hadoop_conf(self, host: str) -> dict[str, str | None]:
         """Return properties for an account key, a shared access signature or a principal."""
-        key = self._option(*_KEY)
-        signature = self._option(*_SIGNATURE)
-        client = self._option(*_CLIENT)
-        tenant = self._option(*_TENANT)
-        if key is not None:
+        if (key := self._option(*_KEY)) is not None:
             return {f"fs.azure.account.key.{host}": key}
-        if signature is not None:
+        if (signature := self._option(*_SIGNATURE)) is not None:
             return {f"fs.azure.account.auth.type.{host}": "SAS", f"fs.azure.sas.fixed.token.{host}": signature}
+        client, tenant = self._option(*_CLIENT), self._option(*_TENANT)
         if client is None or tenant is None:
             return {}
         oauth = "fs.azure.account.oauth"
