@@ -135,8 +135,7 @@ class _Scan:
         if self.branch is not None and self.read.files is None and whole is None and not self.void:
             difference = self.branch.difference(self.snapshot)
             if difference is not None:
-                scan = partial(scan_sql, deleted=self.deleted, open_version=self.open_version)
-                return _over_main(self.snapshot, self.read, difference, self.branch, scan)
+                return self._over_main(difference)
         if whole is not None:
             source = f"{_parquet(list(map(literally, whole)), 'hive_partitioning => false')} AS {self._alias()}"
         elif (named := self._files_to_name()) is not None:
@@ -206,9 +205,9 @@ class _Scan:
         # In a branch, DuckDB opens no file before the query runs.
         is_planned = bool((is_partitioned or self.branch is not None) and files)
         if is_planned and is_free and not (self.numbered or self.read.also or gone):
-            return self._of_branch(_read_parts(snapshot, files, str(self.place)))
-        source = _read(snapshot, files, str(self.place), gone, numbered=self.numbered, also=self.read.also)
-        return self._with_partitions(self._of_branch(source)) if is_partitioned else self._of_branch(source)
+            return self._of_branch(self._read_parts(files))
+        source = self._of_branch(self._read(files, gone))
+        return self._with_partitions(source) if is_partitioned else source
 
     def _by_log(self) -> str:
         """FROM item that reads by delta_scan(), or by an attachment that keeps the log open."""
@@ -252,7 +251,101 @@ class _Scan:
 
     def _with_partitions(self, source: str) -> str:
         columns = quoted_names(self.snapshot.partition_columns)
-        return f"({_valued(source, self.snapshot, self._files(), str(self.place), columns, there=True)})"
+        return f"({self._valued(source, self._files(), str(self.place), columns, there=True)})"
+
+    def _over_main(self, difference: Difference) -> str:
+        """Return SQL that reads main's files by main's log, and the branch's files by name.
+
+        DuckDB then skips main's files by the bounds in the log, and opens none of them to learn its
+        columns.
+        """
+        snapshot, read = self.snapshot, self.read
+        scan = partial(scan_sql, deleted=self.deleted, open_version=self.open_version)
+        place = read.file or (fresh_name("filename", snapshot.stored_schema.names) if difference.gone else None)
+        of_main = scan(difference.base, replace(read, file=place, attach=None, footers=None, named=True), is_part=True)
+        of_branch = scan(snapshot, replace(read, files=difference.new, footers=None), branch=self.branch)
+        names = quoted_list([*snapshot.stored_schema.names, *filter(None, (read.file, read.row)), *read.also])
+        if difference.gone:
+            # DuckDB would evaluate NOT IN once per file and value.
+            gone = ", ".join(f"({quote_literal(place_of(snapshot.ref.location, file))})" for file in difference.gone)
+            of_main += (
+                f" AS main ANTI JOIN (VALUES {gone}) AS gone(place) ON main.{quote_identifier(str(place))} = gone.place"
+            )
+        return f"(SELECT {names} FROM {of_main} UNION ALL SELECT {names} FROM {of_branch})"
+
+    def _read_parts(self, files: Sequence[ScanFile]) -> str:
+        """Return SQL of the rows of plain files, with the file of each row. It opens no file."""
+        # DuckDB evaluates a filter on partitions before it opens files. So the values stand
+        # directly on the scan, under DuckDB's own name of the file column. The columns are the
+        # log's.
+        snapshot, schema, parts = self.snapshot, self.snapshot.stored_schema, self.snapshot.partition_columns
+        stored = physical_names(schema)
+        columns_of_files = [
+            (quote_literal(stored[f.name]), quote_literal(sql_type(f.type))) for f in schema if f.name not in parts
+        ]
+        columns = ", ".join(
+            f"{name}: {{name: {name}, type: {kind}, default_value: NULL}}" for name, kind in columns_of_files
+        )
+        options = f"schema => MAP {{{columns}}}, hive_partitioning => false, filename => true"
+        read = _parquet([literally(place_of(snapshot.ref.location, f)) for f in files], options)
+        selected = [f"{quote_identifier(stored[name])} AS {quote_identifier(name)}" for name in schema.names]
+        named = {c: quote_identifier(stored[c]) for c in parts}
+        valued = self._valued(read, files, _FILENAME, named) if parts else f"SELECT * FROM {read}"
+        return f"(SELECT {', '.join(selected)}, {_FILENAME} AS {quote_identifier(str(self.place))} FROM ({valued}))"
+
+    def _read(self, files: Sequence[ScanFile], deleted: Mapping[str, Any]) -> str:
+        """Return SQL of the rows of plain files in the table's columns, with the file of each row.
+
+        Columns that no file has are NULL, and so are the partition columns.
+
+        Args:
+            deleted: Rows to leave out, by file path.
+        """
+        location, schema = self.snapshot.ref.location, self.snapshot.stored_schema
+        place, numbered, also = str(self.place), self.numbered, self.read.also
+        kinds, stored = sql_types(schema), physical_names(schema)
+        nothing = select_list(
+            {stored[name]: f"CAST(NULL AS {kind})" for name, kind in kinds.items()}
+            | {place: "CAST(NULL AS VARCHAR)"}
+            | dict.fromkeys([*([_NUMBER] * numbered), *also], "CAST(NULL AS BIGINT)")
+        )
+        reads = [f"SELECT {nothing} WHERE false"]
+        options = f"{_BY_NAME}, filename => {quote_literal(place)}"
+        whole = [literally(place_of(location, f)) for f in files if f.path not in deleted]
+        if whole:
+            reads.append(f"SELECT * FROM {_parquet(whole, options + f', {_NUMBER} => true' * numbered)}")
+        if deleted:
+            marked = {place_of(location, f): json.dumps(list(deleted[f.path])) for f in files if f.path in deleted}
+            gone = ", ".join(f"({quote_literal(path)}, {quote_literal(rows)})" for path, rows in marked.items())
+            numbers = "unnest(from_json(rows, '[\"BIGINT\"]')) AS row"
+            rows = f"SELECT place, {numbers} FROM (VALUES {gone}) AS said(place, rows)"
+            columns_of_marked = "*" if numbered else f"* EXCLUDE ({_NUMBER})"
+            read = _parquet(list(map(literally, marked)), f"{options}, {_NUMBER} => true")
+            same = f"held.{quote_identifier(place)} = gone.place AND held.{_NUMBER} = gone.row"
+            reads.append(f"SELECT {columns_of_marked} FROM {read} AS held ANTI JOIN ({rows}) AS gone ON {same}")
+        quoted = quoted_names(stored.values())
+        selected = select_list({name: f"CAST({quoted[stored[name]]} AS {kind})" for name, kind in kinds.items()})
+        beside = quoted_list([place, *([_NUMBER] * numbered), *also])
+        return f"(SELECT {selected}, {beside} FROM ({' UNION ALL BY NAME '.join(reads)}))"
+
+    def _valued(
+        self, source: str, files: Sequence[ScanFile], place: str, named: Mapping[str, str], *, there: bool = False
+    ) -> str:
+        """Return SQL that adds the partition values of the files.
+
+        Args:
+            named: Name in the SQL of each partition column.
+        """
+        snapshot = self.snapshot
+        kinds = {c: sql_type(snapshot.stored_schema.field(c).type) for c in named}
+        values = {
+            place_of(snapshot.ref.location, f): [
+                partition_literal(f.partition_values.get(c), kind) for c, kind in kinds.items()
+            ]
+            for f in files
+        }
+        named_kinds = {named[c]: kind for c, kind in kinds.items()}
+        return with_values(source, quote_identifier(place), values, named_kinds, _lost(snapshot), there=there)
 
     def _selected(self) -> str:
         """The columns of the read."""
@@ -297,73 +390,6 @@ def are_plain(snapshot: Snapshot, files: Sequence[ScanFile], *, marked: bool = T
     )
 
 
-def _read_parts(snapshot: Snapshot, files: Sequence[ScanFile], place: str) -> str:
-    """Return SQL of the rows of plain files, with the file of each row. It opens no file."""
-    # DuckDB evaluates a filter on partitions before it opens files. So the values stand directly on
-    # the scan, under DuckDB's own name of the file column. The columns are the log's.
-    schema, parts = snapshot.stored_schema, snapshot.partition_columns
-    stored = physical_names(schema)
-    columns_of_files = [
-        (quote_literal(stored[f.name]), quote_literal(sql_type(f.type))) for f in schema if f.name not in parts
-    ]
-    columns = ", ".join(
-        f"{name}: {{name: {name}, type: {kind}, default_value: NULL}}" for name, kind in columns_of_files
-    )
-    options = f"schema => MAP {{{columns}}}, hive_partitioning => false, filename => true"
-    read = _parquet([literally(place_of(snapshot.ref.location, f)) for f in files], options)
-    selected = [f"{quote_identifier(stored[name])} AS {quote_identifier(name)}" for name in schema.names]
-    named = {c: quote_identifier(stored[c]) for c in parts}
-    valued = _valued(read, snapshot, files, _FILENAME, named) if parts else f"SELECT * FROM {read}"
-    return f"(SELECT {', '.join(selected)}, {_FILENAME} AS {quote_identifier(place)} FROM ({valued}))"
-
-
-def _read(
-    snapshot: Snapshot,
-    files: Sequence[ScanFile],
-    place: str,
-    deleted: Mapping[str, Any],
-    *,
-    numbered: bool,
-    also: Sequence[str],
-) -> str:
-    """Return SQL of the rows of plain files in the table's columns, with the file of each row.
-
-    Columns that no file has are NULL, and so are the partition columns.
-
-    Args:
-        deleted: Rows to leave out, by file path.
-    """
-    schema = snapshot.stored_schema
-    kinds, stored = sql_types(schema), physical_names(schema)
-    nothing = select_list(
-        {stored[name]: f"CAST(NULL AS {kind})" for name, kind in kinds.items()}
-        | {place: "CAST(NULL AS VARCHAR)"}
-        | dict.fromkeys([*([_NUMBER] * numbered), *also], "CAST(NULL AS BIGINT)")
-    )
-    reads = [f"SELECT {nothing} WHERE false"]
-    options = f"{_BY_NAME}, filename => {quote_literal(place)}"
-    whole = [literally(place_of(snapshot.ref.location, f)) for f in files if f.path not in deleted]
-    if whole:
-        reads.append(f"SELECT * FROM {_parquet(whole, options + f', {_NUMBER} => true' * numbered)}")
-    if deleted:
-        marked = [literally(place_of(snapshot.ref.location, f)) for f in files if f.path in deleted]
-        gone = ", ".join(
-            f"({quote_literal(place_of(snapshot.ref.location, f))}, {quote_literal(json.dumps(list(deleted[f.path])))})"
-            for f in files
-            if f.path in deleted
-        )
-        rows = f"SELECT place, unnest(from_json(rows, '[\"BIGINT\"]')) AS row FROM (VALUES {gone}) AS said(place, rows)"
-        columns_of_marked = "*" if numbered else f"* EXCLUDE ({_NUMBER})"
-        reads.append(
-            f"SELECT {columns_of_marked} FROM {_parquet(marked, f'{options}, {_NUMBER} => true')} AS held ANTI JOIN "
-            f"({rows}) AS gone ON held.{quote_identifier(place)} = gone.place AND held.{_NUMBER} = gone.row"
-        )
-    quoted = quoted_names(stored.values())
-    selected = select_list({name: f"CAST({quoted[stored[name]]} AS {kind})" for name, kind in kinds.items()})
-    beside = quoted_list([place, *([_NUMBER] * numbered), *also])
-    return f"(SELECT {selected}, {beside} FROM ({' UNION ALL BY NAME '.join(reads)}))"
-
-
 def _through_link(snapshot: Snapshot, folder: str, place: str | None, options: str, *, numbered: bool) -> str:
     """Return SQL that reads a snapshot by a log elsewhere, with the files where they are."""
     scan = f"delta_scan({quote_literal(url_of(folder))}, version => 0{options})"
@@ -372,27 +398,6 @@ def _through_link(snapshot: Snapshot, folder: str, place: str | None, options: s
     name, length = quote_identifier(place), len(f"{folder}/{LINK}/") + 1
     there = f"{quote_literal(f'{snapshot.ref.location}/')} || substr({name}, {length})"
     return f"(SELECT * REPLACE ({there} AS {name}){f', {_NUMBER}' if numbered else ''} FROM {scan})"
-
-
-def _over_main(
-    snapshot: Snapshot, read: ReadAs, difference: Difference, branch: BranchReads, scan: Callable[..., str]
-) -> str:
-    """Return SQL that reads a version of a branch by main's log, and the branch's files by name.
-
-    DuckDB then skips main's files by the bounds in the log, and opens none of them to learn its
-    columns.
-    """
-    place = read.file or (fresh_name("filename", snapshot.stored_schema.names) if difference.gone else None)
-    of_main = scan(difference.base, replace(read, file=place, attach=None, footers=None, named=True), is_part=True)
-    of_branch = scan(snapshot, replace(read, files=difference.new, footers=None), branch=branch)
-    names = quoted_list([*snapshot.stored_schema.names, *filter(None, (read.file, read.row)), *read.also])
-    if difference.gone:
-        # DuckDB would evaluate NOT IN once per file and value.
-        gone = ", ".join(f"({quote_literal(place_of(snapshot.ref.location, file))})" for file in difference.gone)
-        of_main += (
-            f" AS main ANTI JOIN (VALUES {gone}) AS gone(place) ON main.{quote_identifier(str(place))} = gone.place"
-        )
-    return f"(SELECT {names} FROM {of_main} UNION ALL SELECT {names} FROM {of_branch})"
 
 
 def _parquet(places: Sequence[str], options: str) -> str:
@@ -413,31 +418,6 @@ def _unseen(column: str) -> str:
     # If the bounds are rounded, DuckDB would skip files with matching rows. It takes a name with a
     # dot for a field of a struct that does not exist.
     return f"CASE WHEN {column} IS NULL THEN NULL ELSE {column} END AS {column}"
-
-
-def _valued(
-    source: str,
-    snapshot: Snapshot,
-    files: Sequence[ScanFile],
-    place: str,
-    named: Mapping[str, str],
-    *,
-    there: bool = False,
-) -> str:
-    """Return SQL that adds the partition values of the files.
-
-    Args:
-        named: Name in the SQL of each partition column.
-    """
-    kinds = {c: sql_type(snapshot.stored_schema.field(c).type) for c in named}
-    values = {
-        place_of(snapshot.ref.location, f): [
-            partition_literal(f.partition_values.get(c), kind) for c, kind in kinds.items()
-        ]
-        for f in files
-    }
-    named_kinds = {named[c]: kind for c, kind in kinds.items()}
-    return with_values(source, quote_identifier(place), values, named_kinds, _lost(snapshot), there=there)
 
 
 def _lost(snapshot: Snapshot) -> str:
