@@ -68,16 +68,12 @@ def no_field(fields: Sequence[Field], name: str, where: str) -> SchemaMismatch:
 
 def changed_at(types: Types, kind: Any, path: Sequence[str], change: Callable[[list[Field]], list[Field]]) -> Any:
     """Return a type after a change of the parts at a path that ``spelled_path()`` found."""
+
+    def below(part: Field) -> Field:
+        return {**part, "type": changed_at(types, part["type"], path[1:], change)} if part["name"] == path[0] else part
+
     _, parts = types.parts(kind)
-    if not path:
-        return types.rebuilt(kind, change(parts))
-    return types.rebuilt(
-        kind,
-        [
-            {**part, "type": changed_at(types, part["type"], path[1:], change)} if part["name"] == path[0] else part
-            for part in parts
-        ],
-    )
+    return types.rebuilt(kind, [below(part) for part in parts] if path else change(parts))
 
 
 def paired(types: Types, kind: Any, other: Any, pair: Callable[[Field, Field], Field]) -> Any:

@@ -13,7 +13,6 @@ from functools import lru_cache
 from urllib.parse import quote
 
 _DECODED = re.compile(r"%(?=[0-9A-Fa-f]{2}|x25)")
-_SPELLED = re.compile(r"%x25")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _LONGEST = 240  # bytes: 255 less what a definition file and its unfinished copy have after the name
 
@@ -43,7 +42,7 @@ def name_of(folder: str) -> str | None:
     >>> name_of("x%x2541"), name_of("x%41")
     ('x%41', None)
     """
-    name = _SPELLED.sub("%", folder)
+    name = folder.replace("%x25", "%")
     return name if why_no_name(name) is None and folder_of(name) == folder else None
 
 

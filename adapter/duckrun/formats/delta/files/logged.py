@@ -156,7 +156,8 @@ class LoggedFiles(Files):
         special = pc.match_substring_regex(paths, "%|^/|^[A-Za-z][A-Za-z0-9+.-]*:/")
         if not pc.any(special).as_py():
             return whole
-        odd = [_place(self.location, path) for path in paths.filter(special).to_pylist()]
+        files = (ScanFile(decoded(path), 0) for path in paths.filter(special).to_pylist())
+        odd = [place_of(self.location, file) for file in files]
         return pc.replace_with_mask(whole, special, pa.array(odd, pa.string()))
 
 
@@ -178,10 +179,6 @@ def _texts(values: Iterable[str]) -> pa.Array:
     return pa.Array.from_buffers(
         pa.string(), len(encoded), [None, pa.py_buffer(ends.tobytes()), pa.py_buffer(b"".join(encoded))]
     )
-
-
-def _place(location: str, path: str) -> str:
-    return place_of(location, ScanFile(decoded(path), 0))
 
 
 def listed(table: DeltaTable) -> pa.Table:

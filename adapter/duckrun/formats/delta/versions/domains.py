@@ -30,17 +30,13 @@ def domains_of(logs: LogAccess, snapshot: Snapshot) -> dict[str, str]:
         return {}
     known = state_of(snapshot)
     if known.domains is None:
-        known.domains = _read(logs, snapshot)
+        configurations: dict[str, str | None] = {}
+        for action in _actions(logs, snapshot):
+            # The newest action of a domain wins, and a removed one stays removed (Delta protocol,
+            # Domain Metadata).
+            configurations.setdefault(action["domain"], None if action.get("removed") else action["configuration"])
+        known.domains = {domain: text for domain, text in configurations.items() if text is not None}
     return dict(known.domains)
-
-
-def _read(logs: LogAccess, snapshot: Snapshot) -> dict[str, str]:
-    configurations: dict[str, str | None] = {}
-    for action in _actions(logs, snapshot):
-        # The newest action of a domain wins, and a removed one stays removed (Delta protocol,
-        # Domain Metadata).
-        configurations.setdefault(action["domain"], None if action.get("removed") else action["configuration"])
-    return {domain: text for domain, text in configurations.items() if text is not None}
 
 
 def _actions(logs: LogAccess, snapshot: Snapshot) -> Iterator[Mapping[str, Any]]:

@@ -84,8 +84,12 @@ def refuse_names(names: Iterable[str]) -> None:
 # -- properties
 
 
-def refuse_properties(properties: Mapping[str, str]) -> None:
-    """Raise InvalidConfig for properties that a DuckLake table does not have."""
+def kept(properties: Mapping[str, str]) -> dict[str, str]:
+    """Return the properties that the catalog stores.
+
+    Raises:
+        InvalidConfig: A property is unknown, or the compression codec is.
+    """
     for name in properties:
         if name in _OPTIONS or name in (SORT_BY, *_NO_OPTIONS):
             continue
@@ -97,15 +101,6 @@ def refuse_properties(properties: Mapping[str, str]) -> None:
             f"a DuckLake table keeps no property {name}; it knows "
             f"{', '.join((*_OPTIONS, SORT_BY))}.{did_you_mean(name, (*_OPTIONS, SORT_BY))}"
         )
-
-
-def kept(properties: Mapping[str, str]) -> dict[str, str]:
-    """Return the properties that the catalog stores.
-
-    Raises:
-        InvalidConfig: A property is unknown, or the compression codec is.
-    """
-    refuse_properties(properties)
     codec_of(properties)
     return {name: str(value) for name, value in properties.items() if name not in _NO_OPTIONS}
 
