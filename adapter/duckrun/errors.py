@@ -219,20 +219,14 @@ def _closed(text: str) -> str:
     return text if text.endswith(("?", "!", ".", "…")) else f"{text.rstrip()}."
 
 
-class Outcome:
-    """Commits that an operation has made so far."""
-
-    def __init__(self) -> None:
-        self.commits: list[str] = []
-
-
-_OUTCOMES: ContextVar[tuple[Outcome, ...]] = ContextVar("outcomes", default=())
+_OUTCOMES: ContextVar[tuple[list[str], ...]] = ContextVar("outcomes", default=())
+"""Commits that each operation around has made so far, from the outermost."""
 
 
 @contextmanager
 def outcome_of(
     mode: str | None = None, table: object | None = None, branch: str | None = None, *, writes: bool = True
-) -> Iterator[Outcome]:
+) -> Iterator[list[str]]:
     """Complete the errors of an operation with what it has committed, its mode and its table.
 
     This is the boundary of a write. Code inside raises an error with its reason and remedy. Blocks
@@ -243,42 +237,33 @@ def outcome_of(
         table: The table of the operation. The message names it.
         branch: The branch of the table. The message names it.
         writes: False if the operation may only read. Then an error tells of commits alone.
+
+    Yields:
+        The commits of the operation so far; the list grows.
     """
-    outcome = Outcome()
-    token = _OUTCOMES.set((*_OUTCOMES.get(), outcome))
+    commits: list[str] = []
+    token = _OUTCOMES.set((*_OUTCOMES.get(), commits))
     try:
-        yield outcome
+        yield commits
     except DuckrunError as error:
-        _complete(error, outcome, mode, table, branch, writes=writes)
+        if error.mode is None and mode is not None:
+            error.mode = mode
+        if table is not None:
+            if error.table is None:
+                error.table = str(table)
+            subject = f"table {table}" if mode is None else f"{mode} on table {table}"
+            error.name(in_branch(subject, branch), str(table), *(() if branch is None else (f"branch {branch}",)))
+        if commits:
+            error.commits = tuple(dict.fromkeys(commits))
+        if is_outcome_unknown(error):
+            error.committed = None
+        elif error.commits:
+            error.committed = True
+        elif writes:
+            error.committed = False
         raise
     finally:
         _OUTCOMES.reset(token)
-
-
-def _complete(
-    error: DuckrunError,
-    outcome: Outcome,
-    mode: str | None,
-    table: object | None,
-    branch: str | None,
-    *,
-    writes: bool,
-) -> None:
-    if error.mode is None and mode is not None:
-        error.mode = mode
-    if error.table is None and table is not None:
-        error.table = str(table)
-    if table is not None:
-        subject = f"table {table}" if mode is None else f"{mode} on table {table}"
-        error.name(in_branch(subject, branch), str(table), *(() if branch is None else (f"branch {branch}",)))
-    if outcome.commits:
-        error.commits = tuple(dict.fromkeys(outcome.commits))
-    if is_outcome_unknown(error):
-        error.committed = None
-    elif error.commits:
-        error.committed = True
-    elif writes:
-        error.committed = False
 
 
 def is_outcome_unknown(error: BaseException | None) -> bool:
@@ -292,8 +277,8 @@ def is_outcome_unknown(error: BaseException | None) -> bool:
 
 def note_commit(what: str) -> None:
     """Tell the operations around that a commit was made, such as 'version 3 of table main.a'."""
-    for outcome in _OUTCOMES.get():
-        outcome.commits.append(what)
+    for commits in _OUTCOMES.get():
+        commits.append(what)
 
 
 @contextmanager

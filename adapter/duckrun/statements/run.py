@@ -174,7 +174,7 @@ def _last_result(
     result: Result | None = None
     with outcome_of(writes=False):  # the commits of the statements before the one that fails
         for number, statement in enumerate(statements, 1):
-            with numbered(number, len(statements)), outcome_of(writes=_writes(statement)) as outcome:
+            with numbered(number, len(statements)), outcome_of(writes=_writes(statement)) as commits:
                 if isinstance(statement, Transact):
                     result = _transact(session, statement)
                     continue
@@ -182,7 +182,7 @@ def _last_result(
                 session.transactions.enter_statement(writes=not isinstance(statement, Reads))
                 looked_up = target if len(statements) == 1 else None  # an earlier statement may have created it
                 result = _carried_out(session, dialect, options, statement, looked_up)
-            if isinstance(result, Done) and _writes(statement) and not outcome.commits and not session.in_transaction:
+            if isinstance(result, Done) and _writes(statement) and not commits and not session.in_transaction:
                 note_commit(f"{result.statement} {result.name}")
             if options.app is not None and not isinstance(statement, Reads):
                 options = replace(options, app=replace(options.app, version=options.app.version + 1))
