@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from duckrun.branches import diff as diffs, publish as publishes, registry
 from duckrun.branches.lake import BranchLake, open_branch
 from duckrun.change_set import ChangeSet
 from duckrun.errors import InvalidConfig
+from duckrun.lake.lake import Lake
 from duckrun.moving.moving import Moving
 from duckrun.reader import DataFrameReader
 from duckrun.run.memory import Arbiter
 from duckrun.run.pins import Pins
-from duckrun.sessions.branches import Branches
+from duckrun.sessions.branches import row_access
 from duckrun.sessions.tables import TableSession
 from duckrun.table import Table
-from duckrun.values.branches import Branch, BranchDiff, BranchList, Published, TableDiff
+from duckrun.values.branches import Branch, BranchDiff, BranchList, Published, TableDiff, check_branch_name
 from duckrun.values.checked import checked
 from duckrun.values.choices import EngineName, WriterChoice
 from duckrun.values.lake_format import LakeFormat
@@ -131,8 +134,10 @@ class Session(TableSession):
     # -- branches
 
     @property
-    def _branches(self) -> Branches:
-        return Branches(self, self._changed_rows)
+    def _main(self) -> Lake:
+        """The lake itself, also in a session of a branch."""
+        self.ensure_open()
+        return self.lake.main if isinstance(self.lake, BranchLake) else self.lake
 
     def _changed_rows(self, branch: Branch, of: TableDiff) -> ChangeSet:
         """Return the changed rows of a table, by a session that ends with this one."""
@@ -152,7 +157,7 @@ class Session(TableSession):
 
             [branch.name for branch in s.branches()]
         """
-        return self._branches.all()
+        return diffs.branches(self._main)
 
     def diff(self, branch: str) -> BranchDiff:
         """Return the difference of a branch from main: one entry per table.
@@ -162,7 +167,10 @@ class Session(TableSession):
         Raises:
             InvalidConfig: There is no such branch.
         """
-        return self._branches.diff(branch)
+        main = self._main
+        publishes.refuse_no_branches(main)
+        existing = registry.existing(main.storage, check_branch_name(branch))
+        return BranchDiff(branch, diffs.diff(main, existing), partial(self._changed_rows, existing))
 
     def publish(self, branch: str) -> Published:
         """Commit the net changes of a branch to main: one commit per table, or none.
@@ -175,7 +183,7 @@ class Session(TableSession):
             CommitConflict: Main has changed what the branch changed or read.
             InvalidConfig: There is no such branch.
         """
-        return self._branches.publish(branch)
+        return publishes.publish(self._main, check_branch_name(branch), row_access(self))
 
     def rebase(self, branch: str) -> dict[str, int]:
         """Let the tables of a branch continue from main's newest versions; return their versions.
@@ -188,7 +196,7 @@ class Session(TableSession):
                 unchanged.
             InvalidConfig: There is no such branch.
         """
-        return self._branches.rebase(branch)
+        return publishes.rebase(self._main, check_branch_name(branch), row_access(self))
 
     def discard(self, branch: str) -> tuple[str, ...]:
         """Remove a branch with all its writes, and return the tables that it had changed.
@@ -197,7 +205,7 @@ class Session(TableSession):
             InvalidConfig: There is no such branch.
             CommitConflict: The branch is being published.
         """
-        return self._branches.discard(branch)
+        return publishes.discard(self._main, check_branch_name(branch), row_access(self))
 
     @property
     def moving(self) -> Moving:
