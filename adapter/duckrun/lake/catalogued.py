@@ -12,7 +12,6 @@ from duckrun.formats.transactions import TransactionalLake
 from duckrun.lake.lake import Lake, LocationDefinition, NameDefinition, ViewDefinition, refuse_rename
 from duckrun.sql.plain_names import dotted_names
 from duckrun.values.lake_format import DELTA_LAKE, DUCKLAKE, TABLES, LakeFormat
-from duckrun.values.macros import Macro
 from duckrun.values.names import folder_of
 from duckrun.values.snapshot import Snapshot, TableRef
 
@@ -164,22 +163,6 @@ class CatalogLake(Lake):
             self.ensure_writable(ref)
             with self.format.locked(ref):
                 self.catalog.views.drop(ref)
-
-    # -- macros, also stored in the catalog
-
-    def macros(self) -> Mapping[tuple[str, str], Macro]:
-        return self.catalog.macros.all()
-
-    def put_macro(self, macro: Macro) -> None:
-        ref = self.schema_ref(macro.schema)
-        self.ensure_writable(ref)
-        with self.format.locked(ref):
-            self.catalog.macros.put(macro)
-
-    def drop_macro(self, schema: TableRef, name: str) -> None:
-        self.ensure_writable(schema)
-        with self.format.locked(schema):
-            self.catalog.macros.drop(schema.schema, name)
 
     # -- writing
 

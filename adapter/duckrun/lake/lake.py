@@ -343,17 +343,23 @@ class Lake:
 
     def macros(self) -> Mapping[tuple[str, str], Macro]:
         """Return the macros of the lake by schema and name; empty if no catalog stores any."""
-        return {}
+        transactions = self.format.transactions
+        return {} if transactions is None else transactions.macros.all()
 
     def put_macro(self, macro: Macro) -> None:
         """Create or replace a macro. Raises UnsupportedFeature if no catalog stores any."""
-        raise UnsupportedFeature(f"Lake {self.root} of format {self.format.name} keeps no macros, as {macro} is one.")
+        transactions = self.transactions(f", which stores no macros such as {macro}.")
+        ref = self.schema_ref(macro.schema)
+        self.ensure_writable(ref)
+        with self.format.locked(ref):
+            transactions.macros.put(macro)
 
     def drop_macro(self, schema: TableRef, name: str) -> None:
-        """Remove a macro of a schema."""
-        raise UnsupportedFeature(
-            f"Lake {self.root} of format {self.format.name} keeps no macros, as {schema.schema}.{name} is one."
-        )
+        """Remove a macro of a schema. Raises UnsupportedFeature if no catalog stores any."""
+        transactions = self.transactions(f", which stores no macros such as {schema.schema}.{name}.")
+        self.ensure_writable(schema)
+        with self.format.locked(schema):
+            transactions.macros.drop(schema.schema, name)
 
     def views(self, schema: str) -> list[str]:
         """Return the persisted views of a schema."""
