@@ -54,11 +54,9 @@ class Checks:
         self.is_first = self.is_first and isinstance(statement, Reads)
         if isinstance(statement, Use):
             self._use(statement)
-        if isinstance(statement, Transact):
+        elif isinstance(statement, Transact):
             self._transact(statement)
-        if isinstance(statement, Reads):
-            return None
-        if isinstance(statement, CreateTemporary):
+        elif isinstance(statement, CreateTemporary):
             if statement.kind == "table" and not self.engine.temp_tables:
                 raise UnsupportedFeature(
                     f"CREATE TEMP TABLE {statement.name}: {self.engine.name} has no temporary tables. CREATE TEMP "
@@ -66,31 +64,26 @@ class Checks:
                     "connect with engine: duckdb."
                 )
             self.temporary.add(statement.name.lower())
-            return None
-        if isinstance(statement, OfLake):
+        elif isinstance(statement, OfLake):
             upkeep.check(self.lakes, statement)
-            return None
-        if isinstance(statement, CreateMacro | DropMacro):
+        elif isinstance(statement, CreateMacro | DropMacro):
             macros.check(self.lakes, statement)
-            return None
-        if isinstance(statement, CreateSchema | DropSchema):
+        elif isinstance(statement, CreateSchema | DropSchema):
             lake, schema = self.lakes.schema_of(statement.target)
             lake.ensure_writable(lake.schema_ref(schema))
-            return None
-        if is_change(self.engine, self.temporary, statement):
-            return None
-        if isinstance(statement, Drop) and is_temporary(self.engine, self.temporary, statement.target):
+        elif isinstance(statement, Drop) and is_temporary(self.engine, self.temporary, statement.target):
             self.temporary.discard(statement.target[0].lower())
-            return None
-        if isinstance(statement, Insert | Update | Delete) and statement.returning and not self.engine.returns_rows:
-            raise UnsupportedFeature(
-                f"RETURNING of table {'.'.join(statement.target)}: {self.engine.name} gives no rows of what it "
-                "writes. Read them by a "
-                "SELECT after it, or by table.changes(), or connect with engine: duckdb."
-            )
-        located = locate(self.lakes, statement.target)
-        located.lake.ensure_writable(located.ref)
-        return located
+        elif not isinstance(statement, Reads) and not is_change(self.engine, self.temporary, statement):
+            if isinstance(statement, Insert | Update | Delete) and statement.returning and not self.engine.returns_rows:
+                raise UnsupportedFeature(
+                    f"RETURNING of table {'.'.join(statement.target)}: {self.engine.name} gives no rows of what it "
+                    "writes. Read them by a "
+                    "SELECT after it, or by table.changes(), or connect with engine: duckdb."
+                )
+            located = locate(self.lakes, statement.target)
+            located.lake.ensure_writable(located.ref)
+            return located
+        return None
 
     def _transact(self, statement: Transact) -> None:
         if self.lakes.lake.format.transactions is None and not self.in_transaction:
