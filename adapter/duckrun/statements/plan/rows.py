@@ -77,7 +77,7 @@ def create_as(statement: CreateTableAs, ref: TableRef, reading: Reading, options
 def insert(statement: Insert, ref: TableRef, reading: Reading, options: Asked) -> Work:
     """Return an append or a replacement with a query's rows, cast to the table's columns."""
     snapshot = reading.snapshot(ref)
-    fit = _fit(statement, snapshot, reading, options.schema_mode)
+    fit = fitted(statement, snapshot, reading, options.schema_mode)
     frame = _bound(fit, reading)
     mode, predicate = "append", None
     if statement.where is not None:
@@ -96,7 +96,7 @@ def insert(statement: Insert, ref: TableRef, reading: Reading, options: Asked) -
 
 
 @dataclass(frozen=True)
-class _Fit:
+class Fit:
     """The rows of an INSERT, and the table's columns as expressions over them."""
 
     rows: exp.Query
@@ -113,7 +113,7 @@ class _Fit:
         return exp.select(*self.columns).from_(renamed(self.rows, self.names).subquery("given", copy=False))
 
 
-def _bound(fit: _Fit, reading: Reading) -> LazyRows:
+def _bound(fit: Fit, reading: Reading) -> LazyRows:
     """Return the fitted rows, from the rows that are bound already if possible."""
     if fit.bound is None or any(column.find(exp.Query) for column in fit.columns):
         return reading.frame(fit.query)
@@ -128,20 +128,9 @@ def fitted(
     reading: Reading,
     schema_mode: SchemaMode,
     uncast: Collection[str] = (),
-) -> exp.Query:
-    """Return the query of an INSERT with all columns of the table. See _fit()."""
-    return _fit(statement, snapshot, reading, schema_mode, uncast, whole=True).query
-
-
-def _fit(
-    statement: Insert,
-    snapshot: Snapshot,
-    reading: Reading,
-    schema_mode: SchemaMode,
-    uncast: Collection[str] = (),
     *,
     whole: bool = False,
-) -> _Fit:
+) -> Fit:
     """Cast the rows of an INSERT to the table's column names and types.
 
     Args:
@@ -210,7 +199,7 @@ def _fit(
     for name, constant in (fixed | others).items():
         value = exp.cast(constant.copy(), types[name], dialect=reading.engine.name)
         columns.append(exp.alias_(value, name, quoted=True))
-    return _Fit(given_rows, filled_columns, columns, frame, len(columns) - len(new) < len(types))
+    return Fit(given_rows, filled_columns, columns, frame, len(columns) - len(new) < len(types))
 
 
 def _holds_struct(kind: str) -> bool:

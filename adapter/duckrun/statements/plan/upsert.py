@@ -24,7 +24,7 @@ def insert(statement: Insert, ref: TableRef, reading: Reading, options: Asked) -
         return rows.insert(statement, ref, reading, options)
     snapshot = reading.snapshot(ref)
     keys = _keys(statement.conflict, snapshot)
-    whole = rows.fitted(statement, snapshot, reading, options.schema_mode, _seen(statement))
+    whole = rows.fitted(statement, snapshot, reading, options.schema_mode, _seen(statement), whole=True).query
     whens = [When("not_matched_insert")]
     if statement.conflict.assigned is None:
         whole = _first_of_each(whole, keys, reading)
