@@ -120,9 +120,6 @@ def _statements(source: StatementText) -> list[Statement]:
     if from_merge.is_merge(source):
         return [from_merge.merge(source)]
     tree = _tree(outline(source))
-    if isinstance(tree, exp.Command):
-        _refuse_misspelled(source)
-        raise unsupported(named(source))
     if isinstance(tree, exp.Create):
         return [from_ddl.create(tree, source, sorted_by)]
     for kind, read in _BY_TREE.items():
