@@ -9,7 +9,6 @@ from typing import Any, Literal
 from sqlglot import exp
 
 from duckrun.errors import InvalidConfig
-from duckrun.statements.parse.computed import identity_of, is_generated
 from duckrun.statements.parse.layout import partitioned_by
 from duckrun.statements.parse.parts import query_of, refuse, target_of, unsupported, words_of
 from duckrun.statements.parse.tokens import StatementText, TokenReader, in_brackets, word_of
@@ -239,16 +238,36 @@ def _column(node: exp.ColumnDef, dialect: str, generated: Iterator[str] = iter((
         elif isinstance(kind, exp.DefaultColumnConstraint):
             # DEFAULT NULL is the same as no default.
             default = None if isinstance(kind.this, exp.Null) else kind.this.sql(dialect=dialect)
-        elif is_generated(kind):
+        elif _is_generated(kind):
             expression = next(generated, None)
             if expression is None:
                 raise unsupported("a column with GENERATED, in anything but CREATE TABLE,")
         elif isinstance(kind, exp.GeneratedAsIdentityColumnConstraint):
-            identity = identity_of(kind, node.name)
+            identity = _identity_of(kind, node.name)
         elif not isinstance(kind, exp.CheckColumnConstraint):
             raise unsupported(f"a column with {words_of(kind)}")
     type_ = node.args["kind"].sql(dialect=dialect)
     return tables.ColumnSpec(node.name, type_, nullable, comment, expression, identity, default=default)
+
+
+def _is_generated(kind: exp.Expr) -> bool:
+    """Return True for the constraint of a generated column, in either of sqlglot's forms."""
+    return (isinstance(kind, exp.ComputedColumnConstraint) and not isinstance(kind.this, exp.Paren)) or (
+        isinstance(kind, exp.GeneratedAsIdentityColumnConstraint) and kind.args.get("expression") is not None
+    )
+
+
+def _identity_of(kind: exp.GeneratedAsIdentityColumnConstraint, name: str) -> tables.Identity:
+    """Return start and step of an identity column; both are 1 by default."""
+    start, step = (_whole_number(kind.args.get(word), name) for word in ("start", "increment"))
+    return tables.Identity(start, step, bool(kind.this))
+
+
+def _whole_number(value: exp.Expr | None, name: str) -> int:
+    try:
+        return 1 if value is None else int(value.sql())
+    except ValueError:
+        raise InvalidConfig(f"The identity column {name} counts in whole numbers, not by {value}.") from None
 
 
 def _constraints(node: exp.ColumnDef) -> Sequence[exp.ColumnConstraint]:
