@@ -1,12 +1,39 @@
-"""Builders of small syntax trees, and the errors, of the translation rules."""
+"""Shared by the translation rules of both directions: builders of trees, errors, the rewriting."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
+from typing import Any
 
 from sqlglot import exp, parse_one
 
 from duckrun.errors import UnsupportedFeature
+
+Rule = Callable[[Any], exp.Expr]
+"""Returns the translation of a node, or the node itself."""
+
+
+def rewrite(root: exp.Expr, rule_of: Callable[[exp.Expr], Rule | None]) -> None:
+    """Replace each node below a root by what its rule returns, from the leaves up."""
+    for node in reversed(list(root.this.walk())):
+        rule = rule_of(node)
+        rewritten = node if rule is None else rule(node)
+        if rewritten is not node:
+            node.replace(rewritten)
+
+
+def refusing(
+    error: Callable[[str], UnsupportedFeature], what: str, where: Callable[[Any], object] = lambda node: True
+) -> Rule:
+    """Return a rule that raises the error of a direction, for all nodes or those of a condition."""
+
+    def refuse(node: Any) -> exp.Expr:
+        if where(node):
+            raise error(what)
+        return node
+
+    return refuse
 
 
 def call(name: str, *arguments: exp.Expr) -> exp.Anonymous:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from sqlglot import exp
 
 from duckrun.sql import spark_functions as spark
-from duckrun.sql.building import call, duckdb_sql, number, untranslated_to_duckdb
+from duckrun.sql.building import Rule, call, duckdb_sql, number, refusing, rewrite, untranslated_to_duckdb
 from duckrun.sql.lambdas import with_places
 from duckrun.sql.pieces import dialect_of
 from duckrun.sql.time_formats import duckdb_format, duckdb_format_to_parse
@@ -31,21 +32,10 @@ def for_duckdb(root: exp.Expr) -> None:
     Raises:
         UnsupportedFeature: for a part without a translation.
     """
-    for node in reversed(list(root.this.walk())):  # from the leaves up
-        if dialect_of(node) == "spark":
-            rule = _RULES.get(type(node))
-            rewritten = node if rule is None else rule(node)
-            if rewritten is not node:
-                node.replace(rewritten)
+    rewrite(root, lambda node: _RULES.get(type(node)) if dialect_of(node) == "spark" else None)
 
 
-def _refused(what: str, where: Callable[[Any], object] = lambda node: True) -> Callable[[Any], exp.Expr]:
-    def refuse(node: Any) -> exp.Expr:
-        if where(node):
-            raise untranslated_to_duckdb(what)
-        return node
-
-    return refuse
+_refused = partial(refusing, untranslated_to_duckdb)
 
 
 def _cast(node: exp.Cast) -> exp.Expr:
@@ -240,7 +230,7 @@ def _like(node: exp.Like | exp.ILike) -> exp.Expr:
     return exp.Escape(this=node.copy(), expression=exp.Literal.string("\\"))
 
 
-def _three_letters(name: str) -> Callable[[Any], exp.Expr]:
+def _three_letters(name: str) -> Rule:
     return lambda node: call("left", call(name, node.this), number(3))
 
 
@@ -312,7 +302,7 @@ def _sign(node: exp.Sign) -> exp.Expr:
     return duckdb_sql(f"CASE WHEN isnan(CAST(x AS DOUBLE)) THEN {nan} ELSE node END", x=node.this, node=node)
 
 
-_RULES: dict[type[exp.Expr], Callable[[Any], exp.Expr]] = {
+_RULES: dict[type[exp.Expr], Rule] = {
     exp.AddMonths: lambda node: duckdb_sql(
         "CAST(CAST(x AS DATE) + to_months(CAST(n AS INT)) AS DATE)", x=node.this, n=node.expression
     ),

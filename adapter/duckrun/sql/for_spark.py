@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from sqlglot import exp
 
 from duckrun.sql import duckdb_functions as duckdb, regexes
-from duckrun.sql.building import call, number, spark_sql, untranslated
+from duckrun.sql.building import Rule, call, number, refusing, rewrite, spark_sql, untranslated
 from duckrun.sql.dates import mark_days
 from duckrun.sql.file_paths import FILE_READERS
 from duckrun.sql.generators import generates, lifted, series, series_table, unnest_table
@@ -54,30 +55,29 @@ def for_spark(root: exp.Expr, *, is_definition: bool = False) -> None:
             or a generated column.
     """
     mark_days(root)
-    for node in reversed(list(root.this.walk())):  # from the leaves up
-        if dialect_of(node) == "duckdb":
-            rewritten = _rewritten(node, _RULES)
-            if rewritten is not node:
-                node.replace(rewritten)
-        elif isinstance(node, exp.ParseJSON):
-            # Spark's parse_json makes a VARIANT. sqlglot writes its argument alone, because other
-            # dialects store JSON as text.
-            node.replace(call("parse_json", node.this))
-    if is_definition:
-        return
-    # Last, as these repeat their values: generators and windows have names by now.
-    for node in reversed(list(root.this.walk())):
-        if dialect_of(node) == "duckdb":
-            rewritten = _rewritten(node, _LAST_RULES)
-            if rewritten is not node:
-                node.replace(rewritten)
+    rewrite(root, _first_rule)
+    if not is_definition:
+        # Last, as these repeat their values: generators and windows have names by now.
+        rewrite(root, lambda node: _rule_in(_LAST_RULES, node))
 
 
-def _rewritten(node: exp.Expr, rules: dict[type[exp.Expr], Callable[[Any], exp.Expr]]) -> exp.Expr:
-    for kind, rewrite in rules.items():
-        if isinstance(node, kind):
-            return rewrite(node)
-    return node
+def _first_rule(node: exp.Expr) -> Rule | None:
+    # Spark's parse_json makes a VARIANT. sqlglot writes its argument alone, because other dialects
+    # store JSON as text.
+    if isinstance(node, exp.ParseJSON) and dialect_of(node) != "duckdb":
+        return lambda parsed_json: call("parse_json", parsed_json.this)
+    return _rule_in(_RULES, node)
+
+
+def _rule_in(rules: dict[type[exp.Expr], Rule], node: exp.Expr) -> Rule | None:
+    if dialect_of(node) == "duckdb":
+        for kind, rule in rules.items():
+            if isinstance(node, kind):
+                return rule
+    return None
+
+
+_refused = partial(refusing, untranslated)
 
 
 def _function(node: Any) -> exp.Expr:
@@ -116,15 +116,6 @@ def _function(node: Any) -> exp.Expr:
     if name in _RENAMED:
         return call(_RENAMED[name], *node.expressions)
     return node
-
-
-def _refused(what: str, where: Callable[[Any], object] = lambda node: True) -> Callable[[Any], exp.Expr]:
-    def refuse(node: Any) -> exp.Expr:
-        if where(node):
-            raise untranslated(what)
-        return node
-
-    return refuse
 
 
 def _counts_table(node: Any) -> bool:
@@ -483,7 +474,7 @@ def _is_nan(node: Any) -> exp.Expr:
     return spark_sql("if(x IS NULL, NULL, node)", x=node.this, node=node)
 
 
-_RULES: dict[type[exp.Expr], Callable[[Any], exp.Expr]] = {
+_RULES: dict[type[exp.Expr], Rule] = {
     exp.Anonymous: _function,
     exp.ArrayAgg: _array_agg,
     exp.ArgMax: duckdb.extreme_row,
@@ -575,7 +566,7 @@ _RULES: dict[type[exp.Expr], Callable[[Any], exp.Expr]] = {
     exp.Window: _window,
     exp.Week: lambda node: call("weekofyear", node.this),
 }
-_LAST_RULES: dict[type[exp.Expr], Callable[[Any], exp.Expr]] = {
+_LAST_RULES: dict[type[exp.Expr], Rule] = {
     exp.ArrayContains: duckdb.contains,
     exp.ArrayToString: duckdb.joined,
     exp.Avg: lambda node: call("avg", duckdb.averaged(node.this)),
