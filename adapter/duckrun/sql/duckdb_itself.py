@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
@@ -70,6 +71,14 @@ def item_in(expression: str) -> tuple[dict[str, Any], str] | None:
     if any(node[key] for key in rest) or len(node["select_list"]) != 1:
         return None
     return node["select_list"][0], text
+
+
+def parts_in(tree: Any) -> Iterator[dict[str, Any]]:
+    """Yield the nodes of a parser's tree, each before its children."""
+    if isinstance(tree, dict):
+        yield tree
+    for child in tree.values() if isinstance(tree, dict) else tree if isinstance(tree, list) else ():
+        yield from parts_in(child)
 
 
 def answer(sql: str, *values: str) -> list[tuple[Any, ...]]:

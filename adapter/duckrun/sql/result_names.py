@@ -11,12 +11,11 @@ import re
 from bisect import bisect_left
 from collections.abc import Collection, Iterator, Sequence
 from functools import cache, lru_cache
-from typing import Any
 
 from sqlglot import Token
 from sqlglot.tokens import TokenType
 
-from duckrun.sql.duckdb_itself import answer, item_in
+from duckrun.sql.duckdb_itself import answer, item_in, parts_in
 from duckrun.sql.edits import CLOSING, OPENING, closing, step
 
 _ENDS = (
@@ -126,7 +125,7 @@ def generated_name(expression: str) -> str | None:
     if item["class"] == "FUNCTION" and item["function_name"].lower() == "unnest":
         return None  # unnest() of a struct gives several columns
     name = str(answer("SELECT json_deserialize_sql($1::json)", statement)[0][0]).removeprefix("SELECT ")
-    for part in _parts(item):
+    for part in parts_in(item):
         if part.get("class") in ("STAR", "LAMBDA"):  # DuckDB's JSON loses the spelling of a lambda
             return None
         if part.get("class") == "CAST":
@@ -142,10 +141,3 @@ def _shown_type(kind: str) -> str:
     """Return a type as generated names show it."""
     [(name,)] = answer(f"SELECT column_name FROM (DESCRIBE SELECT CAST(NULL AS {kind}))")
     return str(name).removeprefix("CAST(NULL AS ")[:-1]
-
-
-def _parts(tree: Any) -> Iterator[dict[str, Any]]:
-    if isinstance(tree, dict):
-        yield tree
-    for child in tree.values() if isinstance(tree, dict) else tree if isinstance(tree, list) else ():
-        yield from _parts(child)

@@ -16,7 +16,7 @@ from sqlglot.errors import SqlglotError
 
 from duckrun.errors import UnsupportedFeature
 from duckrun.sql.dialects import tree_in
-from duckrun.sql.duckdb_itself import functions, item_in
+from duckrun.sql.duckdb_itself import functions, item_in, parts_in
 from duckrun.sql.names import transpile
 from duckrun.sql.pieces import has_any
 
@@ -173,18 +173,9 @@ def _foreign_parts(tree: Any, columns: frozenset[str]) -> Iterator[str]:
                 yield f"{node['function_name']}(), which {why}"
                 continue
         if kind == "LAMBDA":
-            known = known | frozenset(_names_in(node["lhs"]))
+            parameters = (part for part in parts_in(node["lhs"]) if part.get("class") == "COLUMN_REF")
+            known = known | {part["column_names"][0].lower() for part in parameters}
         waiting.extend((value, known) for value in node.values())
-
-
-def _names_in(tree: Any) -> Iterator[str]:
-    """Yield the parameters of a lambda."""
-    if isinstance(tree, dict):
-        if tree.get("class") == "COLUMN_REF":
-            yield tree["column_names"][0].lower()
-        tree = list(tree.values())
-    for each in tree if isinstance(tree, list) else ():
-        yield from _names_in(each)
 
 
 def _why_no_function(name: str, schema: str) -> str | None:
