@@ -278,17 +278,15 @@ def _json_path(path: exp.Expr) -> str:
 
 def contains(node: exp.ArrayContains) -> exp.Expr:
     """Translate ``list_contains``, which is false for a value that only NULLs could be."""
-    return spark_sql("coalesce(node, if(l IS NULL OR v IS NULL, NULL, FALSE))", **_sides(node), node=node.copy())
+    return spark_sql(
+        "coalesce(node, if(l IS NULL OR v IS NULL, NULL, FALSE))", l=node.this, v=node.expression, node=node.copy()
+    )
 
 
 def contained(node: exp.In) -> exp.Expr:
     """Translate ``v IN list``."""
     place = node.args.get("field")
     return node if place is None else contains(exp.ArrayContains(this=place, expression=node.this))
-
-
-def _sides(node: Any) -> dict[str, exp.Expr]:
-    return {"l": node.this, "v": node.expression}
 
 
 def position(whole: exp.Expr, value: exp.Expr) -> exp.Expr:

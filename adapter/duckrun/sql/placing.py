@@ -247,11 +247,12 @@ class InText:
 
     def qualify(self, column: exp.Column, length: int, names: Sequence[str]) -> None:
         quoted = [exp.to_identifier(name, quoted=True) for name in names]
-        span, new = _parts(column, length), _qualified(column, length, quoted, self._dialect)
-        assert span is not None, "names of a text have a place in it"
-        self._edits[id(column)] = (*span, new)
+        start, end = known(column.parts[0], "start"), known(column.parts[length - 1], "end")
+        assert start is not None and end is not None, "names of a text have a place in it"
+        new = _qualified(column, length, quoted, self._dialect)
+        self._edits[id(column)] = start, end, new
         if new:
-            self._names[new] = self.root.meta[Key.PIECE][0][span[0] : span[1] + 1]
+            self._names[new] = self.root.meta[Key.PIECE][0][start : end + 1]
 
 
 def _starts(node: exp.Expr) -> Iterator[int]:
@@ -260,12 +261,6 @@ def _starts(node: exp.Expr) -> Iterator[int]:
     if place is not None:
         yield place[0]
     yield from (start for start, _, _ in known(node, Key.CHANGES) or ())
-
-
-def _parts(column: exp.Column, length: int) -> tuple[int, int] | None:
-    """Return the offsets of the first parts of a column's name."""
-    start, end = known(column.parts[0], "start"), known(column.parts[length - 1], "end")
-    return None if start is None or end is None else (start, end)
 
 
 def _qualified(column: exp.Column, length: int, names: Sequence[exp.Expr], dialect: str | None) -> str:
