@@ -66,8 +66,7 @@ class CatalogLake(Lake):
 
     def resolve(self, schema: str, name: str) -> TableRef:
         # The location does not depend on a definition, so the catalog is not queried.
-        self.check_name(schema)
-        self.check_name(name)
+        self.check_name(schema, name)
         return self._ref(schema, name, None)
 
     def _ref(self, schema: str, name: str, definition: NameDefinition | None) -> TableRef:
@@ -80,8 +79,7 @@ class CatalogLake(Lake):
         return ref if self.catalog.is_known(ref) else None
 
     def newest(self, schema: str, name: str) -> Snapshot | None:
-        self.check_name(schema)
-        self.check_name(name)
+        self.check_name(schema, name)
         if self.catalog.is_open:
             return None
         try:

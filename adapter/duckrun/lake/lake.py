@@ -171,8 +171,7 @@ class Lake:
         Raises:
             InvalidConfig: The name leaves the root.
         """
-        self.check_name(schema)
-        self.check_name(name)
+        self.check_name(schema, name)
         definition = self._read_definition(schema, name)
         return self._ref(schema, name, definition), definition
 
@@ -270,13 +269,13 @@ class Lake:
         """True if all names are valid for schemas and tables."""
         return all(self._why_no_name(name) is None for name in names)
 
-    def check_name(self, name: str) -> None:
+    def check_name(self, *names: str) -> None:
         """Raise InvalidConfig for a name that is invalid for schemas and tables."""
-        why = self._why_no_name(name)
-        if why is not None:
-            raise InvalidConfig(
-                f"{name!r} cannot name a schema or table of lake {self.root}: it {why}.", remedy=_reading(name)
-            )
+        for name in names:
+            if (why := self._why_no_name(name)) is not None:
+                raise InvalidConfig(
+                    f"{name!r} cannot name a schema or table of lake {self.root}: it {why}.", remedy=_reading(name)
+                )
 
     def _why_no_name(self, name: str) -> str | None:
         why = why_no_name(name)
