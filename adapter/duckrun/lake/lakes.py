@@ -130,6 +130,19 @@ class Lakes:
         other.lake, other.schema = lake, schema
         return other
 
+    def after_use(self, parts: Sequence[str], *, must_exist: bool) -> Lakes:
+        """Return these lakes as they are after USE of a schema, which need not exist.
+
+        Raises:
+            TableNotFound: The schema must exist, and does not; or there is no such lake.
+        """
+        try:
+            return self.using(*self.place(parts))
+        except TableNotFound:
+            if must_exist:
+                raise
+            return self.using(*self.schema_of(parts))
+
     def schema_of(self, parts: Sequence[str]) -> tuple[Lake, str]:
         """Return the lake and schema, existing or not, of ``schema`` or ``lake.schema``."""
         return (self.named(parts[0], ".".join(parts)) if len(parts) > 1 else self.lake), parts[-1]

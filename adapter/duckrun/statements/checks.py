@@ -6,7 +6,7 @@ Read-only lakes, and features that the engine lacks.
 from __future__ import annotations
 
 from duckrun.engines.engine import Engine
-from duckrun.errors import InvalidConfig, TableNotFound, UnsupportedFeature
+from duckrun.errors import InvalidConfig, UnsupportedFeature
 from duckrun.lake.lakes import Lakes, Located
 from duckrun.run.transactions import transactions_on
 from duckrun.statements import macros, upkeep
@@ -53,7 +53,8 @@ class Checks:
         """
         self.is_first = self.is_first and isinstance(statement, Reads)
         if isinstance(statement, Use):
-            self._use(statement)
+            # Unless it is the first one, an earlier statement may create the schema.
+            self.lakes = self.lakes.after_use(statement.target, must_exist=self.is_first)
         elif isinstance(statement, Transact):
             self._transact(statement)
         elif isinstance(statement, CreateTemporary):
@@ -95,11 +96,3 @@ class Checks:
         elif not self.in_transaction:
             raise InvalidConfig(f"{statement.what} without BEGIN: no transaction is open in this session.")
         self.in_transaction = statement.what == "BEGIN"
-
-    def _use(self, statement: Use) -> None:
-        try:
-            self.lakes = self.lakes.using(*self.lakes.place(statement.target))
-        except TableNotFound:
-            if self.is_first:  # else an earlier statement may create it
-                raise
-            self.lakes = self.lakes.using(*self.lakes.schema_of(statement.target))

@@ -46,10 +46,8 @@ class Macros:
     def read(self, statement: Statement) -> None:
         """Apply a USE, CREATE MACRO or DROP MACRO for the statements behind it."""
         if isinstance(statement, Use):
-            try:
-                self.lakes = self.lakes.using(*self.lakes.place(statement.target))
-            except TableNotFound:  # an earlier statement creates it, or the statement's own check fails
-                self.lakes = self.lakes.using(*self.lakes.schema_of(statement.target))
+            # An earlier statement creates the schema, or the statement's own check fails.
+            self.lakes = self.lakes.after_use(statement.target, must_exist=False)
         elif isinstance(statement, CreateMacro | DropMacro):
             lake, schema, name = place(self.lakes, statement.target)
             known = self._of(lake)
@@ -128,8 +126,7 @@ def check(lakes: Lakes, statement: CreateMacro | DropMacro) -> None:
     lake, schema, name = place(lakes, statement.target)
     if not lake.has_catalog:
         raise unsupported(f"{what} on a lake of format {lake.format.name}")
-    lake.check_name(schema)
-    lake.check_name(name)
+    lake.check_name(schema, name)
     lake.ensure_writable(lake.schema_ref(schema))
     if isinstance(statement, CreateMacro) and is_of_duckdb(name):
         raise InvalidConfig(f"{name}() is a function of DuckDB's own; choose another name for the macro.")
