@@ -33,10 +33,7 @@ def names(lakes: Lakes, temporary: Sequence[str], statement: Show, hidden: Itera
     if statement.what == "schemas":
         schemas = [".".join(filter(None, (lake.name, name))) for lake in lakes for name in sorted(lake.schemas())]
         return _table({"schema": pa.string()}, [(name,) for name in schemas])
-    schema = statement.within[-1] if statement.within else None
-    lake = lakes.lake
-    if len(statement.within) > 1:
-        lake = lakes.named(statement.within[0], ".".join(statement.within))
+    lake, schema = lakes.schema_of(statement.within) if statement.within else (lakes.lake, None)
     without = {(ref.schema, ref.name) for ref in hidden if ref.catalog == lake.name}
     shown = (each for each in held(lake, schema) if each[:2] not in without)
     rows = [each for each in shown if statement.what == "tables" or each[2] == "view"]
