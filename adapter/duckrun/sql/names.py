@@ -14,7 +14,7 @@ from sqlglot.tokens import Token
 from duckrun.errors import InvalidConfig, UnsupportedFeature
 from duckrun.sql.abridged import abridged
 from duckrun.sql.dialects import text_in, tokens_in, tree_in, tree_of, trees_in
-from duckrun.sql.pieces import all_in, dialect_of, has_any, text_of_piece, tokens_of_piece
+from duckrun.sql.pieces import Key, all_in, dialect_of, has_any
 from duckrun.sql.placing import InText, InTree
 from duckrun.sql.quoting import quote_identifier
 from duckrun.sql.result_names import names_behind
@@ -241,7 +241,8 @@ def _keep_generated_names(edit: InText | InTree, inner: bool) -> None:
         if dialect_of(piece) != "duckdb":
             continue
         outermost = inner or piece is not root
-        for end, name in names_behind(text_of_piece(piece), tokens_of_piece(piece), changes, outermost=outermost):
+        text, tokens = piece.meta[Key.PIECE][0], piece.meta[Key.ORIGINAL].tokens
+        for end, name in names_behind(text, tokens, changes, outermost=outermost):
             edit.append(piece, end, f" AS {quote_identifier(name)}")
 
 

@@ -177,18 +177,6 @@ def dialect_of(node: exp.Expr) -> str | None:
     return known(node, Key.READ)
 
 
-def tokens_of_piece(piece: exp.Expr) -> Sequence[Token]:
-    """Return the tokens of a piece; their offsets count in the whole text around it."""
-    tokens: Sequence[Token] = piece.meta[Key.ORIGINAL].tokens
-    return tokens
-
-
-def text_of_piece(piece: exp.Expr) -> str:
-    """Return the whole text that the tokens of a piece point into."""
-    text: str = piece.meta[Key.PIECE][0]
-    return text
-
-
 def loose(tree: exp.Expr) -> exp.Expr:
     """Return a copy that is no piece: it may be changed, and sqlglot generates its text."""
     copy = tree.copy()
