@@ -127,8 +127,7 @@ class Upkeep:
             s.upkeep.expire(older_than="30 days")
         """
         numbers = None if versions is None else tuple(given(each, int, "versions", "expire()") for each in versions)
-        moment = None if older_than is None else moment_of(older_than, "older_than")
-        return self.maintain(ExpireSpec(numbers, moment, spare_consumers, dry_run))
+        return self.maintain(ExpireSpec(numbers, _moment(older_than), spare_consumers, dry_run))
 
     def cleanup(self, *, older_than: Age | None = None, dry_run: bool = False) -> MaintenanceResult:
         """Remove files that no snapshot uses; ``removed`` names them.
@@ -174,7 +173,7 @@ class Upkeep:
 
             s.upkeep.checkpoint(expire_older_than="30 days")
         """
-        expire = None if expire_older_than is None else moment_of(expire_older_than, "expire_older_than")
+        expire = _moment(expire_older_than, "expire_older_than")
         return self.maintain(LakeCheckpointSpec(expire, _moment(older_than), delete_threshold, spare_consumers))
 
     def restoreToVersion(self, version: int) -> MaintenanceResult:
@@ -230,5 +229,5 @@ class Upkeep:
         transactions.set_inline_rows(count, ref)
 
 
-def _moment(age: Age | None) -> datetime | None:
-    return None if age is None else moment_of(age, "older_than")
+def _moment(age: Age | None, argument: str = "older_than") -> datetime | None:
+    return None if age is None else moment_of(age, argument)
