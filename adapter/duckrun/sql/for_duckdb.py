@@ -8,7 +8,7 @@ direction is ``for_spark``.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any
 
@@ -104,21 +104,19 @@ def keep_patterns(tree: exp.Expr, texts: list[str], translate: Callable[[str], s
 
 def _truncated(node: exp.DateTrunc) -> exp.Expr:
     """Return ``trunc``, which gives a date, and NULL for a unit below the week."""
-    unit = node.args["unit"].name.upper()
-    if unit not in _DATE_UNITS:
-        raise untranslated_to_duckdb(f"trunc() with the unit {unit}")
-    return exp.cast(call("date_trunc", exp.Literal.string(_spelled(unit)), node.this), "date")
+    return exp.cast(_truncated_to(node, "trunc", _DATE_UNITS), "date")
 
 
 def _truncated_time(node: exp.TimestampTrunc) -> exp.Expr:
+    return _truncated_to(node, "date_trunc", _UNITS)
+
+
+def _truncated_to(node: exp.Expr, function: str, units: Collection[str]) -> exp.Expr:
     unit = node.args["unit"].name.upper()
-    if unit not in _UNITS:
-        raise untranslated_to_duckdb(f"date_trunc() with the unit {unit}")
-    return call("date_trunc", exp.Literal.string(_spelled(unit)), node.this)
-
-
-def _spelled(unit: str) -> str:
-    return {"YYYY": "YEAR", "YY": "YEAR", "MM": "MONTH", "MON": "MONTH", "DD": "DAY"}.get(unit, unit)
+    if unit not in units:
+        raise untranslated_to_duckdb(f"{function}() with the unit {unit}")
+    spelled = {"YYYY": "YEAR", "YY": "YEAR", "MM": "MONTH", "MON": "MONTH", "DD": "DAY"}.get(unit, unit)
+    return call("date_trunc", exp.Literal.string(spelled), node.this)
 
 
 def _extract(node: exp.Extract) -> exp.Expr:
