@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -17,7 +18,7 @@ import typer
 from duckrun.cli.branches import branch
 from duckrun.cli.lakes import export, import_, maintain
 from duckrun.cli.options import DuckLakeOutput, Format, TableName, output, with_session
-from duckrun.cli.output import print_as, print_facts, print_result, time_text
+from duckrun.cli.output import print_as, print_facts, print_result, print_upkeep, time_text
 from duckrun.errors import DuckrunError, StorageError
 
 if TYPE_CHECKING:
@@ -40,16 +41,12 @@ app.command("export")(export)
 @with_session("engine", read_only=True)
 def tables(s: Session, format: Format = None) -> None:
     """List the tables and views. No log is opened."""
-    entries = [
-        (name, folder, kind)
-        for folder in s.lake.schemas()
-        for kind, names in (("table", s.lake.tables(folder)), ("view", s.lake.views(folder)))
-        for name in names
-    ]
-    if not entries:
+    from duckrun.statements.information import held
+
+    rows = sorted(held(s.lake), key=itemgetter(1, 0, 2))  # by name, then by schema
+    if not rows:
         s.lake.refuse_other_format()
         typer.echo(s.lake.why_empty(), err=True)
-    rows = ((folder, name, kind) for name, folder, kind in sorted(entries))
     print_as(("schema", "name", "kind"), rows, output(format))
 
 
@@ -183,10 +180,7 @@ def vacuum(
     from duckrun.values.tables import VacuumSpec
 
     spec = VacuumSpec(retention_hours, dry_run=dry_run, enforce_retention=not force)
-    result: Any = s.execute(s.table(table).ref, spec)
-    print_facts(result)
-    for path in result.removed:
-        typer.echo(path)
+    print_upkeep(s.execute(s.table(table).ref, spec))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from duckrun.cli.options import StorageOption, storage_options, with_session
-from duckrun.cli.output import print_facts, print_rows
+from duckrun.cli.output import print_rows, print_upkeep
 
 if TYPE_CHECKING:
     from duckrun.session import Session
@@ -39,19 +39,19 @@ SpareConsumers = Annotated[
 @upkeep_command
 def flush(s: Session, table: Table = None) -> None:
     """Write the rows that lie in the catalog into files."""
-    _say(s.upkeep.flush(table))
+    print_upkeep(s.upkeep.flush(table))
 
 
 @upkeep_command
 def merge(s: Session, table: Table = None) -> None:
     """Merge adjacent small files; every version stays readable. A flush goes first."""
-    _say(s.upkeep.merge_files(table))
+    print_upkeep(s.upkeep.merge_files(table))
 
 
 @upkeep_command
 def rewrite(s: Session, table: Table = None, delete_threshold: Threshold = None) -> None:
     """Rewrite files with many deleted rows. A flush goes first."""
-    _say(s.upkeep.rewrite_files(table, delete_threshold=delete_threshold))
+    print_upkeep(s.upkeep.rewrite_files(table, delete_threshold=delete_threshold))
 
 
 @upkeep_command
@@ -63,19 +63,19 @@ def expire(
     dry_run: DryRun = False,
 ) -> None:
     """Expire snapshots, by number or by age: they cannot be read afterwards. The newest stays."""
-    _say(s.upkeep.expire(version, older_than=older_than, spare_consumers=spare_consumers, dry_run=dry_run))
+    print_upkeep(s.upkeep.expire(version, older_than=older_than, spare_consumers=spare_consumers, dry_run=dry_run))
 
 
 @upkeep_command
 def cleanup(s: Session, older_than: OlderThan = None, dry_run: DryRun = False) -> None:
     """Remove files that no snapshot needs any more."""
-    _say(s.upkeep.cleanup(older_than=older_than, dry_run=dry_run))
+    print_upkeep(s.upkeep.cleanup(older_than=older_than, dry_run=dry_run))
 
 
 @upkeep_command
 def orphans(s: Session, older_than: OlderThan = None, dry_run: DryRun = False) -> None:
     """Remove files below data/ that the catalog does not know, such as those of killed writes."""
-    _say(s.upkeep.orphans(older_than=older_than, dry_run=dry_run))
+    print_upkeep(s.upkeep.orphans(older_than=older_than, dry_run=dry_run))
 
 
 @upkeep_command
@@ -87,7 +87,7 @@ def checkpoint(
     spare_consumers: SpareConsumers = True,
 ) -> None:
     """Run all of these: flush, expire, merge, rewrite, cleanup, orphans."""
-    _say(
+    print_upkeep(
         s.upkeep.checkpoint(
             expire_older_than=expire_older_than,
             older_than=older_than,
@@ -102,7 +102,7 @@ def restore(
     s: Session, version: Annotated[int, typer.Argument(help="A snapshot of the lake.")], table: Table = None
 ) -> None:
     """Restore the lake, or one table, to a snapshot, as a new snapshot."""
-    _say(s.upkeep.restoreToVersion(version) if table is None else s.table(table).restoreToVersion(version))
+    print_upkeep(s.upkeep.restoreToVersion(version) if table is None else s.table(table).restoreToVersion(version))
 
 
 @of_ducklakes
@@ -134,9 +134,3 @@ def export(
 def _say_moved(moved: Any) -> None:
     names = ("table", "rows", "versions", "adopted", "left_out")
     print_rows(names, [(m.table, m.rows, m.versions, m.adopted, "; ".join(m.left_out)) for m in moved])
-
-
-def _say(result: Any) -> None:
-    print_facts(result)
-    for line in (*getattr(result, "removed", ()), *getattr(result, "actions", ())):
-        typer.echo(line)

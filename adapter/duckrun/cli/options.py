@@ -17,17 +17,9 @@ if TYPE_CHECKING:
     from duckrun.session import Session
 
 
-class _Lake(StrEnum):  # typer takes no list of literals
-    delta = "delta"
-    ducklake = "ducklake"
-
-
-class _Any(StrEnum):
-    delta = "delta"
-    ducklake = "ducklake"
-    table = "table"
-    csv = "csv"
-    json = "json"
+# typer takes no list of literals
+_Lake = StrEnum("_Lake", ["delta", "ducklake"])
+_Any = StrEnum("_Any", ["delta", "ducklake", "table", "csv", "json"])
 
 
 Root = Annotated[
@@ -151,8 +143,8 @@ def with_session(
         opening["format"] = opening["format"].replace(annotation=DuckLakeFormat)
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        session, *names = _options(command)
-        command_options = {name: _options(command)[name] for name in names}
+        _, *named_options = _options(command).items()
+        command_options = dict(named_options)
 
         @functools.wraps(command)
         def run(**values: Any) -> None:

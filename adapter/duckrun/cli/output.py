@@ -45,6 +45,13 @@ def print_facts(result: Any) -> None:
     print_rows((), [fact for fact in facts if fact[1] not in (None, "") and fact[1] is not False])
 
 
+def print_upkeep(result: Any) -> None:
+    """Print a result of maintenance, and each file that it removed or table that it restored."""
+    print_facts(result)
+    for line in (*getattr(result, "removed", ()), *getattr(result, "actions", ())):
+        typer.echo(line)
+
+
 def _listed(value: Any) -> Any:
     return " ".join(map(str, value)) if isinstance(value, tuple) else value
 
