@@ -227,14 +227,13 @@ class Lakes:
         around = [lake for lake in self if f"{location}/".startswith(f"{lake.root}/")]
         if not around:
             refuse_location("The location of a table", location)
+        lake = max(around, key=lambda lake: len(lake.root), default=None)
+        within = None if lake is None else lake.within(location)
+        if lake is not None and within is not None:
+            return Located(lake, *within)
+        if lake is None or lake.format.name == DUCKLAKE:
             lake = self._alone(location)
-            return Located(lake, lake.at(location))
-        lake = max(around, key=lambda lake: len(lake.root))
-        within = lake.within(location)
-        if within is None and lake.format.name == DUCKLAKE:
-            alone = self._alone(location)
-            return Located(alone, alone.at(location))
-        return Located(lake, lake.at(location)) if within is None else Located(lake, *within)
+        return Located(lake, lake.at(location))
 
     def of(self, ref: TableRef) -> Lake:
         """Return the lake of a table, which has the credentials for its location."""
