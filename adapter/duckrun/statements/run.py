@@ -206,7 +206,7 @@ def change(
     """Commit a row change that a builder defines, without SQL text."""
     reading = Reading(session.lakes, session.engine, session.pins, session.temp_views)
     work = _PLANS[type(statement)](statement, ref, reading, options)
-    return session.execute(ref, work.spec, work.source, reads=work.reads)
+    return session.execute(ref, work.spec, work.source, reads=reading.reads)
 
 
 def create(session: StatementSession, target: Located, spec: CreateSpec) -> None:
@@ -332,7 +332,7 @@ class _Run:
         work = _PLANS[type(statement)](statement, ref, self.reading, self.asked)
         returned = getattr(statement, "returning", None)
         spec = None if returned is None else rows.returning(returned, ref, self.reading, self.asked)
-        commit = self.session.execute(ref, work.spec, work.source, reads=work.reads, returning=spec)
+        commit = self.session.execute(ref, work.spec, work.source, reads=self.reading.reads, returning=spec)
         if spec is None:
             return commit
         assert spec.rows is not None, "the engine gives them back"

@@ -79,7 +79,7 @@ class _Merge:
             casts=True,
             only_if_changed=self.asked.only_if_changed,
         )
-        return Work(spec, source, self.reading.reads)
+        return Work(spec, source)
 
     # -- the source
 

@@ -16,7 +16,6 @@ from sqlglot import exp
 from duckrun.engines.frame import LazyRows, projected
 from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature
 from duckrun.lake.lakes import OWN_CATALOGS
-from duckrun.run.pins import NOTHING, Reads
 from duckrun.sql.dialects import text_in
 from duckrun.sql.names import transpile
 from duckrun.sql.quoting import fresh_name
@@ -42,8 +41,6 @@ class Work:
 
     spec: RowSpec
     source: Any | None = None
-    reads: Reads = NOTHING
-    """The versions that the spec's expressions and the source were computed from."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +68,7 @@ def create_as(statement: CreateTableAs, ref: TableRef, reading: Reading, options
         dialect=reading.engine.name,
         **{**statement.layout, "table_properties": properties},
     )
-    return Work(spec, frame, reading.reads)
+    return Work(spec, frame)
 
 
 def insert(statement: Insert, ref: TableRef, reading: Reading, options: Asked) -> Work:
@@ -92,7 +89,7 @@ def insert(statement: Insert, ref: TableRef, reading: Reading, options: Asked) -
         dialect=reading.engine.name,
         existing=True,
     )
-    return Work(spec, frame, reading.reads)
+    return Work(spec, frame)
 
 
 @dataclass(frozen=True)
@@ -296,7 +293,7 @@ def update(statement: Update, ref: TableRef, reading: Reading, options: Asked) -
     change = _Change(statement, with_defaults(statement.assigned, snapshot), snapshot, reading)
     texts = dict(zip(change.columns, change.values, strict=True))
     spec = UpdateSpec(texts, change.predicate, app=options.app, dialect=reading.engine.name)
-    return Work(spec, change.source, reading.reads)
+    return Work(spec, change.source)
 
 
 def delete(statement: Delete, ref: TableRef, reading: Reading, options: Asked) -> Work:
@@ -306,7 +303,7 @@ def delete(statement: Delete, ref: TableRef, reading: Reading, options: Asked) -
     """
     change = _Change(statement, [], reading.snapshot(ref), reading)
     spec = DeleteSpec(change.predicate, app=options.app, dialect=reading.engine.name)
-    return Work(spec, change.source, reading.reads)
+    return Work(spec, change.source)
 
 
 class _Change:
