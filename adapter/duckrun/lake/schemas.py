@@ -1,20 +1,10 @@
-"""Creation of empty schemas, and dropping of schemas with their contents."""
+"""Dropping of schemas with their contents."""
 
 from __future__ import annotations
 
 from duckrun.errors import InvalidConfig
 from duckrun.lake.lake import Lake
 from duckrun.values.snapshot import TableRef
-
-
-def create_schema(lake: Lake, schema: str) -> None:
-    """Create a schema without tables; an existing one is no error.
-
-    Raises InvalidConfig for a bad name.
-    """
-    lake.check_name(schema)
-    lake.ensure_writable(lake.schema_ref(schema))
-    lake.make_schema(schema)
 
 
 def droppable(lake: Lake, schema: str, *, cascade: bool) -> list[TableRef]:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from duckrun.errors import InvalidConfig, TableNotFound, note_commit
 from duckrun.lake.lakes import Lakes
-from duckrun.lake.schemas import create_schema, drop_schema, droppable
+from duckrun.lake.schemas import drop_schema, droppable
 from duckrun.statements.values import CreateSchema, DropSchema
 from duckrun.values.nearest import did_you_mean
 from duckrun.values.snapshot import TableRef
@@ -32,7 +32,9 @@ def create(lakes: Lakes, statement: CreateSchema) -> str:
         raise InvalidConfig(
             f"{schema} is a lake of this session, so {schema}.x would mean two things: choose another name."
         )
-    create_schema(lake, schema)
+    lake.check_name(schema)
+    lake.ensure_writable(lake.schema_ref(schema))
+    lake.make_schema(schema)
     return ""
 
 
