@@ -15,8 +15,7 @@ from typing import Any
 from sqlglot import exp
 
 from duckrun.sql import spark_functions as spark
-from duckrun.sql.building import Rule, call, duckdb_sql, number, refusing, rewrite, untranslated_to_duckdb
-from duckrun.sql.lambdas import with_places
+from duckrun.sql.building import Rule, call, duckdb_sql, number, refusing, rewrite, untranslated_to_duckdb, with_places
 from duckrun.sql.pieces import dialect_of
 from duckrun.sql.time_formats import duckdb_format, duckdb_format_to_parse
 

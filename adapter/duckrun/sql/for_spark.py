@@ -14,11 +14,10 @@ from typing import Any
 from sqlglot import exp
 
 from duckrun.sql import duckdb_functions as duckdb, regexes
-from duckrun.sql.building import Rule, call, number, refusing, rewrite, spark_sql, untranslated
+from duckrun.sql.building import Rule, call, number, refusing, rewrite, spark_sql, untranslated, with_places
 from duckrun.sql.dates import mark_days
 from duckrun.sql.file_paths import FILE_READERS
 from duckrun.sql.generators import generates, lifted, series, series_table, unnest_table
-from duckrun.sql.lambdas import with_places
 from duckrun.sql.layers import qualified
 from duckrun.sql.pieces import dialect_of
 from duckrun.sql.texts import (
