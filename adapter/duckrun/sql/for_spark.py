@@ -82,22 +82,14 @@ _refused = partial(refusing, untranslated)
 def _function(node: Any) -> exp.Expr:
     """Translate functions that sqlglot does not know, and that have other names in Spark."""
     name, arguments = str(node.this).lower(), node.expressions
-    if name == "weekday" and len(arguments) == 1:
-        return day_of_week(arguments[0])
     if name in ("date_part", "datepart") and len(arguments) == 2 and isinstance(arguments[0], exp.Literal):
         return extract(exp.Extract(this=exp.var(arguments[0].name.upper()), expression=arguments[1]))
     if name in ("list_aggr", "list_aggregate", "array_aggr", "array_aggregate"):
         return _list_aggregate(node)
-    if name in _OF_UNITS and len(arguments) == 1:
-        return interval_of(arguments[0], _OF_UNITS[name])
-    if name == "try_strptime" and len(arguments) == 2:
-        return parsed(*arguments, lenient=True)
     if name == "printf":
         return printf(arguments)
     if name == "row" and arguments:
         return _row(node)
-    if name == "to_json" and len(arguments) == 1:
-        return duckdb.to_json(arguments[0])
     if name == "map_concat":
         return duckdb.map_concat(arguments)
     if name == "list_slice" and len(arguments) == 3:
@@ -106,12 +98,8 @@ def _function(node: Any) -> exp.Expr:
         return _OF_ONE[name](*arguments)
     if name in _OF_TWO and len(arguments) == 2:
         return _OF_TWO[name](*arguments)
-    if name in ("regexp_split_to_array", "str_split_regex") and len(arguments) == 2:
-        return regexes.split(exp.RegexpSplit(this=arguments[0], expression=arguments[1]))
     if name in _REFUSED:
         raise untranslated(_REFUSED[name])
-    if name == "url_encode":
-        raise untranslated("url_encode(), which Spark does by other rules for a blank and for ~ and *,")
     if name in _RENAMED:
         return call(_RENAMED[name], *node.expressions)
     return node
@@ -134,28 +122,34 @@ _OF_ONE: dict[str, Callable[[exp.Expr], exp.Expr]] = {
     "mean": lambda value: call("avg", duckdb.averaged(value)),
     "list_unique": lambda whole: call("size", duckdb.distinct(whole)),
     "array_unique": lambda whole: call("size", duckdb.distinct(whole)),
+    "to_centuries": partial(interval_of, unit="century"),
+    "to_json": duckdb.to_json,
+    "weekday": day_of_week,
+    **{
+        f"to_{units}": partial(interval_of, unit=units)
+        for units in ("days", "weeks", "months", "quarters", "years", "decades", "hours", "minutes", "seconds")
+    },
 }
 _OF_TWO: dict[str, Callable[[exp.Expr, exp.Expr], exp.Expr]] = {
     **dict.fromkeys(("list_position", "list_indexof", "array_indexof"), duckdb.position),
-    **dict.fromkeys(("list_intersect",), duckdb.common),
     **dict.fromkeys(("list_has_all", "array_has_all"), duckdb.includes),
-    **dict.fromkeys(("array_has_any",), duckdb.overlaps),
+    **dict.fromkeys(("regexp_split_to_array", "str_split_regex"), regexes.split),
+    "array_has_any": duckdb.overlaps,
+    "list_intersect": duckdb.common,
+    "try_strptime": partial(parsed, lenient=True),
 }
 _REFUSED = {
     "element_at": "element_at(), which gives a list (map[key] gives the value),",
     "hash": "hash(), which has other values,",
+    "url_encode": "url_encode(), which Spark does by other rules for a blank and for ~ and *,",
 }
-"""Functions that Spark has under the same name, with another meaning."""
+"""Functions that Spark has under the same name, with another meaning or other rules."""
 _RENAMED = {
     "to_binary": "bin",
     "arbitrary": "any_value",
     "error": "raise_error",
     "get_current_timestamp": "current_timestamp",
 }
-_OF_UNITS = {
-    f"to_{units}": units
-    for units in ("days", "weeks", "months", "quarters", "years", "decades", "hours", "minutes", "seconds")
-} | {"to_centuries": "century"}
 
 
 def _concat(node: Any) -> exp.Expr:
@@ -528,7 +522,7 @@ _RULES: dict[type[exp.Expr], Rule] = {
     exp.RegexpExtractAll: regexes.extract,
     exp.RegexpFullMatch: regexes.matches,
     exp.RegexpReplace: regexes.replace,
-    exp.RegexpSplit: regexes.split,
+    exp.RegexpSplit: lambda node: regexes.split(node.this, node.expression),
     exp.SimilarTo: regexes.matches,
     exp.PercentileCont: _percentile,
     exp.PercentileDisc: _quantile,

@@ -90,16 +90,15 @@ def extract(node: Any) -> exp.Expr:
     return node
 
 
-def split(node: Any) -> exp.Expr:
+def split(text: exp.Expr, pattern: exp.Expr) -> exp.Expr:
     """Translate ``string_split_regex``.
 
     Raises:
         UnsupportedFeature: for a pattern that fits an empty text, which Java counts otherwise.
     """
-    pattern = node.expression
     if not isinstance(pattern, exp.Literal) or _fits_nothing(pattern.name):
         raise untranslated("string_split_regex by a pattern that is computed, or fits an empty text,")
-    return call("split", node.this, translated(pattern))
+    return call("split", text, translated(pattern))
 
 
 def _fits_nothing(pattern: str) -> bool:
