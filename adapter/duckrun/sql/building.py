@@ -55,6 +55,20 @@ def duckdb_sql(sql: str, /, **values: exp.Expr) -> exp.Expr:
     return _with_values(_template(sql, "duckdb"), values)
 
 
+def spark_rule(sql: str) -> Rule:
+    """Return a rule with a Spark expression over a node.
+
+    Args:
+        sql: Expression. It names the node ``node``, its operand ``x``, and a second one ``y``.
+    """
+    return lambda node: spark_sql(sql, node=node, x=node.this, y=node.expression)
+
+
+def duckdb_rule(sql: str) -> Rule:
+    """Return a rule with a DuckDB expression over a node. See spark_rule()."""
+    return lambda node: duckdb_sql(sql, node=node, x=node.this, y=node.expression)
+
+
 def _with_values(template: exp.Expr, values: dict[str, exp.Expr]) -> exp.Expr:
     root = exp.Paren(this=template.copy())
     for column in list(root.find_all(exp.Column)):

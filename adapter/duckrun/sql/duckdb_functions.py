@@ -11,7 +11,7 @@ from typing import Any
 
 from sqlglot import exp
 
-from duckrun.sql.building import call, spark_sql, untranslated
+from duckrun.sql.building import call, spark_rule, spark_sql, untranslated
 
 _FRACTION = "^[+-]?[0-9]+[.][0-9]+$"
 _WHOLE = "^[+-]?[0-9]+$"
@@ -276,11 +276,8 @@ def _json_path(path: exp.Expr) -> str:
     return "".join(steps)
 
 
-def contains(node: exp.ArrayContains) -> exp.Expr:
-    """Translate ``list_contains``, which is false for a value that only NULLs could be."""
-    return spark_sql(
-        "coalesce(node, if(l IS NULL OR v IS NULL, NULL, FALSE))", l=node.this, v=node.expression, node=node.copy()
-    )
+contains = spark_rule("coalesce(node, if(x IS NULL OR y IS NULL, NULL, FALSE))")
+"""Translate ``list_contains``, which is false for a value that only NULLs could be."""
 
 
 def contained(node: exp.In) -> exp.Expr:
@@ -323,28 +320,23 @@ def concatenated(node: exp.ArrayConcat) -> exp.Expr:
     return call("concat", *(call("coalesce", each, exp.Array()) for each in (node.this, *node.expressions)))
 
 
-def flattened(node: exp.Flatten) -> exp.Expr:
-    """Translate ``flatten``, which leaves out NULL lists."""
-    return spark_sql("flatten(array_compact(l))", l=node.this)
+flattened = spark_rule("flatten(array_compact(x))")
+"""Translate ``flatten``, which leaves out NULL lists."""
 
 
-def joined(node: exp.ArrayToString) -> exp.Expr:
-    """Translate ``array_to_string``: NULL for a list of NULLs.
+joined = spark_rule(
+    "CASE WHEN typeof(x) RLIKE '^array<(double|float)>' AND CAST(x AS STRING) RLIKE '[EIN]' "
+    f"OR typeof(x) RLIKE '^array<(timestamp|binary)>' THEN {failing(_OTHER_TEXT, 'typeof(x)')} "
+    "WHEN size(x) = 0 OR size(array_compact(x)) > 0 THEN node END"
+)
+"""Translate ``array_to_string``: NULL for a list of NULLs.
 
-    Texts of doubles that differ are an error.
-    """
-    return spark_sql(
-        "CASE WHEN typeof(l) RLIKE '^array<(double|float)>' AND CAST(l AS STRING) RLIKE '[EIN]' "
-        f"OR typeof(l) RLIKE '^array<(timestamp|binary)>' THEN {failing(_OTHER_TEXT, 'typeof(l)')} "
-        "WHEN size(l) = 0 OR size(array_compact(l)) > 0 THEN node END",
-        l=node.this,
-        node=node.copy(),
-    )
+Texts of doubles that differ are an error.
+"""
 
 
-def keys(value: exp.Expr) -> exp.Expr:
-    """Translate ``json_keys(j)``: empty for JSON that is no object."""
-    return spark_sql("if(j IS NOT NULL, coalesce(json_object_keys(j), array()), NULL)", j=value)
+keys = spark_rule("if(x IS NOT NULL, coalesce(json_object_keys(x), array()), NULL)")
+"""Translate ``json_keys(j)``: empty for JSON that is no object."""
 
 
 def bit_count(value: exp.Expr) -> exp.Expr:
@@ -352,11 +344,8 @@ def bit_count(value: exp.Expr) -> exp.Expr:
     return spark_sql("if(n < 0, raise_error('bit_count() of a negative number on Spark'), bit_count(n))", n=value)
 
 
-def repeated(node: exp.Repeat) -> exp.Expr:
-    """Raise an error for ``repeat`` of binary, which is a text in Spark."""
-    return spark_sql(
-        "if(typeof(x) = 'binary', raise_error('repeat() of binary on Spark'), node)", x=node.this, node=node.copy()
-    )
+repeated = spark_rule("if(typeof(x) = 'binary', raise_error('repeat() of binary on Spark'), node)")
+"""Raise an error for ``repeat`` of binary, which is a text in Spark."""
 
 
 def extreme_row(node: Any) -> exp.Expr:
@@ -380,9 +369,8 @@ def averaged(value: exp.Expr) -> exp.Expr:
     return spark_sql("if(typeof(x) RLIKE '^timestamp', raise_error('avg() of a time on Spark'), x)", x=value)
 
 
-def factorial(node: exp.Factorial) -> exp.Expr:
-    """Translate ``factorial(n)``: Spark's is NULL above 20."""
-    return spark_sql("if(n > 20, raise_error('factorial() on Spark ends at 20'), node)", n=node.this, node=node.copy())
+factorial = spark_rule("if(x > 20, raise_error('factorial() on Spark ends at 20'), node)")
+"""Translate ``factorial(n)``: Spark's is NULL above 20."""
 
 
 def binary(value: exp.Expr) -> exp.Expr:
@@ -419,9 +407,8 @@ def map_concat(maps: list[exp.Expr]) -> exp.Expr:
     return call("map_concat", *(call("coalesce", each, call("map")) for each in maps))
 
 
-def epoch(node: exp.TimeToUnix) -> exp.Expr:
-    """Translate ``epoch(t)``: seconds with their fraction."""
-    return spark_sql("unix_micros(CAST(t AS TIMESTAMP)) / 1e6D", t=node.this)
+epoch = spark_rule("unix_micros(CAST(x AS TIMESTAMP)) / 1e6D")
+"""Translate ``epoch(t)``: seconds with their fraction."""
 
 
 def character(node: exp.Chr) -> exp.Expr:
@@ -451,12 +438,8 @@ def at_time_zone(node: exp.AtTimeZone) -> exp.Expr:
 _NAIVE = {exp.DType.TIMESTAMP, exp.DType.TIMESTAMPNTZ, exp.DType.DATE}
 
 
-def whole_quotient(node: exp.IntDiv) -> exp.Expr:
-    """Raise an error for ``a // b`` of decimals, which keeps the fraction in DuckDB."""
-    return spark_sql(
-        "if(startswith(typeof(x), 'decimal') OR startswith(typeof(y), 'decimal'), "
-        "raise_error('// of decimals has a fraction in DuckDB: write / or cast them to integers'), q)",
-        x=node.this,
-        y=node.expression,
-        q=node.copy(),
-    )
+whole_quotient = spark_rule(
+    "if(startswith(typeof(x), 'decimal') OR startswith(typeof(y), 'decimal'), "
+    "raise_error('// of decimals has a fraction in DuckDB: write / or cast them to integers'), node)"
+)
+"""Raise an error for ``a // b`` of decimals, which keeps the fraction in DuckDB."""

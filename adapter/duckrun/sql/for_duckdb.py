@@ -15,7 +15,17 @@ from typing import Any
 from sqlglot import exp
 
 from duckrun.sql import spark_functions as spark
-from duckrun.sql.building import Rule, call, duckdb_sql, number, refusing, rewrite, untranslated_to_duckdb, with_places
+from duckrun.sql.building import (
+    Rule,
+    call,
+    duckdb_rule,
+    duckdb_sql,
+    number,
+    refusing,
+    rewrite,
+    untranslated_to_duckdb,
+    with_places,
+)
 from duckrun.sql.pieces import dialect_of
 from duckrun.sql.time_formats import duckdb_format, duckdb_format_to_parse
 
@@ -293,16 +303,12 @@ def _is_empty_pattern(node: Any) -> bool:
     return isinstance(node.expression, exp.Literal) and not node.expression.name
 
 
-def _sign(node: exp.Sign) -> exp.Expr:
-    """Return NaN for NaN, where DuckDB returns 0."""
-    nan = "CAST('NaN' AS DOUBLE)"
-    return duckdb_sql(f"CASE WHEN isnan(CAST(x AS DOUBLE)) THEN {nan} ELSE node END", x=node.this, node=node)
+_sign = duckdb_rule("CASE WHEN isnan(CAST(x AS DOUBLE)) THEN CAST('NaN' AS DOUBLE) ELSE node END")
+"""Return NaN for NaN, where DuckDB returns 0."""
 
 
 _RULES: dict[type[exp.Expr], Rule] = {
-    exp.AddMonths: lambda node: duckdb_sql(
-        "CAST(CAST(x AS DATE) + to_months(CAST(n AS INT)) AS DATE)", x=node.this, n=node.expression
-    ),
+    exp.AddMonths: duckdb_rule("CAST(CAST(x AS DATE) + to_months(CAST(y AS INT)) AS DATE)"),
     exp.Anonymous: _function,
     exp.ApproxQuantile: lambda node: call("quantile_disc", node.this, node.args["quantile"]),
     exp.ArgMax: lambda node: call("arg_max_null", node.this, node.expression),
@@ -320,7 +326,7 @@ _RULES: dict[type[exp.Expr], Rule] = {
     exp.ArrayToString: spark.joined,
     exp.ArrayUniqueAgg: spark.collected,
     exp.AtTimeZone: spark.local_time,
-    exp.BitwiseCount: lambda node: duckdb_sql("bit_count(CAST(x AS BIGINT))", x=node.this),
+    exp.BitwiseCount: duckdb_rule("bit_count(CAST(x AS BIGINT))"),
     exp.Avg: spark.average,
     exp.Bracket: spark.element,
     exp.Cast: _cast,
@@ -352,7 +358,7 @@ _RULES: dict[type[exp.Expr], Rule] = {
     exp.Sub: spark.difference,
     exp.Transform: lambda node: with_places(node, -1),
     exp.Typeof: _refused("typeof()"),
-    exp.UnixSeconds: lambda node: duckdb_sql("CAST(floor(epoch(x)) AS BIGINT)", x=node.this),
+    exp.UnixSeconds: duckdb_rule("CAST(floor(epoch(x)) AS BIGINT)"),
     exp.Window: spark.collected,
     exp.WithinGroup: spark.collected,
     exp.Ceil: lambda node: node if node.args.get("decimals") else exp.cast(node.copy(), "bigint"),

@@ -14,7 +14,7 @@ from typing import Any
 from sqlglot import exp
 
 from duckrun.sql import duckdb_functions as duckdb, regexes
-from duckrun.sql.building import Rule, call, number, refusing, rewrite, spark_sql, untranslated, with_places
+from duckrun.sql.building import Rule, call, number, refusing, rewrite, spark_rule, spark_sql, untranslated, with_places
 from duckrun.sql.dates import mark_days
 from duckrun.sql.file_paths import FILE_READERS
 from duckrun.sql.generators import generates, lifted, series, series_table, unnest_table
@@ -438,17 +438,15 @@ def _where(node: exp.Where) -> exp.Expr:
     return node
 
 
-def _rounded(node: Any) -> exp.Expr:
-    """Translate ``ceil`` and ``floor``.
+_rounded = spark_rule("if(x >= 9E15 OR x <= -9E15, x, node)")
+"""Translate ``ceil`` and ``floor``.
 
-    Spark's give a BIGINT, which has no NaN and ends at 2^63. A DOUBLE of that size is whole anyway.
-    """
-    return spark_sql("if(x >= 9E15 OR x <= -9E15, x, node)", x=node.this, node=node)
+Spark's give a BIGINT, which has no NaN and ends at 2^63. A DOUBLE of that size is whole anyway.
+"""
 
 
-def _sign(node: Any) -> exp.Expr:
-    """Return 0 for NaN."""
-    return spark_sql("if(isnan(x), 0, node)", x=node.this, node=node)
+_sign = spark_rule("if(isnan(x), 0, node)")
+"""Return 0 for NaN."""
 
 
 def _log(node: Any) -> exp.Expr:
@@ -462,9 +460,8 @@ def _log(node: Any) -> exp.Expr:
     return call(bases[node.this.name], node.expression) if node.this.name in bases else node
 
 
-def _is_nan(node: Any) -> exp.Expr:
-    """Return NULL for NULL, where Spark returns false."""
-    return spark_sql("if(x IS NULL, NULL, node)", x=node.this, node=node)
+_is_nan = spark_rule("if(x IS NULL, NULL, node)")
+"""Return NULL for NULL, where Spark returns false."""
 
 
 _RULES: dict[type[exp.Expr], Rule] = {
@@ -496,11 +493,11 @@ _RULES: dict[type[exp.Expr], Rule] = {
     exp.Sign: _sign,
     exp.IsNan: _is_nan,
     exp.Log: _log,
-    exp.DayOfWeekIso: lambda node: iso_day_of_week(node.this),
+    exp.DayOfWeekIso: iso_day_of_week,
     exp.Asinh: _refused("asinh(), which Spark computes less precisely,"),
     exp.Atanh: _refused("atanh(), which Spark computes less precisely,"),
     exp.Flatten: duckdb.flattened,
-    exp.JSONKeys: lambda node: duckdb.keys(node.this),
+    exp.JSONKeys: duckdb.keys,
     exp.Format: _refused("format()"),
     exp.Left: end_of_text,
     exp.Right: end_of_text,

@@ -11,7 +11,7 @@ from typing import Any
 from sqlglot import exp
 
 from duckrun.errors import InvalidConfig
-from duckrun.sql.building import call, duckdb_sql, untranslated_to_duckdb
+from duckrun.sql.building import call, duckdb_rule, duckdb_sql, untranslated_to_duckdb
 from duckrun.sql.dates import is_date
 from duckrun.sql.raising import text_of
 
@@ -126,13 +126,10 @@ def rounded(node: exp.Round) -> exp.Expr:
     )
 
 
-def hexadecimal(node: exp.Hex) -> exp.Expr:
-    """Translate ``hex``, which cuts the fraction of a number; DuckDB has none of a decimal."""
-    return duckdb_sql(
-        "CASE WHEN typeof(x) IN ('DOUBLE', 'FLOAT') THEN hex(CAST(trunc(TRY_CAST(x AS DOUBLE)) AS BIGINT)) "
-        "ELSE hex(x) END",
-        x=node.this,
-    )
+hexadecimal = duckdb_rule(
+    "CASE WHEN typeof(x) IN ('DOUBLE', 'FLOAT') THEN hex(CAST(trunc(TRY_CAST(x AS DOUBLE)) AS BIGINT)) ELSE hex(x) END"
+)
+"""Translate ``hex``, which cuts the fraction of a number; DuckDB has none of a decimal."""
 
 
 def whole_quotient(node: exp.IntDiv) -> exp.Expr:
@@ -170,14 +167,10 @@ def element(node: exp.Bracket) -> exp.Expr:
     return exp.Bracket(this=node.this, expressions=[duckdb_sql(place, x=node.this, n=index)], offset=1)
 
 
-def contains(node: exp.ArrayContains) -> exp.Expr:
-    """Translate ``array_contains``, which is NULL if the value may be one of the NULLs."""
-    is_in = "list_contains(l, v)"
-    return duckdb_sql(
-        f"CASE WHEN {is_in} THEN TRUE WHEN len(l) > list_count(l) THEN NULL ELSE {is_in} END",
-        l=node.this,
-        v=node.expression,
-    )
+contains = duckdb_rule(
+    "CASE WHEN list_contains(x, y) THEN TRUE WHEN len(x) > list_count(x) THEN NULL ELSE list_contains(x, y) END"
+)
+"""Translate ``array_contains``, which is NULL if the value may be one of the NULLs."""
 
 
 def holds_for(array: exp.Expr, test: exp.Expr, *, every: bool) -> exp.Expr:
@@ -188,18 +181,15 @@ def holds_for(array: exp.Expr, test: exp.Expr, *, every: bool) -> exp.Expr:
     return duckdb_sql(f"({all_of_them.format('TRUE') if every else some.format('FALSE')})", r=answers)
 
 
-def without(node: exp.ArrayRemove) -> exp.Expr:
-    """Translate ``array_remove``, which keeps NULLs."""
-    removed = "list_filter(l, lambda _e: _e IS DISTINCT FROM v)"
-    return duckdb_sql(f"CASE WHEN v IS NOT NULL THEN {removed} END", l=node.this, v=node.expression)
+without = duckdb_rule("CASE WHEN y IS NOT NULL THEN list_filter(x, lambda _e: _e IS DISTINCT FROM y) END")
+"""Translate ``array_remove``, which keeps NULLs."""
 
 
-_FIRST = "list_position(l, _e) = _i"
+_FIRST = "list_position(x, _e) = _i"
 
 
-def distinct(node: exp.ArrayDistinct) -> exp.Expr:
-    """Translate ``array_distinct``, which keeps one NULL, and the order."""
-    return duckdb_sql(f"list_filter(l, lambda _e, _i: {_FIRST})", l=node.this)
+distinct = duckdb_rule(f"list_filter(x, lambda _e, _i: {_FIRST})")
+"""Translate ``array_distinct``, which keeps one NULL, and the order."""
 
 
 def common(node: exp.ArrayIntersect) -> exp.Expr:
@@ -214,22 +204,16 @@ def others(node: exp.ArrayExcept) -> exp.Expr:
 
 
 def _in_order(left: exp.Expr, right: exp.Expr, test: str) -> exp.Expr:
-    filtered = f"list_filter(l, lambda _e, _i: {_FIRST} AND list_position(r, _e) {test})"
-    return duckdb_sql(f"CASE WHEN r IS NOT NULL THEN {filtered} END", l=left, r=right)
+    filtered = f"list_filter(x, lambda _e, _i: {_FIRST} AND list_position(y, _e) {test})"
+    return duckdb_sql(f"CASE WHEN y IS NOT NULL THEN {filtered} END", x=left, y=right)
 
 
-def position(node: exp.ArrayPosition) -> exp.Expr:
-    """Translate ``array_position``: 0 for a value in no place."""
-    return duckdb_sql(
-        "CASE WHEN v IS NOT NULL AND l IS NOT NULL THEN coalesce(list_position(l, v), 0) END",
-        l=node.this,
-        v=node.expression,
-    )
+position = duckdb_rule("CASE WHEN y IS NOT NULL AND x IS NOT NULL THEN coalesce(list_position(x, y), 0) END")
+"""Translate ``array_position``: 0 for a value in no place."""
 
 
-def flattened(node: exp.Flatten) -> exp.Expr:
-    """Translate ``flatten``: NULL if one of the arrays is NULL."""
-    return duckdb_sql("CASE WHEN len(l) = list_count(l) THEN flatten(l) END", l=node.this)
+flattened = duckdb_rule("CASE WHEN len(x) = list_count(x) THEN flatten(x) END")
+"""Translate ``flatten``: NULL if one of the arrays is NULL."""
 
 
 def joined(node: exp.ArrayToString) -> exp.Expr:

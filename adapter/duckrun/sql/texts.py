@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlglot import exp
 
-from duckrun.sql.building import call, spark_sql, untranslated
+from duckrun.sql.building import call, spark_rule, spark_sql, untranslated
 from duckrun.sql.duckdb_functions import to_text
 
 # %d alone or inside text. C and Java format all other numbers differently.
@@ -106,9 +106,8 @@ def reversed_text(node: Any) -> exp.Expr:
     )
 
 
-def unicode(node: Any) -> exp.Expr:
-    """Return -1 for an empty text; Spark returns 0."""
-    return spark_sql("if(x = '', -1, node)", x=node.this, node=node)
+unicode = spark_rule("if(x = '', -1, node)")
+"""Return -1 for an empty text; Spark returns 0."""
 
 
 def like(node: Any) -> exp.Expr:

@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlglot import exp
 
-from duckrun.sql.building import call, number, spark_sql, untranslated
+from duckrun.sql.building import call, number, spark_rule, spark_sql, untranslated
 from duckrun.sql.dates import gives_days
 
 MONTHS = {"month": 1, "quarter": 3, "year": 12, "decade": 120, "century": 1200}
@@ -31,9 +31,8 @@ def day_of_week(node: Any) -> exp.Expr:
     return spark_sql("(dayofweek(x) - 1)", x=node)
 
 
-def iso_day_of_week(node: Any) -> exp.Expr:
-    """Return the day of the week with Monday as 1; sqlglot's formula starts on Sunday."""
-    return spark_sql("(weekday(x) + 1)", x=node)
+iso_day_of_week = spark_rule("(weekday(x) + 1)")
+"""Return the day of the week with Monday as 1; sqlglot's formula starts on Sunday."""
 
 
 def extract(node: Any) -> exp.Expr:
