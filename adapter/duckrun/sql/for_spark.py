@@ -13,36 +13,14 @@ from typing import Any
 
 from sqlglot import exp
 
-from duckrun.sql import duckdb_functions as duckdb, regexes
+from duckrun.sql import duckdb_functions as duckdb, regexes, texts, times
 from duckrun.sql.building import Rule, call, number, refusing, rewrite, spark_rule, spark_sql, untranslated, with_places
 from duckrun.sql.dates import mark_days
 from duckrun.sql.file_paths import FILE_READERS
 from duckrun.sql.generators import generates, lifted, series, series_table, unnest_table
 from duckrun.sql.layers import qualified
 from duckrun.sql.pieces import dialect_of
-from duckrun.sql.texts import (
-    end_of_text,
-    levenshtein,
-    like,
-    part_of_text,
-    printf,
-    reversed_text,
-    split_text,
-    trimmed,
-    unicode,
-)
 from duckrun.sql.time_formats import formatted, parsed
-from duckrun.sql.times import (
-    date_add,
-    date_diff,
-    day_of_week,
-    extract,
-    interval,
-    interval_of,
-    iso_day_of_week,
-    plus,
-    truncated,
-)
 
 
 def for_spark(root: exp.Expr, *, is_definition: bool = False) -> None:
@@ -83,11 +61,11 @@ def _function(node: Any) -> exp.Expr:
     """Translate functions that sqlglot does not know, and that have other names in Spark."""
     name, arguments = str(node.this).lower(), node.expressions
     if name in ("date_part", "datepart") and len(arguments) == 2 and isinstance(arguments[0], exp.Literal):
-        return extract(exp.Extract(this=exp.var(arguments[0].name.upper()), expression=arguments[1]))
+        return times.extract(exp.Extract(this=exp.var(arguments[0].name.upper()), expression=arguments[1]))
     if name in ("list_aggr", "list_aggregate", "array_aggr", "array_aggregate"):
         return _list_aggregate(node)
     if name == "printf":
-        return printf(arguments)
+        return texts.printf(arguments)
     if name == "row" and arguments:
         return _row(node)
     if name == "map_concat":
@@ -122,11 +100,11 @@ _OF_ONE: dict[str, Callable[[exp.Expr], exp.Expr]] = {
     "mean": lambda value: call("avg", duckdb.averaged(value)),
     "list_unique": lambda whole: call("size", duckdb.distinct(whole)),
     "array_unique": lambda whole: call("size", duckdb.distinct(whole)),
-    "to_centuries": partial(interval_of, unit="century"),
+    "to_centuries": partial(times.interval_of, unit="century"),
     "to_json": duckdb.to_json,
-    "weekday": day_of_week,
+    "weekday": times.day_of_week,
     **{
-        f"to_{units}": partial(interval_of, unit=units)
+        f"to_{units}": partial(times.interval_of, unit=units)
         for units in ("days", "weeks", "months", "quarters", "years", "decades", "hours", "minutes", "seconds")
     },
 }
@@ -493,27 +471,27 @@ _RULES: dict[type[exp.Expr], Rule] = {
     exp.Sign: _sign,
     exp.IsNan: _is_nan,
     exp.Log: _log,
-    exp.DayOfWeekIso: iso_day_of_week,
+    exp.DayOfWeekIso: times.iso_day_of_week,
     exp.Asinh: _refused("asinh(), which Spark computes less precisely,"),
     exp.Atanh: _refused("atanh(), which Spark computes less precisely,"),
     exp.Flatten: duckdb.flattened,
     exp.JSONKeys: duckdb.keys,
     exp.Format: _refused("format()"),
-    exp.Left: end_of_text,
-    exp.Right: end_of_text,
-    exp.Substring: part_of_text,
-    exp.Split: split_text,
-    exp.Levenshtein: levenshtein,
-    exp.Trim: trimmed,
-    exp.Unicode: unicode,
-    exp.Like: like,
-    exp.ILike: like,
-    exp.DayOfWeek: lambda node: day_of_week(node.this),
-    exp.Extract: extract,
-    exp.DateDiff: date_diff,
-    exp.DateAdd: date_add,
+    exp.Left: texts.end_of_text,
+    exp.Right: texts.end_of_text,
+    exp.Substring: texts.part_of_text,
+    exp.Split: texts.split_text,
+    exp.Levenshtein: texts.levenshtein,
+    exp.Trim: texts.trimmed,
+    exp.Unicode: texts.unicode,
+    exp.Like: texts.like,
+    exp.ILike: texts.like,
+    exp.DayOfWeek: lambda node: times.day_of_week(node.this),
+    exp.Extract: times.extract,
+    exp.DateDiff: times.date_diff,
+    exp.DateAdd: times.date_add,
     exp.Filter: _array_agg,
-    exp.Interval: interval,
+    exp.Interval: times.interval,
     exp.IntDiv: duckdb.whole_quotient,
     exp.RegexpExtract: regexes.extract,
     exp.RegexpExtractAll: regexes.extract,
@@ -536,14 +514,14 @@ _RULES: dict[type[exp.Expr], Rule] = {
     exp.GenerateSeries: lambda node: node if isinstance(node.parent, exp.Table) else series(node),
     exp.Select: _select,
     exp.Where: _where,
-    exp.Add: plus,
-    exp.Sub: plus,
+    exp.Add: times.plus,
+    exp.Sub: times.plus,
     exp.TimeToStr: lambda node: formatted(node.this, node.args["format"]),
     exp.StrToTime: lambda node: parsed(node.this, node.args["format"]),
     exp.TimeToUnix: duckdb.epoch,
-    exp.TimestampTrunc: truncated,
-    exp.DateTrunc: truncated,
-    exp.ToDays: lambda node: interval_of(node.this, "days"),
+    exp.TimestampTrunc: times.truncated,
+    exp.DateTrunc: times.truncated,
+    exp.ToDays: lambda node: times.interval_of(node.this, "days"),
     exp.Skewness: _refused("skewness(), which Spark computes by another formula,"),
     exp.Kurtosis: _refused("kurtosis(), which Spark computes by another formula,"),
     exp.UnixToTime: _seconds,
@@ -570,7 +548,7 @@ _LAST_RULES: dict[type[exp.Expr], Rule] = {
     exp.JSONExtract: duckdb.extracted,
     exp.JSONExtractScalar: duckdb.extracted_text,
     exp.Repeat: duckdb.repeated,
-    exp.Reverse: reversed_text,
+    exp.Reverse: texts.reversed_text,
     exp.Round: duckdb.rounded,
 }
 """Rules that repeat a value, or raise errors. A definition has Spark's SQL, without these."""
