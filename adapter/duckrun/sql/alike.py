@@ -287,9 +287,9 @@ def _test(*of: str) -> Rule:
     return rule
 
 
-def _logic(node: exp.Binary | exp.Unary, kind: KindOf) -> Kind:
-    parts = [node.this, *([node.expression] if isinstance(node, exp.Binary) else [])]
-    return "boolean" if {kind(part) for part in parts} == {"boolean"} else None
+def _all(of: str) -> Rule:
+    """Return the rule of an operator that takes values of one kind and gives one of it."""
+    return lambda node, kind: of if {kind(part) for part in node.iter_expressions()} == {of} else None
 
 
 def _is(node: exp.Is, kind: KindOf) -> Kind:
@@ -313,11 +313,6 @@ def _if(node: exp.If, kind: KindOf) -> Kind:
     if kind(node.this) != "boolean" or other is None:
         return None
     return _common([kind(node.args["true"]), kind(other)])
-
-
-def _joined(node: exp.Expr, kind: KindOf) -> Kind:
-    parts = node.expressions if isinstance(node, exp.Concat) else [node.this, node.expression]
-    return "string" if {kind(part) for part in parts} == {"string"} else None
 
 
 def _part_of_text(node: exp.Substring, kind: KindOf) -> Kind:
@@ -361,20 +356,16 @@ def _extracted(node: exp.Extract, kind: KindOf) -> Kind:
     return "integer" if name in ("HOUR", "MINUTE") and source in ("timestamp", "timestamp_ntz") else None
 
 
-def _inner(node: exp.Expr, kind: KindOf) -> Kind:
-    return kind(node.this)
-
-
 _RULES: dict[type[exp.Expr], Rule] = {
     exp.Literal: _literal,
     exp.Boolean: lambda *_: "boolean",
     exp.Null: lambda *_: "null",
-    exp.Paren: _inner,
+    exp.Paren: lambda node, kind: kind(node.this),
     exp.Neg: _negated,
     **dict.fromkeys((exp.Add, exp.Sub, exp.Mul), _sum),
     exp.Mod: _remainder,
     exp.Abs: lambda node, kind: number if (number := kind(node.this)) in ("integer", "long", "double") else None,
-    **dict.fromkeys((exp.And, exp.Or, exp.Not), _logic),
+    **dict.fromkeys((exp.And, exp.Or, exp.Not), _all("boolean")),
     **dict.fromkeys(
         (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.NullSafeEQ, exp.NullSafeNEQ),
         _test("this", "expression"),
@@ -385,8 +376,7 @@ _RULES: dict[type[exp.Expr], Rule] = {
     exp.Case: _case,
     exp.If: _if,
     exp.Coalesce: lambda node, kind: _common([kind(node.this), *map(kind, node.expressions)]),
-    **dict.fromkeys((exp.Concat, exp.DPipe), _joined),
-    exp.ConcatWs: lambda node, kind: "string" if {*map(kind, node.expressions)} == {"string"} else None,
+    **dict.fromkeys((exp.Concat, exp.ConcatWs, exp.DPipe), _all("string")),
     **dict.fromkeys((exp.Cast, exp.TryCast), _cast),
     exp.Length: lambda node, kind: "integer" if kind(node.this) == "string" else None,
     exp.Substring: _part_of_text,
