@@ -73,13 +73,10 @@ class Original:
         """Return the nodes of some classes, searched once."""
         if kinds not in self._of:
             exact = [kind for kind in self._by_class if issubclass(kind, kinds)]
-            self._of[kinds] = (
-                [node for node in self.nodes if type(node) in exact]
-                if len(exact) > 1
-                else self._by_class[exact[0]]
-                if exact
-                else []
-            )
+            if len(exact) == 1:
+                self._of[kinds] = self._by_class[exact[0]]
+            else:
+                self._of[kinds] = [node for node in self.nodes if type(node) in exact] if exact else []
         return self._of[kinds]
 
     def __deepcopy__(self, memo: dict[int, object]) -> Original:
