@@ -49,19 +49,14 @@ _DAYS = ("sunday", "monday", "tuesday", "wednesday", "thursday", "friday", "satu
 _TWO_DIGITS = r"\d{1,2}+"  # possessive: DuckDB reads as many digits as possible, without backtracking
 _PARSED = {
     "Y": r"\d{1,4}+",
-    "y": _TWO_DIGITS,
-    "m": _TWO_DIGITS,
-    "d": _TWO_DIGITS,
+    **dict.fromkeys(("y", "m", "d", "H", "M"), _TWO_DIGITS),
     "j": r"\d{1,3}+",
-    "H": _TWO_DIGITS,
     "I": r"(?!00)\d{1,2}+",
-    "M": _TWO_DIGITS,
     "S": r"(?!60)\d{1,2}+",  # Spark takes second 60 for the next minute
     "f": r"\d{1,6}+",
     "g": r"\d{1,3}+",
     "p": "(?i:AM|PM)",
-    "b": f"(?i:{'|'.join(_SHORT_MONTHS)})",
-    "h": f"(?i:{'|'.join(_SHORT_MONTHS)})",
+    **dict.fromkeys(("b", "h"), f"(?i:{'|'.join(_SHORT_MONTHS)})"),
     "B": f"(?i:{'|'.join(_MONTHS)})",
     "a": f"(?i:{'|'.join(day[:3] for day in _DAYS)})",
     "A": f"(?i:{'|'.join(_DAYS)})",
