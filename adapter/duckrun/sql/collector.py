@@ -49,8 +49,7 @@ class _Threshold:
             gc.set_threshold(max(self._before, *self._wanted, 0), *older)
 
 
-_THRESHOLD = _Threshold()
-threshold_at_least = _THRESHOLD.at_least
+threshold_at_least = _Threshold().at_least
 
 
 @contextmanager

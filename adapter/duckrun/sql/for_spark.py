@@ -350,8 +350,7 @@ def _slice(whole: exp.Expr, start: Any, end: Any, step: Any) -> exp.Expr:
     are_places = all(isinstance(n, exp.Literal) and not n.is_string and n.name.isdigit() for n in (start, end))
     if not are_places or int(start.name) < 1 or step:
         raise untranslated("A slice of a list whose ends are not two positive numbers")
-    length = max(int(end.name) - int(start.name) + 1, 0)
-    return call("slice", whole, start, number(length))
+    return call("slice", whole, start, number(max(int(end.name) - int(start.name) + 1, 0)))
 
 
 def _element(whole: exp.Expr, index: Any) -> exp.Expr:

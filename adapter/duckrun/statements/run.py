@@ -437,9 +437,7 @@ class _Run:
 
     def _create_macro(self, statement: CreateMacro) -> Result:
         lake, schema, name = macros.place(self.session.lakes, statement.target)
-        what = f"Macro {schema}.{name}"
-
-        body, _ = self._with_stored_names(statement.body, what, lake, is_view=False)
+        body, _ = self._with_stored_names(statement.body, f"Macro {schema}.{name}", lake, is_view=False)
         text = with_absolute_paths(text_in(body, self.dialect), self.dialect)
         return self._done("CREATE MACRO", *macros.create(self.session.lakes, statement, text))
 

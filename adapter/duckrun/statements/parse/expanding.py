@@ -141,8 +141,7 @@ def _text(call: _Call, find: Find, within: tuple[str, ...]) -> str:
         raise InvalidConfig(
             f"Macro {macro} gives {'a table' if form.is_table else 'a value, and no table'}: {example}."
         )
-    body = call.definition.qualified(form)
-    inner = StatementText.of(body, "duckdb")
+    inner = StatementText.of(call.definition.qualified(form), "duckdb")
     text = f"({_filled(expanded(inner, call.definition.find, (*within, str(macro))), values)})"
     if form.is_table and not may_be_alias(call.next):
         return f"{text} AS {quote_identifier(macro.name)}"

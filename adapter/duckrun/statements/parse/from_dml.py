@@ -87,8 +87,7 @@ def _default_values(target: Parts, tree: exp.Expr, source: StatementText, alias:
     before, returned = parted_at(source, "RETURNING")
     if before.words[-2:] != (DEFAULT, "VALUES") or isinstance(tree.this, exp.Schema):
         raise unsupported("INSERT … DEFAULT VALUES with a list of columns, or a clause behind it,")
-    one = f"VALUES ({DEFAULT})"
-    query, _ = _rows(StatementText.of(one, source.dialect))
+    query, _ = _rows(StatementText.of(f"VALUES ({DEFAULT})", source.dialect))
     returning = None if returned is None else _returned(TokenReader(returned), alias)
     return Insert(target, query, returning=returning, defaults=True)
 

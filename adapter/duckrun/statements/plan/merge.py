@@ -193,8 +193,7 @@ class _Merge:
                     )
                 when = replace(when, assigned=self._by_name(when))
             if when.assigned is not None and any(is_default(value) for _, value in when.assigned):
-                inserts = when.kind.endswith("insert")
-                values = with_defaults(when.assigned, self.snapshot, inserts=inserts)
+                values = with_defaults(when.assigned, self.snapshot, inserts=when.kind.endswith("insert"))
                 when = replace(when, assigned=tuple(values))
             completed.append(when)
         return completed
