@@ -152,13 +152,8 @@ def refuse(tree: exp.Expr, what: str, *names: str) -> None:
 
 
 _AS_WRITTEN = {
-    "alternative": "OR REPLACE, OR IGNORE",
-    "conflict": "ON CONFLICT",
-    "default": "DEFAULT",
     "tables": "of several tables",
     "materialized": "of a MATERIALIZED VIEW",
-    "only": "ONLY",
-    "not_valid": "NOT VALID",
 }
 """SQL words for sqlglot's argument names, where these differ."""
 
@@ -176,7 +171,6 @@ def words_of(node: exp.Expr) -> str:
 
 _KINDS = {
     "GeneratedAsIdentity": "Generated",
-    "ComputedColumn": "Generated",
     "Computed": "Generated",
     "Reference": "References",
 }
