@@ -216,12 +216,6 @@ def _select(node: Any) -> exp.Expr:
     return layered
 
 
-def _name_of_day(node: Any) -> exp.Expr:
-    """Return DuckDB's full names of days and months; Spark's functions give three letters."""
-    pattern = "EEEE" if isinstance(node, exp.Dayname) else "MMMM"
-    return call("date_format", node.this, exp.Literal.string(pattern))
-
-
 def _json(node: Any) -> exp.Expr:
     """Translate casts to JSON: a string, or its content if the target is a VARIANT.
 
@@ -528,8 +522,9 @@ _RULES: dict[type[exp.Expr], Rule] = {
     exp.Typeof: _refused("typeof(), whose names of types differ,"),
     exp.ToBinary: lambda node: call("bin", node.this),
     exp.Unnest: unnest_table,
-    exp.Dayname: _name_of_day,
-    exp.Monthname: _name_of_day,
+    # The full names of DuckDB: Spark's functions give three letters.
+    exp.Dayname: spark_rule("date_format(x, 'EEEE')"),
+    exp.Monthname: spark_rule("date_format(x, 'MMMM')"),
     exp.Window: _window,
     exp.Week: lambda node: call("weekofyear", node.this),
 }

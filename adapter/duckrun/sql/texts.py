@@ -95,15 +95,11 @@ def trimmed(node: Any) -> exp.Expr:
     return node
 
 
-def reversed_text(node: Any) -> exp.Expr:
-    """Raise an error for a text with letters of several signs, whose order DuckDB keeps."""
-    joined = exp.Literal.string("[\\p{M}\\x{200D}\\x{1F1E6}-\\x{1F1FF}]")
-    return spark_sql(
-        "if(x RLIKE joined, raise_error('reverse() of letters of several signs on Spark'), node)",
-        x=node.this,
-        joined=joined,
-        node=node.copy(),
-    )
+reversed_text = spark_rule(
+    "if(x RLIKE '[\\\\p{M}\\\\x{200D}\\\\x{1F1E6}-\\\\x{1F1FF}]', "
+    "raise_error('reverse() of letters of several signs on Spark'), node)"
+)
+"""Raise an error for a text with letters of several signs, whose order DuckDB keeps."""
 
 
 unicode = spark_rule("if(x = '', -1, node)")
