@@ -10,7 +10,6 @@ from typing import Any
 import pyarrow as pa
 from sqlglot import exp
 
-from duckrun.engines.engine import Engine
 from duckrun.errors import InvalidConfig
 from duckrun.lake.lakes import Lakes, Located
 from duckrun.statements.information import column_types, held
@@ -43,12 +42,11 @@ def names(lakes: Lakes, temporary: Sequence[str], statement: Show, hidden: Itera
     return _table(dict.fromkeys(("schema", "name", "kind"), pa.string()), rows)
 
 
-def description(reading: Reading, engine: Engine, statement: Describe, located: Located | None) -> pa.Table:
+def description(reading: Reading, statement: Describe, located: Located | None) -> pa.Table:
     """Return the rows of DESCRIBE: columns, properties, detail or history of a table or view.
 
     Args:
         reading: the reads of the statement.
-        engine: the engine of the session.
         statement: the DESCRIBE.
         located: the table or view; None for a temporary name.
 
@@ -58,7 +56,7 @@ def description(reading: Reading, engine: Engine, statement: Describe, located: 
     """
     table = located if located is not None and located.view is None else None
     if statement.what == "columns":
-        return _columns(reading, engine, statement.target, None if table is None else table.ref)
+        return _columns(reading, statement.target, None if table is None else table.ref)
     if table is None:
         raise InvalidConfig(f"{'.'.join(statement.target)} is a view, which has no {statement.what}.")
     snapshot = reading.snapshot(table.ref)  # raises TableNotFound with the nearest names
@@ -72,10 +70,10 @@ def description(reading: Reading, engine: Engine, statement: Describe, located: 
     return _rows([first | c | {"timestamp": at} for c, at in zip(commits, moments, strict=True)])
 
 
-def _columns(reading: Reading, engine: Engine, target: Parts, ref: TableRef | None) -> pa.Table:
+def _columns(reading: Reading, target: Parts, ref: TableRef | None) -> pa.Table:
     if ref is not None:
         snapshot = reading.snapshot(ref)
-        types = engine.column_types(snapshot)
+        types = reading.engine.column_types(snapshot)
         rows = [(f.name, types[f.name], f.nullable, comment_of(f) or None) for f in snapshot.schema]
     else:
         schema, catalog = (*reversed(target[:-1]), None, None)[:2]

@@ -286,9 +286,7 @@ class _Run:
                 hidden = self.reading.pins.hidden()
                 rows_of_result = describe.names(self.session.lakes, list(self.session.temp_views), statement, hidden)
             case Describe():
-                rows_of_result = describe.description(
-                    self.reading, self.engine, statement, self._located(statement.target)
-                )
+                rows_of_result = describe.description(self.reading, statement, self._located(statement.target))
             case Use():
                 lake, schema = self.session.lakes.place(statement.target)
                 self.session.look_in(self.session.lakes.using(lake, schema))
