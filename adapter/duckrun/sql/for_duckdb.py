@@ -237,10 +237,6 @@ def _like(node: exp.Like | exp.ILike) -> exp.Expr:
     return exp.Escape(this=node.copy(), expression=exp.Literal.string("\\"))
 
 
-def _three_letters(name: str) -> Rule:
-    return lambda node: call("left", call(name, node.this), number(3))
-
-
 def _values(node: exp.Values) -> exp.Expr:
     """Name the columns of inline rows: Spark counts from col1, DuckDB from col0."""
     if isinstance(node.parent, exp.Insert) or not node.expressions:
@@ -365,7 +361,7 @@ _RULES: dict[type[exp.Expr], Rule] = {
     exp.DateDiff: _days,
     exp.DateTrunc: _truncated,
     exp.DayOfWeek: lambda node: _plus(call("dayofweek", node.this), 1),
-    exp.Dayname: _three_letters("dayname"),
+    exp.Dayname: duckdb_rule("left(dayname(x), 3)"),
     exp.Exists: _exists,
     exp.Explode: _exploded,
     exp.Extract: _extract,
@@ -377,7 +373,7 @@ _RULES: dict[type[exp.Expr], Rule] = {
     exp.Left: _end_of_text,
     exp.Levenshtein: _refused("levenshtein()"),
     exp.Like: _like,
-    exp.Monthname: _three_letters("monthname"),
+    exp.Monthname: duckdb_rule("left(monthname(x), 3)"),
     exp.MonthsBetween: _refused("months_between()"),
     exp.RegexpCount: _refused("regexp_count() with an empty pattern", _is_empty_pattern),
     exp.RegexpReplace: _regexp_replace,
