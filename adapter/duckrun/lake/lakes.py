@@ -131,7 +131,7 @@ class Lakes:
         return other
 
     def after_use(self, parts: Sequence[str], *, must_exist: bool) -> Lakes:
-        """Return these lakes as they are after USE of a schema, which need not exist.
+        """Return the lakes in which names are resolved after USE of a schema.
 
         Raises:
             TableNotFound: The schema must exist, and does not; or there is no such lake.
