@@ -416,10 +416,6 @@ Spark's give a BIGINT, which has no NaN and ends at 2^63. A DOUBLE of that size 
 """
 
 
-_sign = spark_rule("if(isnan(x), 0, node)")
-"""Return 0 for NaN."""
-
-
 def _log(node: Any) -> exp.Expr:
     """Translate ``log(x)``: the base is 10 in DuckDB, e in Spark.
 
@@ -429,10 +425,6 @@ def _log(node: Any) -> exp.Expr:
         return call("log10", node.this)
     bases = {"2": "log2", "10": "log10"}
     return call(bases[node.this.name], node.expression) if node.this.name in bases else node
-
-
-_is_nan = spark_rule("if(x IS NULL, NULL, node)")
-"""Return NULL for NULL, where Spark returns false."""
 
 
 _RULES: dict[type[exp.Expr], Rule] = {
@@ -461,8 +453,8 @@ _RULES: dict[type[exp.Expr], Rule] = {
     exp.Count: _refused("count(table.*)", _counts_table),
     exp.Ceil: _rounded,
     exp.Floor: _rounded,
-    exp.Sign: _sign,
-    exp.IsNan: _is_nan,
+    exp.Sign: spark_rule("if(isnan(x), 0, node)"),  # 0 for NaN
+    exp.IsNan: spark_rule("if(x IS NULL, NULL, node)"),  # NULL for NULL, where Spark returns false
     exp.Log: _log,
     exp.DayOfWeekIso: times.iso_day_of_week,
     exp.Asinh: _refused("asinh(), which Spark computes less precisely,"),
