@@ -17,7 +17,6 @@ import gc
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from functools import cache
 from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -71,13 +70,10 @@ def function_on_demand(module: str, name: str) -> Callable[..., Any]:
         module: Qualified name of the module.
         name: Name of the function in it.
     """
-
-    @cache
-    def function() -> Callable[..., Any]:
-        return getattr(on_demand(module), name)
+    library = on_demand(module)
 
     def call(*args: Any, **values: Any) -> Any:
-        return function()(*args, **values)
+        return getattr(library, name)(*args, **values)
 
     call.__name__ = name
     return call
