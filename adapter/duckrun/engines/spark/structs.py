@@ -29,17 +29,8 @@ def type_text(kind: Any) -> str:
 
 def loosened(kind: Any) -> Any:
     """Return a type whose parts are all nullable."""
-    from pyspark.sql.types import ArrayType, MapType, StructField, StructType
-
     # Spark casts to no other type. Delta checks NOT NULL when it writes.
-    match kind.typeName():
-        case "struct":
-            return StructType([StructField(f.name, loosened(f.dataType), True, f.metadata) for f in kind.fields])
-        case "array":
-            return ArrayType(loosened(kind.elementType), True)
-        case "map":
-            return MapType(loosened(kind.keyType), loosened(kind.valueType), True)
-    return kind
+    return kind.toNullable() if _is_nested(kind) else kind
 
 
 def inner_types(kind: Any) -> list[Any]:
