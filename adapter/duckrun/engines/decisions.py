@@ -48,17 +48,22 @@ def refuse_other_partitions(snapshot: Snapshot, keys: Sequence[str] | None) -> N
         )
 
 
-def refuse_other_clustering(ref: TableRef, present: Sequence[str], cluster_by: Sequence[str] | None) -> None:
+def clustered_by(snapshot: Snapshot) -> tuple[str, ...]:
+    """Return the clustering columns of a table, and the fields within them as ``a.b``."""
+    return tuple(".".join(path) for path in snapshot.cluster_by)
+
+
+def refuse_other_clustering(snapshot: Snapshot, cluster_by: Sequence[str] | None) -> None:
     """Raise InvalidConfig if a write to existing rows asks for another clustering than the table's.
 
     Args:
-        ref: The table.
-        present: Its clustering columns.
+        snapshot: The table.
         cluster_by: Requested clustering columns; None for those of the table.
     """
+    present = clustered_by(snapshot)
     if cluster_by is not None and not same_names(present, cluster_by):
         raise InvalidConfig(
-            f"Table {ref} is clustered by {', '.join(present) or 'nothing'}, not by "
+            f"Table {snapshot.ref} is clustered by {', '.join(present) or 'nothing'}, not by "
             f"{', '.join(cluster_by) or 'nothing'}; mode overwrite changes that, or ALTER TABLE … CLUSTER BY."
         )
 

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from duckrun.values.rows import WriteSpec
-    from duckrun.values.snapshot import Snapshot
 
 # Properties that belong to the present table, and that its replacement must not copy.
 _OF_ONE_TABLE = ("delta.columnMapping.maxColumnId", "delta.rowTracking.materialized")
@@ -113,11 +112,6 @@ def rows_alone(attempt: SparkWrite, frame: DataFrame, partition_by: Sequence[str
             remedy="Bring the same columns, or run this with engine: duckdb, which keeps it",
         )
     return {"replaceWhere": "true"}
-
-
-def clustered_by(snapshot: Snapshot) -> tuple[str, ...]:
-    """Return the clustering columns of a table, and the fields within them as ``a.b``."""
-    return tuple(".".join(path) for path in snapshot.cluster_by)
 
 
 def _make(attempt: SparkWrite, rows: DataFrame, layout: Layout, description: str | None, *, replaces: bool) -> None:

@@ -156,9 +156,7 @@ class Attempt(SparkWrite):
         if spec.mode == "overwrite":
             return self._overwrite(self.rows(), spec)
         decisions.refuse_other_partitions(self.snapshot, spec.partition_by)
-        if spec.cluster_by is not None:
-            present = create.clustered_by(self.snapshot)
-            decisions.refuse_other_clustering(self.ref, present, spec.cluster_by)
+        decisions.refuse_other_clustering(self.snapshot, spec.cluster_by)
         frame, new = self.fitted(self.rows(), spec.schema_mode)
         options = {"mergeSchema": "true"} if new or self.grown else {}
         if spec.mode in ("append", "safeappend"):
@@ -222,7 +220,7 @@ class Attempt(SparkWrite):
 
     def _overwrite(self, frame: DataFrame, spec: WriteSpec) -> Commit | None:
         assert self.snapshot is not None
-        clustered = create.clustered_by(self.snapshot)
+        clustered = decisions.clustered_by(self.snapshot)
         keeps = spec.cluster_by is None and not spec.redefine and not spec.partition_by
         cluster_by = clustered if keeps else spec.cluster_by or ()
         # Spark's own overwrite of a table ignores properties.

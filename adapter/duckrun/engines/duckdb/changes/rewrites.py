@@ -14,6 +14,7 @@ import duckdb
 
 from duckrun.display.progress import tracked
 from duckrun.engines.data_files import file_size
+from duckrun.engines.decisions import clustered_by
 from duckrun.engines.duckdb.rows.fitted import types_of
 from duckrun.engines.duckdb.rows.places import counted
 from duckrun.engines.duckdb.rows.pruning import whole_files
@@ -111,7 +112,7 @@ def _check_columns(spec: OptimizeSpec, snapshot: Snapshot) -> None:
     if spec.z_order_by and snapshot.cluster_by:
         raise InvalidConfig(
             f"optimize of table {snapshot.ref}: it is clustered by "
-            f"{', '.join('.'.join(path) for path in snapshot.cluster_by)}, which is how OPTIMIZE orders its rows; "
+            f"{', '.join(clustered_by(snapshot))}, which is how OPTIMIZE orders its rows; "
             "z_order_by is for tables without clustering."
         )
     for column in spec.z_order_by:

@@ -177,8 +177,7 @@ def refuse_clustering(spec: RowSpec, snapshot: Snapshot | None) -> None:
     """Raise InvalidConfig if a write other than an overwrite asks for another clustering."""
     if snapshot is None or not isinstance(spec, Layout) or (isinstance(spec, WriteSpec) and spec.mode == "overwrite"):
         return
-    present = tuple(".".join(path) for path in snapshot.cluster_by)
-    decisions.refuse_other_clustering(snapshot.ref, present, spec.cluster_by)
+    decisions.refuse_other_clustering(snapshot, spec.cluster_by)
 
 
 def _keys_as_spelled(
