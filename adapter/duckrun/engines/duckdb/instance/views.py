@@ -37,8 +37,8 @@ class _Made:
     shown: Snapshot | None = None
 
 
-def _tables_in(sql: str, database: str) -> set[_Key] | None:
-    """Schema and name of each table in a statement; None if sqlglot cannot parse the statement.
+def _tables_in(sql: str, database: str) -> list[exp.Table] | None:
+    """Tables of a database in a statement; None if sqlglot cannot parse the statement.
 
     ``dotted_names`` cannot tell tables from columns and aliases.
     """
@@ -46,13 +46,17 @@ def _tables_in(sql: str, database: str) -> set[_Key] | None:
         trees = trees_in(sql, "duckdb")
     except sqlglot.errors.SqlglotError:
         return None
-    return {
-        (table.db or "main", table.name)
+    return [
+        table
         for tree in trees
         for common in [scopes.common_tables(tree)]
         for table in tree.find_all(exp.Table)
         if id(table) not in common and table.catalog.lower() in ("", database.lower())
-    }
+    ]
+
+
+def _named(table: exp.Table) -> _Key:
+    return table.db or "main", table.name
 
 
 class ViewCatalog:
@@ -226,7 +230,7 @@ class ViewCatalog:
         names = " and ".join(f"{schema}{name}" for name in sorted(self._twins[key]))
         return f"Lake {self.lake.root} has {names}, which differ in letter case only"
 
-    def _key(self, schema: str, name: str, tables: Callable[[], set[_Key] | None]) -> _Key | None:
+    def _key(self, schema: str, name: str, tables: Callable[[], list[exp.Table] | None]) -> _Key | None:
         """Key of a name in a statement; None if the lake has no such name.
 
         Raises as schema() does.
@@ -239,7 +243,7 @@ class ViewCatalog:
 
         def is_column() -> bool:
             named = tables()
-            return named is not None and (schema, name) not in named
+            return named is not None and (schema, name) not in map(_named, named)
 
         key = (schema.lower(), name.lower())
         known = self._known_schemas()
@@ -303,18 +307,11 @@ class ViewCatalog:
             others: Tables and views of DuckDB itself, in lower case. A name without a schema may
                 mean one of them.
         """
-        try:
-            trees = trees_in(sql, "duckdb")
-        except sqlglot.errors.SqlglotError:
-            return []
         tables = [
-            (table.db or "main", table.name)
-            for tree in trees
-            for common in [scopes.common_tables(tree)]
-            for table in tree.find_all(exp.Table)
+            _named(table)
+            for table in _tables_in(sql, self.database) or ()
             if table.find_ancestor(exp.From, exp.Join)
-            and table.catalog.lower() in ("", self.database.lower())
-            and (table.db or (self.bare and id(table) not in common and table.name.lower() not in others))
+            and (table.db or (self.bare and table.name.lower() not in others))
         ]
         with self._lock:
             refs = {
