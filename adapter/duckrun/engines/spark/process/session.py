@@ -293,21 +293,16 @@ def _warehouse() -> Path:
         return folder
     if not os.access(Path.cwd(), os.W_OK):
         folder = Path(tempfile.mkdtemp(prefix="duckrun-spark-"))
-    atexit.register(remove_if_empty, folder)
     _warehouses.add(folder)
     return folder
 
 
+@atexit.register
 def remove_empty_warehouses() -> None:
-    """Remove empty warehouse folders, in a process that ends without atexit."""
+    """Remove empty warehouse folders; a process that ends without atexit calls it itself."""
     for folder in _warehouses:
-        remove_if_empty(folder)
-
-
-def remove_if_empty(folder: Path) -> None:
-    """Remove a folder if it is empty."""
-    with contextlib.suppress(OSError):  # it holds something, or Spark has never made it
-        folder.rmdir()
+        with contextlib.suppress(OSError):  # it holds something, or Spark has never made it
+            folder.rmdir()
 
 
 def _python_daemon(master: str, conf: Mapping[str, Any]) -> dict[str, str]:
