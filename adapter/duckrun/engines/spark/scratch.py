@@ -9,7 +9,7 @@ stores, and holds the whole definition, including NOT NULL.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -56,11 +56,7 @@ def filled(
         sort_by = sort_by or definition.sort_by
         frame = arranged(frame, definition.partition_columns, sort_by, gather=size is not None)
         with access.frame_with(frame, file_size_setting(size)) as rows:
-            writer = rows.write.format("delta").mode("append")
-            if codec := codec_of(definition.properties):
-                writer = writer.option("compression", codec)
-            if size is not None:
-                writer = writer.option("optimizeWrite", "true")
+            writer = rows.write.format("delta").mode("append").options(**file_options(definition.properties, size))
             writer.save(access.location_of(copy.ref.location))
         yield copy
 
@@ -68,6 +64,13 @@ def filled(
 def file_size_setting(size: int | None) -> dict[str, str]:
     """Return the setting of the size of the files that Delta's optimizeWrite makes."""
     return {} if size is None else {"spark.databricks.delta.optimizeWrite.binSize": f"{size}b"}
+
+
+def file_options(properties: Mapping[str, str], size: int | None) -> dict[str, str]:
+    """Return the options of a DataFrame writer for files with a table's codec, of a size if any."""
+    codec = codec_of(properties)
+    gathers = {} if size is None else {"optimizeWrite": "true"}
+    return gathers if codec is None else {"compression": codec, **gathers}
 
 
 def altered_rows(access: SparkAccess, snapshot: Snapshot, alteration: Alteration) -> DataFrame:

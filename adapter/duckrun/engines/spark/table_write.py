@@ -12,7 +12,7 @@ from duckrun.engines.spark.access import SparkAccess
 from duckrun.engines.spark.commit import SparkCommit
 from duckrun.engines.spark.errors import RAISED
 from duckrun.engines.spark.outside import refuse_outside
-from duckrun.engines.spark.scratch import arranged, file_size_setting
+from duckrun.engines.spark.scratch import arranged, file_options, file_size_setting
 from duckrun.engines.spark.sql import quote
 from duckrun.engines.spark.structs import shaped, with_types
 from duckrun.engines.spark.types import cast_to, fit_all, holds, is_mapped
@@ -22,7 +22,7 @@ from duckrun.run.transaction import Transaction
 from duckrun.sql.char_types import is_padded, padded_columns
 from duckrun.values.choices import SchemaMode
 from duckrun.values.columns import outside_years
-from duckrun.values.layout import Layout, codec_of
+from duckrun.values.layout import Layout
 from duckrun.values.partition_values import NO_PARTITION_VALUES, no_partition_value, refuse_partition_type
 from duckrun.values.rows import Commit, DeleteInsertSpec, MergeSpec, RowSpec, WriteSpec
 from duckrun.values.tables import sort_order
@@ -182,22 +182,17 @@ class SparkWrite(SparkCommit):
         app, size = self.transaction.app, file_size(self.properties)
         if mode == "overwrite":
             self._ask_for_marks()
+        options = {"userMetadata": self.note(), **options, **file_options(self.properties, size)}
+        if app is not None:
+            options |= {"txnAppId": app.app_id, "txnVersion": str(app.version)}
         frame = self.arranged(self.checked(frame, partition_by), partition_by, spec.sort_by, gather=size is not None)
         settings = file_size_setting(size)
         if "replaceWhere" in options:
             settings |= self._marking() | self.asking_all(options["replaceWhere"])
         with self.access.frame_with(frame, settings) as rows:
-            writer = rows.write.format("delta").mode(mode).option("userMetadata", self.note())
-            for key, value in options.items():
-                writer = writer.option(key, value)
+            writer = rows.write.format("delta").mode(mode).options(**options)
             if partition_by:
                 writer = writer.partitionBy(*partition_by)
-            if codec := codec_of(self.properties):
-                writer = writer.option("compression", codec)
-            if size is not None:
-                writer = writer.option("optimizeWrite", "true")
-            if app is not None:
-                writer = writer.option("txnAppId", app.app_id).option("txnVersion", str(app.version))
             writer.save(self.location)
         return None  # the commit is looked up
 
