@@ -137,9 +137,10 @@ def _refuse(rows: Rows, ref: TableRef, partition_by: Sequence[str]) -> None:
     """Raise UnsupportedFeature for rows that DuckDB cannot write into the table's folder."""
     if not set(rows.types) - set(partition_by):
         raise UnsupportedFeature(f"Table {ref} needs a column that it is not partitioned by.")
-    if why := why_not(ref, partition_by):
+    if partition_by and _is_trimmed(ref) and "://" in ref.location:
         raise UnsupportedFeature(
-            f"Table {ref} cannot be written this way: {why}",
+            f"Table {ref} cannot be written this way: DuckDB writes partitions into no folder of an object store "
+            "whose name ends in a letter beyond ASCII",
             remedy="Run this with engine: spark, or say writer: delta_rs",
         )
     refuse_variants_inside(ref, [name for name, kind in rows.types.items() if has_variant_inside(kind)])
@@ -298,13 +299,6 @@ def _without_void(rows: Rows) -> Rows:
     names = ", ".join(map(quote_identifier, void))
     types = {name: kind for name, kind in rows.types.items() if name not in void}
     return replace(rows, sql=f"SELECT * EXCLUDE ({names}) FROM ({rows.sql})", types=types)
-
-
-def why_not(ref: TableRef, partition_by: Sequence[str]) -> str | None:
-    """Reason why DuckDB cannot write partitioned files to a table's folder; None if it can."""
-    if partition_by and _is_trimmed(ref) and "://" in ref.location:
-        return "DuckDB writes partitions into no folder of an object store whose name ends in a letter beyond ASCII"
-    return None
 
 
 def _is_trimmed(ref: TableRef) -> bool:
