@@ -33,6 +33,7 @@ from duckrun.engines.duckdb.rows.ranges import ranges_of
 from duckrun.engines.duckdb.rows.source import Rows, rows_of, schema_of_types
 from duckrun.engines.duckdb.rows.weights import weighed_sql
 from duckrun.engines.duckdb.writers.feed import net_feed
+from duckrun.engines.duckdb.writers.file_tables import FileTableWriter
 from duckrun.engines.engine import Engine
 from duckrun.engines.frame import LazyRows
 from duckrun.engines.tables import SpecEngine
@@ -417,7 +418,7 @@ class DuckDBEngine(SpecEngine):
         with errors_about(self.about(f"table {transaction.ref}, {spec.mode}"), self.arbiter):
             spec = transaction.lake.format.with_properties(spec, transaction.ref)
             if transaction.lake.format.transactions is None:
-                writer = write.file_writer(spec, transaction, self.arbiter, self.duckdb_limit)
+                writer = FileTableWriter(spec, transaction, self.arbiter, self.duckdb_limit)
                 return staging.commit_staged(writer, spec, files, self.instance.lazy_cursor())
             commit = staging.commit_staged_rows(
                 transaction, spec, files, self.cursor(), lambda spec: self._write(spec, transaction).attempt

@@ -14,12 +14,10 @@ from duckrun.engines.duckdb.rows.fitted import finished, refuse_outside, stored_
 from duckrun.engines.duckdb.rows.source import Rows
 from duckrun.engines.duckdb.rows.target import target_of
 from duckrun.engines.duckdb.rows.types import refuse_variants_inside
-from duckrun.engines.duckdb.writers.delta_rs import DeltaRs
 from duckrun.engines.duckdb.writers.file_tables import FileTableWriter
 from duckrun.engines.duckdb.writers.statement_tables import StatementTableWriter
 from duckrun.engines.duckdb.writers.table_writer import TableWriter, WholeRows
 from duckrun.errors import InvalidConfig, TableNotFound
-from duckrun.formats.format import logs_of
 from duckrun.run.memory import Arbiter
 from duckrun.run.transaction import Transaction
 from duckrun.sql.quoting import quote_identifier
@@ -38,12 +36,6 @@ from duckrun.values.rows import (
 from duckrun.values.snapshot import Snapshot
 
 
-def file_writer(spec: RowSpec, transaction: Transaction, arbiter: Arbiter, duckdb_limit: int) -> FileTableWriter:
-    """Return the writer of a table with a log, for one write."""
-    logs = logs_of(transaction.lake.format)
-    return FileTableWriter(spec, transaction, logs, DeltaRs(spec, transaction, logs, arbiter, duckdb_limit))
-
-
 class Write:
     """One spec applied to one table, over all attempts of its transaction.
 
@@ -56,7 +48,7 @@ class Write:
         self._form = transaction.lake.format
         lake = self._form.transactions
         self._writer: TableWriter = (
-            file_writer(spec, transaction, arbiter, duckdb_limit)
+            FileTableWriter(spec, transaction, arbiter, duckdb_limit)
             if lake is None
             else StatementTableWriter(spec, transaction, lake, arbiter.write(duckdb_limit))
         )

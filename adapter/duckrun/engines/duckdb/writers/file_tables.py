@@ -33,8 +33,9 @@ from duckrun.engines.tables import REWRITTEN
 from duckrun.errors import CommitConflict, LostRows
 from duckrun.formats.commits import Marked, NewCommit
 from duckrun.formats.definitions import TableDefinition
-from duckrun.formats.logs import LogTables
+from duckrun.formats.format import logs_of
 from duckrun.libraries import pa
+from duckrun.run.memory import Arbiter
 from duckrun.run.transaction import Transaction
 from duckrun.sql.char_types import is_padded
 from duckrun.values.computed import NumberedBy
@@ -60,12 +61,12 @@ class FileTableWriter:
 
     updates_from_changes = False
 
-    def __init__(self, spec: RowSpec, transaction: Transaction, logs: LogTables, delta_rs: DeltaRs) -> None:
+    def __init__(self, spec: RowSpec, transaction: Transaction, arbiter: Arbiter, duckdb_limit: int) -> None:
         self.spec = spec
         self.transaction = transaction
         self.form = transaction.lake.format
-        self.logs = logs
-        self.delta_rs = delta_rs
+        self.logs = logs_of(self.form)
+        self.delta_rs = DeltaRs(spec, transaction, self.logs, arbiter, duckdb_limit)
         self.streams = Streams(
             f"Table {transaction.ref} was changed by another writer while this {spec.mode} ran: it has other columns, "
             "partitions or constraints now"
