@@ -21,7 +21,7 @@ from duckrun.engines.spark.access import SparkAccess
 from duckrun.engines.spark.ducklake import reading, writing
 from duckrun.engines.spark.ducklake.changes import ComputedFrame
 from duckrun.engines.spark.errors import errors_about
-from duckrun.engines.spark.foreign_servers import refuse_branch, refuse_what_it_would_get_wrong
+from duckrun.engines.spark.foreign_servers import refuse_other_server, refuse_what_it_would_get_wrong
 from duckrun.engines.spark.frame import SparkFrame, arrow_schema
 from duckrun.engines.spark.process.checks import check_workers_see
 from duckrun.engines.spark.process.databases import guard
@@ -101,7 +101,8 @@ class SparkEngine(SpecEngine):
         self.lake = lake
         self.access = SparkAccess(lake.storage, spark)
         if lake.branch_name is not None:
-            refuse_branch(self.access.spark, lake.branch_name)
+            # The logs of a branch name files by URLs, which is measured with delta-spark alone.
+            refuse_other_server(self.access.spark, f"Branch {lake.branch_name}:")
             statements = guard(self.access.spark)
             statements.refuse_names(lake)
             statements.branches.add(lake)

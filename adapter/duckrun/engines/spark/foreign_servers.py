@@ -28,26 +28,28 @@ def other_implementation(session: SparkSession) -> str | None:
     return _known[session]
 
 
-def refuse_branch(session: SparkSession, branch: str) -> None:
-    """Raise UnsupportedFeature for a branch on such a server."""
-    # The logs of a branch name files by URLs, which is measured with delta-spark alone.
+def refuse_other_server(session: SparkSession, what: str, effect: str = "") -> None:
+    """Raise UnsupportedFeature on a Connect server that is not Apache Spark.
+
+    Args:
+        session: The session.
+        what: Start of the message, before what the server is.
+        effect: End of the message: what such a server does.
+    """
     if (other := other_implementation(session)) is not None:
         raise UnsupportedFeature(
-            f"Branch {branch}: the Spark Connect server is not Apache Spark (its version is {other})",
+            f"{what} the Spark Connect server is not Apache Spark (its version is {other}){effect}",
             remedy="Run this with engine: duckdb, or on Apache Spark (docs/sail.md)",
         )
 
 
 def refuse_what_it_would_get_wrong(session: SparkSession, spec: RowSpec, table: str, exists: bool) -> None:
-    """Raise UnsupportedFeature for a write that such a server carries out wrongly without an error.
+    """Raise UnsupportedFeature for a write that another server carries out wrongly, without error.
 
     Measured with Sail 0.7.2: a dynamic partition overwrite replaces the whole table. A replacement
     takes rows outside its predicate. The commit has no application id, and that of a statement no
     note.
     """
-    other = other_implementation(session)
-    if other is None:
-        return
     if isinstance(spec, WriteSpec) and spec.mode in ("error", "ignore", "overwrite"):
         return
     if isinstance(spec, WriteSpec) and spec.mode == "append" and spec.app is None:
@@ -56,8 +58,4 @@ def refuse_what_it_would_get_wrong(session: SparkSession, spec: RowSpec, table: 
         return
     appends = spec.mode == "append"
     why = "it keeps no application id, so a retry would append twice" if appends else "it would change other rows"
-    raise UnsupportedFeature(
-        f"{spec.mode} on table {table}: the Spark Connect server is not Apache Spark (its version is {other}), "
-        f"and {why} or not tell what it did",
-        remedy="Run this with engine: duckdb, or on Apache Spark (docs/sail.md)",
-    )
+    refuse_other_server(session, f"{spec.mode} on table {table}:", f", and {why} or not tell what it did")

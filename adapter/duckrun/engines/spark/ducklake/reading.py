@@ -17,9 +17,8 @@ import pyarrow as pa
 from duckrun.engines.spark.access import SparkAccess
 from duckrun.engines.spark.ducklake.files import NO_VALUES, exactly
 from duckrun.engines.spark.ducklake.kinds import FIELD_ID, as_shown, is_read, kind_in_file, placeholder, refuse
-from duckrun.engines.spark.foreign_servers import other_implementation
+from duckrun.engines.spark.foreign_servers import refuse_other_server
 from duckrun.engines.spark.sql import quote
-from duckrun.errors import UnsupportedFeature
 from duckrun.values.lake_files import IN_CATALOG, SNAPSHOT_COLUMN, SNAPSHOT_FIELD, LakeColumn, LakeFile, LakeFiles
 
 if TYPE_CHECKING:
@@ -51,13 +50,11 @@ def rows_of(
         UnsupportedFeature: The lake is encrypted, Spark lacks the type of a column, or the Connect
             server is not Apache Spark.
     """
-    other = other_implementation(access.spark)
-    if other is not None:
-        raise UnsupportedFeature(
-            f"Table {snapshot.ref} is a DuckLake table, and the Spark Connect server is not Apache Spark (its version "
-            f"is {other}), which does not know the rows of its files by their numbers: read it with engine: duckdb, "
-            "or on Apache Spark."
-        )
+    refuse_other_server(
+        access.spark,
+        f"Table {snapshot.ref} is a DuckLake table, and",
+        ", which does not know the rows of its files by their numbers",
+    )
     read: LakeFiles = snapshot.parts()
     wanted = None if columns is None else {name.lower() for name in columns}
     taken = []

@@ -25,7 +25,7 @@ from duckrun.engines.spark.access import SparkAccess
 from duckrun.engines.spark.ducklake.files import Written, written
 from duckrun.engines.spark.ducklake.plan import Plan, plan, spark_schema
 from duckrun.engines.spark.errors import NO_FOLDER, NoFolder, errors_about
-from duckrun.engines.spark.foreign_servers import other_implementation
+from duckrun.engines.spark.foreign_servers import refuse_other_server
 from duckrun.engines.spark.outside import refuse_outside
 from duckrun.engines.spark.scratch import arranged
 from duckrun.engines.spark.sql import quote
@@ -87,13 +87,7 @@ def execute(
 
 def _refuse(access: SparkAccess, spec: RowSpec, transaction: Transaction) -> None:
     what = f"{spec.mode} on table {transaction.ref}"
-    other = other_implementation(access.spark)
-    if other is not None:
-        raise UnsupportedFeature(
-            f"{what}: it is a DuckLake table, and the Spark Connect server is not Apache Spark (its version is "
-            f"{other})",
-            remedy="use engine: duckdb, or Apache Spark",
-        )
+    refuse_other_server(access.spark, f"{what}: it is a DuckLake table, and")
     if transactions_of(transaction.lake.format).is_open:
         raise UnsupportedFeature(
             f"{what}: a transaction over several tables is DuckDB's, on one connection, and Spark's rows come "
