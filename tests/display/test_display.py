@@ -116,7 +116,7 @@ def test_tracked_work_says_how_much_is_done(monkeypatch: pytest.MonkeyPatch) -> 
 
     def shown(stream: io.StringIO) -> str:
         monkeypatch.setattr(sys, "stderr", stream)
-        done = list(tracked(groups, "optimize main.t", "files", total=6, size=len))
+        done = list(tracked(groups, "optimize main.t", "files", size=len))
         assert done == groups
         return stream.getvalue()
 

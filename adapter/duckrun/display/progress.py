@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sized
+from collections.abc import Callable, Collection, Iterator
 from typing import TextIO, TypeVar
 
 from duckrun.display.notebook import is_notebook
@@ -32,19 +32,13 @@ def shows_progress(stream: TextIO | None = None) -> bool:
 
 
 def tracked(
-    items: Iterable[Item],
-    what: str,
-    unit: str,
-    *,
-    total: int | None = None,
-    size: Callable[[Item], int] = lambda _: 1,
+    items: Collection[Item], what: str, unit: str, *, size: Callable[[Item], int] = lambda _: 1
 ) -> Iterator[Item]:
     """Yield the items, and show how many units are done and the time left.
 
     Args:
         what: The work and its table, such as ``optimize sales.orders``.
         unit: What is counted, in the plural.
-        total: Number of units; by default the number of items, if they have one.
         size: Returns the number of units of an item.
     """
     if not shows_progress():
@@ -52,8 +46,7 @@ def tracked(
         return
     from tqdm import tqdm  # type: ignore[import-untyped]  # deferred: most processes show no progress
 
-    if total is None and isinstance(items, Sized):
-        total = len(items)
+    total = sum(map(size, items))
     with tqdm(desc=what, total=total, unit=f" {unit}", delay=SECONDS, leave=False, file=sys.stderr) as line:
         for item in items:
             yield item

@@ -82,9 +82,7 @@ def optimize(
         none = "no two files are small enough to be written together"
     added: list[StagedFile] = []
     gone: list[ScanFile] = []
-    work = list(groups)
-    what, count = f"{spec.mode} {snapshot.ref}", sum(map(len, work))
-    for group in tracked(work, what, "files", total=count, size=len):
+    for group in tracked(list(groups), f"{spec.mode} {snapshot.ref}", "files", size=len):
         added += _together(group, snapshot, z_order_by, cursor, target, logs)
         gone += group
     if not gone:
