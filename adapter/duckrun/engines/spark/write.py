@@ -237,12 +237,10 @@ class Attempt(SparkWrite):
         if cluster_by or (redefined and by_spark):
             create.in_place_of(self, self._commented(frame, spec), spec, cluster_by, stays=stays)
             return None  # the commit is looked up
-        needs_our_commit = self.logs.constrained_anew(self.snapshot, spec) and not self.logs.only_spark(self.snapshot)
-        needs_our_commit = needs_our_commit or self.logs.lacks_feature(
-            self.snapshot, json.loads(frame.schema.json())["fields"]
-        )
-        needs_our_commit = needs_our_commit or oddly_named(
-            frame.columns, {**self.snapshot.properties, **spec.table_properties}
+        needs_our_commit = (
+            (self.logs.constrained_anew(self.snapshot, spec) and not self.logs.only_spark(self.snapshot))
+            or self.logs.lacks_feature(self.snapshot, json.loads(frame.schema.json())["fields"])
+            or oddly_named(frame.columns, {**self.snapshot.properties, **spec.table_properties})
         )
         if needs_our_commit or redefined or spec.constraints:
             return self._defined(frame, spec, self.snapshot)
@@ -283,9 +281,10 @@ class Attempt(SparkWrite):
         if isinstance(spec, WriteSpec):
             if spec.predicate is not None:
                 self.refuse_outside(frame, spec.predicate)
-            needs_our_commit = spec.constraints or oddly_named(frame.columns, properties)
-            needs_our_commit = needs_our_commit or (
-                not self.logs.special_properties(properties) and not _NOT_TAKEN.isdisjoint(properties)
+            needs_our_commit = (
+                spec.constraints
+                or oddly_named(frame.columns, properties)
+                or (not self.logs.special_properties(properties) and not _NOT_TAKEN.isdisjoint(properties))
             )
             if needs_our_commit and not cluster_by:
                 return self._defined(frame, spec, None)
