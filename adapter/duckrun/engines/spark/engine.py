@@ -108,9 +108,8 @@ class SparkEngine(SpecEngine):
             statements.branches.add(lake)
         self._reached: list[Storage] = [lake.storage]
         self.temp_names = AnyCase()
-        self._inlined: list[str] = []
         self._until_closed = ExitStack()
-        """Contexts of files that frames of this engine read."""
+        """Files that frames of this engine read, and temporary views in queries of it."""
         self.driver: Callable[[], Engine] | None = None
         """Returns the DuckDB engine of this process.
 
@@ -161,8 +160,6 @@ class SparkEngine(SpecEngine):
         if self.lake.branch_name is not None:
             guard(self.spark).branches.discard(self.lake)
         self._until_closed.close()
-        while self._inlined:
-            self.spark.catalog.dropTempView(self._inlined.pop())
 
     # -- reading
 
@@ -232,7 +229,7 @@ class SparkEngine(SpecEngine):
         # It stays until the engine is closed: Connect resolves the view when a query runs.
         name = f"__duckrun_{uuid.uuid4().hex}"
         frame.createOrReplaceTempView(name)
-        self._inlined.append(name)
+        self._until_closed.callback(self.spark.catalog.dropTempView, name)
         return name
 
     def pinned(self, snapshot: Snapshot, where: exp.Expr | None = None) -> exp.Expr:
