@@ -6,11 +6,12 @@ A session wraps it in a Frame.
 from __future__ import annotations
 
 import copy
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
 from duckrun.display.notebook import ROWS, rows_html
-from duckrun.engines.tabular.pandas_values import pandas_frame, require_pandas
-from duckrun.errors import UnsupportedFeature
+from duckrun.engines.tabular.pandas_values import pandas_frame
+from duckrun.errors import InvalidConfig, UnsupportedFeature
 from duckrun.libraries import pa
 from duckrun.run.pins import NOTHING, Reads
 from duckrun.values.attributes import NamesAttributes
@@ -129,7 +130,11 @@ class LazyRows(NamesAttributes):
         Raises:
             InvalidConfig: pandas is not installed. The error names the extra to install.
         """
-        require_pandas("toPandas()")  # before the rows are read
+        if find_spec("pandas") is None:  # before the rows are read
+            raise InvalidConfig(
+                "toPandas() needs pandas, which is not installed. Install it with: "
+                'pip install "duckrun-dagster[pandas]"'
+            )
         return pandas_frame(self.toArrow())
 
     def df(self) -> pd.DataFrame:

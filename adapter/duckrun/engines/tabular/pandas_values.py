@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from duckrun.errors import InvalidConfig, SchemaMismatch
+from duckrun.errors import SchemaMismatch
 from duckrun.libraries import pa, pc
 from duckrun.values.columns import holds, refuse_twins
 
@@ -16,18 +15,6 @@ if TYPE_CHECKING:
 
 _EXACT = 2**53
 """Largest integer up to which float64 is exact. pandas makes float64 of integers with NULLs."""
-
-
-def require_pandas(purpose: str) -> None:
-    """Raise InvalidConfig, with the extra to install, if pandas is not installed.
-
-    Args:
-        purpose: The subject of the error text.
-    """
-    if find_spec("pandas") is None:
-        raise InvalidConfig(
-            f'{purpose} needs pandas, which is not installed. Install it with: pip install "duckrun-dagster[pandas]"'
-        )
 
 
 def pandas_frame(table: pa.Table) -> pd.DataFrame:
