@@ -175,11 +175,9 @@ class StatementTableWriter:
         for kind, rows in images:
             if kind == "insert":
                 inserted += self._insert(rows, snapshot, definition)
-        final_counts = tuple(
-            actual if count is None else count
-            for count, actual in zip(counts, (inserted, updated, deleted), strict=True)
-        )
-        return replace(new, rows=(final_counts[0], final_counts[1], final_counts[2]))
+        done = zip(counts, (inserted, updated, deleted), strict=True)
+        inserted, updated, deleted = (actual if count is None else count for count, actual in done)
+        return replace(new, rows=(inserted, updated, deleted))
 
     def commit(self, snapshot: Snapshot, new: NewCommit, read: Callable[[], Read]) -> Commit:
         """Commit, unless neither rows nor the table change."""
