@@ -436,11 +436,10 @@ class _Choices:
 
     def given_where(self) -> dict[str, str]:
         """For each generated column, the condition under which a clause sets its value."""
-        clauses_setting = {name: self._setting(name) for name in self.computed.generated}
         return {
             name: f"{self.action} IN ({', '.join(map(str, setting))})"
-            for name, setting in clauses_setting.items()
-            if setting
+            for name in self.computed.generated
+            if (setting := self._setting(name))
         }
 
     def by_key(self, changes: str) -> by_delta_rs.Changes:
