@@ -20,6 +20,7 @@ class _LazyCursor:
         self._open_cursor = open_cursor
         self._cursor: duckdb.DuckDBPyConnection | None = None
         self._waiting: list[Action] = []
+        """Actions to run on the cursor once it is open."""
 
     def __getattr__(self, name: str) -> Any:
         if self._cursor is None:
@@ -29,19 +30,6 @@ class _LazyCursor:
             self._cursor = cursor
         return getattr(self._cursor, name)
 
-    def add(self, action: Action) -> None:
-        """Run an action at the first use, or now if that has been."""
-        if self._cursor is None:
-            self._waiting.append(action)
-        else:
-            action(self._cursor)
-
-    def drop(self, action: Action) -> bool:
-        """Forget an action that waits; False if it has run."""
-        if self._cursor is None:
-            self._waiting.remove(action)
-        return self._cursor is None
-
 
 def lazy_cursor(open_cursor: Callable[[], duckdb.DuckDBPyConnection]) -> duckdb.DuckDBPyConnection:
     """Return a cursor that a function opens at the first use of one of its attributes."""
@@ -50,12 +38,15 @@ def lazy_cursor(open_cursor: Callable[[], duckdb.DuckDBPyConnection]) -> duckdb.
 
 def before_use(cursor: duckdb.DuckDBPyConnection, action: Action) -> None:
     """Run an action on a cursor; if it is lazy and not open, once it is opened."""
-    if isinstance(cursor, _LazyCursor):
-        cursor.add(action)
+    if isinstance(cursor, _LazyCursor) and cursor._cursor is None:
+        cursor._waiting.append(action)
     else:
         action(cursor)
 
 
 def dropped(cursor: duckdb.DuckDBPyConnection, action: Action) -> bool:
     """Forget an action of before_use() that waits; False if it has run."""
-    return isinstance(cursor, _LazyCursor) and cursor.drop(action)
+    if isinstance(cursor, _LazyCursor) and cursor._cursor is None:
+        cursor._waiting.remove(action)
+        return True
+    return False
