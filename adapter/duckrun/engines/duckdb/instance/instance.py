@@ -147,10 +147,7 @@ class Instance:
 
     def cursor(self) -> duckdb.DuckDBPyConnection:
         """A cursor for one job, or that of the open transaction."""
-        for cursor in (self.held, self.only):
-            if cursor is not None:
-                return cursor
-        return self.beside(self.connection)
+        return self.held or self.only or self.beside(self.connection)
 
     def beside(self, other: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
         """A new cursor of the instance that another cursor is of."""
