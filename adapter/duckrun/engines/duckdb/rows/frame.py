@@ -180,10 +180,6 @@ class DuckDBFrame:
         listed = ", ".join(map(quote_identifier, names))
         return self._of(lambda sql: f"SELECT {', '.join(columns)} FROM ({sql}) AS given({listed})")
 
-    def selected(self, columns: Sequence[str]) -> DuckDBFrame:
-        """Expressions over the rows, in their order."""
-        return self._of(lambda sql: f"SELECT {', '.join(columns)} FROM ({sql})")
-
     def write_parquet(self, file: str) -> None:
         """Write the rows, in their order, to one Parquet file."""
         with self._errors():

@@ -6,17 +6,19 @@ Only DuckLake knows which rows of a file count at a snapshot, so nothing else co
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from duckrun.engines.frame import projected
 from duckrun.engines.spark.access import SparkAccess
 from duckrun.engines.spark.frame import SparkFrame
 from duckrun.engines.spark.process.checks import check_workers_see
 from duckrun.engines.spark.types import storable_arrow
 from duckrun.errors import UnsupportedFeature
-from duckrun.sql.quoting import quote_identifier
+from duckrun.sql.quoting import quoted_names, select_list
 from duckrun.sql.typed import with_parts
 from duckrun.storage.scratch import scratch
 
@@ -89,15 +91,21 @@ class ComputedFrame(SparkFrame):
 def _as_spark_reads(rows: LazyRows, table: str) -> LazyRows:
     """Return the rows with each column cast to a type of Spark's."""
     relation = rows.native
-    listed, changed = [], False
-    for name, kind in zip(relation.columns, relation.types, strict=True):
-        wanted = _type(kind, f"Table {table}: Spark has no type for column {name}")
-        quoted = quote_identifier(name)
-        changed = changed or wanted is not None
-        listed.append(quoted if wanted is None else f"CAST({quoted} AS {wanted}) AS {quoted}")
-    if not changed:
+    kinds = {
+        name: _type(kind, f"Table {table}: Spark has no type for column {name}")
+        for name, kind in zip(relation.columns, relation.types, strict=True)
+    }
+    return cast_by_duckdb(rows, {name: kind for name, kind in kinds.items() if kind is not None})
+
+
+def cast_by_duckdb(rows: LazyRows, kinds: Mapping[str, str]) -> LazyRows:
+    """Return rows of DuckDB with some columns cast to types of its SQL."""
+    if not kinds:
         return rows
-    other: LazyRows = rows._with(rows.source.selected(listed))  # type: ignore[attr-defined]
+    quoted = quoted_names(rows.columns)
+    casts = {name: f"CAST({quoted[name]} AS {kind})" for name, kind in kinds.items()}
+    other = projected(rows, rows.columns, [select_list(quoted | casts)])
+    assert other is not None, "rows of DuckDB"
     return other
 
 

@@ -17,11 +17,10 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from sqlglot import exp
-
 from duckrun.engines import decisions
 from duckrun.engines.data_files import file_properties, file_size
 from duckrun.engines.spark.access import SparkAccess
+from duckrun.engines.spark.ducklake.changes import cast_by_duckdb
 from duckrun.engines.spark.ducklake.files import Written, written
 from duckrun.engines.spark.ducklake.plan import Plan, plan, spark_schema
 from duckrun.engines.spark.errors import NO_FOLDER, NoFolder, errors_about
@@ -292,15 +291,7 @@ def _applied(
         scratch(lake.storage) as folder,
         written(access, lake.storage, frame, folder, what, properties=properties) as source,
     ):
-        rows = chosen.read_files("parquet", f"{source.folder}/*.parquet", {})
-        if cast:
-            listed = [
-                f"CAST({quote_identifier(c)} AS {cast[c]}) AS {quote_identifier(c)}"
-                if c in cast
-                else quote_identifier(c)
-                for c in frame.columns
-            ]
-            rows = chosen.select(exp.select(*map(exp.var, listed)).from_(chosen.inlined(rows)))
+        rows = cast_by_duckdb(chosen.read_files("parquet", f"{source.folder}/*.parquet", {}), cast)
         return chosen.execute(spec, rows, transaction)  # type: ignore[return-value]
 
 
@@ -350,12 +341,8 @@ def _typed(spec: RowSpec, frame: DataFrame, transaction: Transaction) -> tuple[D
     by_name = {field.name.lower(): field for field in frame.schema.fields}
     cast = {}
     for field in definition.fields:
-        source_field = by_name.get(field["name"].lower())
-        if (
-            source_field is not None
-            and field["type"] in _CAST
-            and source_field.dataType == schema[field["name"]].dataType
-        ):
+        source_field = by_name.get(field["name"].lower()) if field["type"] in _CAST else None
+        if source_field is not None and source_field.dataType == schema[field["name"]].dataType:
             cast[source_field.name] = field["type"]
     return frame, cast
 
