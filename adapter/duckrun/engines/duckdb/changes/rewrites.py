@@ -172,20 +172,13 @@ def _together(
     rows = Rows(cursor, _in_order(read, [*types, *numbers], z_order_by, snapshot), {**types, **numbers})
     stored = (*logs.stored_columns(snapshot.schema), *stored)
     size, folder = sum(f.size for f in files), logs.files_folder(snapshot.ref)
-    if size <= target:
-        # Without a target the group becomes a single file, even if the rows now take more space.
-        only = {k: v for k, v in snapshot.properties.items() if k != TARGET_FILE_SIZE}
-        return staged.stage_in(folder, rows, snapshot.ref, properties=only, beside=files[0], stored=stored)
-    per_file = counted(cursor, source) * target // size
-    return staged.stage_in(
-        folder,
-        rows,
-        snapshot.ref,
-        properties={**snapshot.properties, TARGET_FILE_SIZE: str(target)},
-        beside=files[0],
-        stored=stored,
-        row_group_size=max(_SMALLEST_GROUP, min(ROW_GROUP, per_file // 2048 * 2048)),
-    )
+    # Without a target the group becomes a single file, even if the rows now take more space.
+    options: dict[str, Any] = {"properties": {k: v for k, v in snapshot.properties.items() if k != TARGET_FILE_SIZE}}
+    if size > target:
+        per_file = counted(cursor, source) * target // size
+        options["properties"] |= {TARGET_FILE_SIZE: str(target)}
+        options["row_group_size"] = max(_SMALLEST_GROUP, min(ROW_GROUP, per_file // 2048 * 2048))
+    return staged.stage_in(folder, rows, snapshot.ref, beside=files[0], stored=stored, **options)
 
 
 def _in_order(rows: str, columns: Sequence[str], z_order_by: Sequence[str], snapshot: Snapshot) -> str:
