@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field as field_of
+from dataclasses import dataclass, field as field_of, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -286,9 +286,7 @@ def spool(rows: Rows) -> Rows:
     """Copy the rows to a temporary table of the cursor, which spills to disk and can be reread."""
     name = f"__duckrun_spool_{uuid.uuid4().hex}"
     rows.cursor.execute(f"CREATE TEMP TABLE {quote_identifier(name)} AS {rows.sql}")
-    return Rows(
-        rows.cursor, f"SELECT * FROM {quote_identifier(name)}", rows.types, order=rows.order, numbered=rows.numbered
-    )
+    return replace(rows, sql=f"SELECT * FROM {quote_identifier(name)}", one_shot=False, carried=())
 
 
 def order_by(columns: Sequence[str]) -> str:
