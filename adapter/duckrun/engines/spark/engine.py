@@ -222,28 +222,24 @@ class SparkEngine(SpecEngine):
 
     def inlined(self, rows: LazyRows) -> exp.Expr:
         """Return this engine's rows as a node of a query's syntax tree, for ``select()``."""
-        return exp.to_table(self._view_of(rows.native))
+        return self._view_of(rows.native)
 
-    def _view_of(self, frame: DataFrame) -> str:
-        """Create a temporary view of a frame and return its name."""
+    def _view_of(self, frame: DataFrame) -> exp.Table:
+        """Create a temporary view of a frame and return it as a node of a query's syntax tree."""
         # It stays until the engine is closed: Connect resolves the view when a query runs.
-        name = f"__duckrun_{uuid.uuid4().hex}"
-        frame.createOrReplaceTempView(name)
-        self._until_closed.callback(self.spark.catalog.dropTempView, name)
-        return name
+        return exp.to_table(self._until_closed.enter_context(self.access.view(frame)), dialect="spark")
 
     def pinned(self, snapshot: Snapshot, where: exp.Expr | None = None) -> exp.Expr:
         """Return a table at a version as a node of a query's syntax tree, for ``select()``."""
+        dates = {field.name: pa.types.is_date(field.type) for field in snapshot.schema}
         if snapshot.ref.format == DUCKLAKE:
-            view = self._view_of(self._of_ducklake(snapshot))
-            return with_columns(exp.to_table(view), {f.name: pa.types.is_date(f.type) for f in snapshot.schema})
+            return with_columns(self._view_of(self._of_ducklake(snapshot)), dates)
         location, version = snapshot.log()
         table = exp.Table(
             this=exp.to_identifier(self.access.location_of(location), quoted=True),
             db=exp.to_identifier("delta"),
             version=exp.Version(this="VERSION", kind="AS OF", expression=exp.Literal.number(version)),
         )
-        dates = {field.name: pa.types.is_date(field.type) for field in snapshot.schema}
         if not (rounded := snapshot.rounded()):
             return with_columns(table, dates)
         columns = [unseen(name) if name in rounded else quote(name) for name in snapshot.schema.names]
