@@ -119,11 +119,7 @@ class Engine(Protocol):
         """True if a write can be fenced to the version it was computed from (``read_version``)."""
 
     def execute(
-        self,
-        spec: RowSpec | TableSpec,
-        source: Any | None,
-        transaction: Transaction,
-        driver: Callable[[], Engine] | None = None,
+        self, spec: RowSpec | TableSpec, source: Any | None, transaction: Transaction
     ) -> Commit | MaintenanceResult:
         """Carry out one spec as one commit.
 
@@ -131,8 +127,6 @@ class Engine(Protocol):
             spec: The operation.
             source: Any value that the session accepts, or None.
             transaction: Transaction of the table.
-            driver: Returns this process's engine, for an engine whose workers leave the commit to
-                it.
 
         Raises:
             CommitConflict: Other writers' commits conflict, or the table exists already.

@@ -54,23 +54,17 @@ class SpecEngine(Engine):
         return in_branch(subject, self.lake.branch_name)
 
     def execute(
-        self,
-        spec: RowSpec | TableSpec,
-        source: Any | None,
-        transaction: Transaction,
-        driver: Callable[[], Engine] | None = None,
+        self, spec: RowSpec | TableSpec, source: Any | None, transaction: Transaction
     ) -> Commit | MaintenanceResult:
         with outcome_of(spec.mode, transaction.ref, transaction.lake.branch_name):
             spec = transaction.lake.format.with_properties(spec, transaction.ref)
             if isinstance(spec, TableSpec):
                 job = LakeTableJob if transaction.lake.format.logs is None else LogTableJob
                 return job(self, transaction).run(spec)
-            return self.write_rows(spec, source, transaction, driver)
+            return self.write_rows(spec, source, transaction)
 
     @abstractmethod
-    def write_rows(
-        self, spec: RowSpec, source: Any | None, transaction: Transaction, driver: Callable[[], Engine] | None
-    ) -> Commit:
+    def write_rows(self, spec: RowSpec, source: Any | None, transaction: Transaction) -> Commit:
         """Carry out one spec of rows as one commit; the arguments are those of ``execute()``."""
 
 

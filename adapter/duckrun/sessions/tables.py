@@ -204,7 +204,7 @@ class TableSession(Opened):
             with attempt:
                 rows = self.computed(source, engine)
                 transaction.fence.reads = None if isinstance(spec, TableSpec) else together(reads, self.reads_of(rows))
-                return engine.execute(spec, rows, transaction, lambda: self.embedded)
+                return engine.execute(spec, rows, transaction)
         raise AssertionError("the last attempt returns or raises")
 
     def _transaction(self, ref: TableRef, spec: Spec | None = None) -> Transaction:

@@ -34,7 +34,6 @@ from duckrun.engines.duckdb.rows.source import Rows, rows_of, schema_of_types
 from duckrun.engines.duckdb.rows.weights import weighed_sql
 from duckrun.engines.duckdb.writers.feed import net_feed
 from duckrun.engines.duckdb.writers.file_tables import FileTableWriter
-from duckrun.engines.engine import Engine
 from duckrun.engines.frame import LazyRows
 from duckrun.engines.tables import SpecEngine
 from duckrun.engines.tabular.values import arrow_table
@@ -315,9 +314,7 @@ class DuckDBEngine(SpecEngine):
             schema = schema_of_types(stored_types(self.lake.format, types), rows.cursor)
             return pa.schema([f if types[f.name] is rows.types[f.name] else f.with_type(pa.null()) for f in schema])
 
-    def write_rows(
-        self, spec: RowSpec, source: Any | None, transaction: Transaction, driver: Callable[[], Engine] | None
-    ) -> Commit:
+    def write_rows(self, spec: RowSpec, source: Any | None, transaction: Transaction) -> Commit:
         if spec.writer in BY_DELTA_RS:
             self.instance.make_room(f"{spec.mode} on table {transaction.ref}")
         cursor = self.instance.lazy_cursor()

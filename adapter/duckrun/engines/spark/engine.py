@@ -326,9 +326,7 @@ class SparkEngine(SpecEngine):
         # object stores lack.
         return storage.is_local
 
-    def write_rows(
-        self, spec: RowSpec, source: Any | None, transaction: Transaction, driver: Callable[[], Engine] | None
-    ) -> Commit:
+    def write_rows(self, spec: RowSpec, source: Any | None, transaction: Transaction) -> Commit:
         if spec.writer != "auto":
             raise InvalidConfig(
                 f"{spec.mode} on table {transaction.ref}: writer {spec.writer} makes the data files of engine "
@@ -350,7 +348,7 @@ class SparkEngine(SpecEngine):
         if frame is None and not isinstance(spec, DeleteSpec | UpdateSpec):
             raise InvalidConfig(f"{spec.mode} on table {transaction.ref} was given no rows.")
         if not has_logs:
-            return writing.execute(self.access, spec, frame, transaction, driver or self.driver)
+            return writing.execute(self.access, spec, frame, transaction, self.driver)
 
         def attempt(snapshot: Snapshot | None) -> Commit:
             if snapshot is not None:
