@@ -14,8 +14,7 @@ import duckdb
 from duckrun.engines.duckdb.instance.instance import Instance
 from duckrun.engines.duckdb.instance.sql import errors_about
 from duckrun.engines.duckdb.rows.polars_source import Relation, lazy_frame
-from duckrun.engines.duckdb.rows.source import Rows, SqlOnCursor, rows_of_relation
-from duckrun.engines.frame import without_arrow_form
+from duckrun.engines.duckdb.rows.source import Rows, SqlOnCursor, refuse_without_arrow_form, rows_of_relation
 from duckrun.engines.tabular.values import is_pattern
 from duckrun.libraries import pa
 from duckrun.run.pins import Reads
@@ -77,12 +76,12 @@ class DuckDBFrame:
             return self.cursor.sql(self._statement)
 
     def schema(self) -> pa.Schema:
-        self._check_types()
+        refuse_without_arrow_form(self.bound)
         with self._errors():
             return self.bound.limit(0).to_arrow_table().schema
 
     def reader(self) -> pa.RecordBatchReader:
-        self._check_types()
+        refuse_without_arrow_form(self.bound)
         # A relation would bind the query again, and each bind reads the log or the catalog.
         return self._read(lambda cursor: cursor.execute(self._statement))
 
@@ -141,7 +140,7 @@ class DuckDBFrame:
         """A polars LazyFrame that reads the tables at each collect(), after a call of ``check``."""
         import polars
 
-        self._check_types()
+        refuse_without_arrow_form(self.bound)
         empty = self.schema().empty_table()
         columns = polars.from_arrow(empty.rename_columns(told_apart(empty.column_names)))
         assert isinstance(columns, polars.DataFrame)
@@ -151,11 +150,6 @@ class DuckDBFrame:
             return self._read(lambda cursor: narrowed(cursor.sql(self._statement)))
 
         return lazy_frame(columns.schema, read)
-
-    def _check_types(self) -> None:
-        for name, kind in zip(self.bound.columns, self.bound.types, strict=True):
-            if "VARIANT" in str(kind):
-                raise without_arrow_form(name, str(kind))
 
     def count(self) -> int:
         with self._errors():

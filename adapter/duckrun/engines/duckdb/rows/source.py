@@ -156,9 +156,7 @@ def _rows_of(value: Any, cursor: duckdb.DuckDBPyConnection, name: str, file: Pat
     if isinstance(value, duckdb.DuckDBPyRelation):
         # It lives on another cursor or instance, whose temporary objects this cursor does not see,
         # so its rows are streamed.
-        for column, kind in zip(value.columns, value.types, strict=True):
-            if "VARIANT" in str(kind):
-                raise without_arrow_form(column, str(kind))
+        refuse_without_arrow_form(value)
         unknown = _without_type(value)  # before the stream begins, which a query on its cursor would end
         rows = _of_arrow(cursor, name, value.to_arrow_reader(batch_size=100_000))
         rows.types.update(unknown)
@@ -177,6 +175,13 @@ def _rows_of(value: Any, cursor: duckdb.DuckDBPyConnection, name: str, file: Pat
         "give a pyarrow Table, RecordBatchReader or Dataset, a pandas or polars frame, a DuckDB relation, a Frame "
         "or duckrun.SQL."
     )
+
+
+def refuse_without_arrow_form(relation: duckdb.DuckDBPyRelation) -> None:
+    """Raise UnsupportedFeature for a column that has no Arrow type."""
+    for column, kind in zip(relation.columns, relation.types, strict=True):
+        if "VARIANT" in str(kind):
+            raise without_arrow_form(column, str(kind))
 
 
 def _of_arrow(cursor: duckdb.DuckDBPyConnection, name: str, data: Any) -> Rows:
