@@ -46,12 +46,10 @@ class Write:
         self.spec = spec
         self._transaction = transaction
         self._form = transaction.lake.format
-        lake = self._form.transactions
-        self._writer: TableWriter = (
-            FileTableWriter(spec, transaction, arbiter, duckdb_limit)
-            if lake is None
-            else StatementTableWriter(spec, transaction, lake, arbiter.write(duckdb_limit))
+        writer: type[FileTableWriter | StatementTableWriter] = (
+            FileTableWriter if self._form.transactions is None else StatementTableWriter
         )
+        self._writer: TableWriter = writer(spec, transaction, arbiter, duckdb_limit)
         self._streams = self._writer.streams
 
     @property

@@ -26,14 +26,15 @@ from duckrun.engines.duckdb.writers.table_writer import RowChanges, WholeRows, W
 from duckrun.errors import SchemaMismatch, UnsupportedFeature
 from duckrun.formats.commits import NewCommit
 from duckrun.formats.definitions import TableDefinition
-from duckrun.formats.transactions import TransactionalLake
+from duckrun.formats.format import transactions_of
+from duckrun.run.memory import Arbiter
 from duckrun.run.transaction import Transaction
 from duckrun.sql.plain_names import dotted_names
 from duckrun.sql.quoting import quoted_list, quoted_names
 from duckrun.sql.raising import MARK
 from duckrun.sql.refusals import DuckDBRefusal
 from duckrun.values.layout import Layout
-from duckrun.values.rows import Commit, MemoryShares, RowSpec, WriteSpec
+from duckrun.values.rows import Commit, RowSpec, WriteSpec
 from duckrun.values.snapshot import Snapshot
 
 REASON = "one transaction of the lake's catalog"
@@ -45,12 +46,13 @@ class StatementTableWriter:
     delta_rs = None
     updates_from_changes = True
 
-    def __init__(self, spec: RowSpec, transaction: Transaction, lake: TransactionalLake, shares: MemoryShares) -> None:
+    def __init__(self, spec: RowSpec, transaction: Transaction, arbiter: Arbiter, duckdb_limit: int) -> None:
         self.spec = spec
         self.transaction = transaction
         self.ref = transaction.ref
-        self.lake = lake
-        self.shares = shares
+        self.lake = transactions_of(transaction.lake.format)
+        self.shares = arbiter.write(duckdb_limit)
+        """Memory that the write may use."""
         self.streams = Streams(
             f"Another program committed to the lake of table {transaction.ref} while this {spec.mode} ran"
         )
