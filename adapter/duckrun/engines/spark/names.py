@@ -79,12 +79,10 @@ def name_tables(session: SparkSession, lake: Lake, names: Iterable[str] = (), *,
     places = {each.name.strip("`"): local_path(each.locationUri) for each in session.catalog.listDatabases()}
     has_moved = _leave_other_lakes(statements, lake, tables_of, places)
     databases = [
-        schema
-        for schema in schemas
-        if _is_name(lake, schema, "schema")
-        and not _has_twins(lake, schema, tables_of)
-        and _database(statements, lake, schema, places.get(schema.lower()))
+        schema for schema in schemas if _is_name(lake, schema, "schema") and not _has_twins(lake, schema, tables_of)
     ]
+    for schema in databases:
+        _make_database(statements, lake, schema, places.get(schema.lower()))
     statements.lake, statements.unreadable = lake, {}
     present = [(schema, table) for schema in databases for table in tables_of[schema]]
     first = [pair for pair in dict.fromkeys(wanted) if pair in present]
@@ -195,7 +193,7 @@ def _location(lake: Lake, schema: str) -> str:
     return lake.storage.spark_location(f"{lake.root}/{lake.folder(schema)}").rstrip("/")
 
 
-def _database(statements: DatabaseStatements, lake: Lake, schema: str, place: str | None) -> bool:
+def _make_database(statements: DatabaseStatements, lake: Lake, schema: str, place: str | None) -> None:
     """Create a database for a schema.
 
     Args:
@@ -216,7 +214,6 @@ def _database(statements: DatabaseStatements, lake: Lake, schema: str, place: st
             f"Spark has a database {schema} at {place}, so schema {schema} of lake {lake.root} cannot have its name. "
             "Drop or rename that database first."
         )
-    return True
 
 
 def _registered(session: SparkSession, schema: str) -> set[str]:
