@@ -226,9 +226,7 @@ def _started(
         # vacuums of DuckDB leave those behind. Without its native library it also starts `chmod`
         # four times for the two files instead of once. Only object stores' file systems need it.
         settings.setdefault("spark.hadoop.fs.file.impl", "org.apache.hadoop.fs.RawLocalFileSystem")
-    for key, value in settings.items():
-        builder = builder.config(key, value)
-    builder = with_jars(builder, conf, packages, storage)
+    builder = with_jars(builder.config(map={**settings}), conf, packages, storage)
     try:
         session: SparkSession = builder.getOrCreate()
     except Exception as error:
