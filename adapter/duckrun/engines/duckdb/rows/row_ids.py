@@ -55,7 +55,12 @@ class IdColumns:
         in_files, taken = logs.row_id_columns(snapshot), names_of(snapshot)
         if in_files is None:
             return None
-        refuse_unnumbered(snapshot)
+        if "file_row_number" in {name.lower() for name in taken}:
+            raise UnsupportedFeature(
+                f"Table {snapshot.ref} tracks its rows (delta.enableRowTracking) and has a column file_row_number, by "
+                "whose name DuckDB calls the place of a row in its file",
+                remedy="Rename the column, or run this with engine: spark",
+            )
         names = (fresh_name("__duckrun_row_id", taken), fresh_name("__duckrun_row_version", taken))
         return cls(logs, snapshot, in_files, names)
 
@@ -215,13 +220,3 @@ def with_ids(
     numbered = ids.numbered(files, scan, (quote_identifier(file), quote_identifier(row)))
     chosen = ", ".join([*map(quote_identifier, columns), *ids.quoted])
     return f"SELECT {chosen} FROM ({numbered})", ids.types, ids.stored
-
-
-def refuse_unnumbered(snapshot: Snapshot) -> None:
-    """Raise UnsupportedFeature if a column's name keeps DuckDB from numbering a file's rows."""
-    if "file_row_number" in {name.lower() for name in names_of(snapshot)}:
-        raise UnsupportedFeature(
-            f"Table {snapshot.ref} tracks its rows (delta.enableRowTracking) and has a column file_row_number, by "
-            "whose name DuckDB calls the place of a row in its file",
-            remedy="Rename the column, or run this with engine: spark",
-        )
