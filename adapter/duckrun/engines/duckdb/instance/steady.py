@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from typing import Any
 
 import duckdb
+
+from duckrun.sql.duckdb_itself import parts_in
 
 _TIMES = frozenset(("age", "current_localtime", "current_localtimestamp"))
 """Functions of the current time that DuckDB's catalog lists as constant."""
@@ -53,7 +55,7 @@ def _nodes_of(expression: str, cursor: duckdb.DuckDBPyConnection) -> list[dict[s
     """Nodes of an expression's syntax tree; None if DuckDB cannot read the expression."""
     answer = cursor.execute("SELECT json_serialize_sql($1)", [f"SELECT ({expression})"]).fetchone()
     tree = json.loads(answer[0]) if answer else {"error": True}
-    return None if tree["error"] else list(_nodes(tree))
+    return None if tree["error"] else list(parts_in(tree))
 
 
 def _is_time(node: dict[str, Any]) -> bool:
@@ -77,10 +79,3 @@ def _known(functions: set[str], condition: str, cursor: duckdb.DuckDBPyConnectio
         [sorted(functions)],
     ).fetchall()
     return {name for (name,) in known}
-
-
-def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
-    if isinstance(tree, dict):
-        yield tree
-    for child in tree.values() if isinstance(tree, dict) else tree if isinstance(tree, list) else ():
-        yield from _nodes(child)
