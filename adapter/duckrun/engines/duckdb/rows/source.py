@@ -291,7 +291,7 @@ def spool(rows: Rows) -> Rows:
     """Copy the rows to a temporary table of the cursor, which spills to disk and can be reread."""
     name = f"__duckrun_spool_{uuid.uuid4().hex}"
     rows.cursor.execute(f"CREATE TEMP TABLE {quote_identifier(name)} AS {rows.sql}")
-    return replace(rows, sql=f"SELECT * FROM {quote_identifier(name)}", one_shot=False, carried=())
+    return replace(rows, sql=f"SELECT * FROM {quote_identifier(name)}", one_shot=False, carried=(), in_memory=None)
 
 
 def order_by(columns: Sequence[str]) -> str:
