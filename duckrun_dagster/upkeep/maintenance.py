@@ -80,11 +80,6 @@ class MaintainedTable(Resolvable):
     engine: EngineName = "duckdb"
     location: str | None = None
 
-    @classmethod
-    def of(cls, table: "MaintainedTable | AssetKey | str | Sequence[str]", **settings: Any) -> "MaintainedTable":
-        """Return the maintenance of the table of an asset key, with these settings."""
-        return table if isinstance(table, MaintainedTable) else cls(AssetKey.from_coercible(table), **settings)
-
     def specs(self, *, dry_run: bool, of_lake: bool = False) -> Iterator[MaintenanceSpec]:
         """Yield the operations on the table.
 
@@ -143,7 +138,9 @@ def maintenance(
             maintenance([["sales", "orders"]], cron_schedule="0 3 * * *"),
         )
     """
-    wanted = [MaintainedTable.of(table) for table in tables]
+    wanted = [
+        each if isinstance(each, MaintainedTable) else MaintainedTable(AssetKey.from_coercible(each)) for each in tables
+    ]
     keys = [table.key for table in wanted]
     twice = sorted({key.to_user_string() for key in keys if keys.count(key) > 1})
     if twice:

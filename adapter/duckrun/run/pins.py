@@ -74,16 +74,13 @@ class Pins:
     Args:
         lakes: Lakes that the run reads.
         log: Log of its reads and commits.
-        advice: Remedy in place of the class's.
         of_statement: The run is one statement. In an object store it does not look for publishes,
             which would cost each statement three requests.
     """
 
     advice = "read again and repeat"
 
-    def __init__(
-        self, lakes: Lakes, *, log: WorkLog | None = None, advice: str | None = None, of_statement: bool = False
-    ) -> None:
+    def __init__(self, lakes: Lakes, *, log: WorkLog | None = None, of_statement: bool = False) -> None:
         self._lakes = lakes
         self._of_statement = of_statement
         self._publishes: dict[str, LaterPublishes] = {}
@@ -92,7 +89,6 @@ class Pins:
         self._pinned: dict[str, Snapshot | None] = {}
         self._shared: dict[str, int] = {}
         self._log = log or WorkLog()
-        self.advice = advice or self.advice
 
     @property
     def log(self) -> WorkLog:
@@ -219,8 +215,3 @@ class Pins:
                 self._shared.pop(before.shared[0], None)
             self._renewed.add(ref.location)
         self.log.forget(ref.location)
-
-    def versions(self) -> dict[str, int]:
-        """Return the version of each location that this run has used."""
-        with self._lock:
-            return {location: pinned.version for location, pinned in self._pinned.items() if pinned is not None}
