@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from duckrun.branches import registry
-from duckrun.branches.publish import DROPPED, refuse_no_branches, tables_of
+from duckrun.branches.publish import refuse_no_branches, tables_of
 from duckrun.formats.branches import BranchTables
 from duckrun.formats.commits import ROW_COUNTS, sums_of
 from duckrun.lake.lake import Lake
@@ -82,4 +82,4 @@ def changed_views(lake: Lake, branch: Branch) -> Iterator[tuple[str, str]]:
     for schema, name in registry.definitions(lake.storage, branch):
         raw = lake.storage.read(f"{branch.home}/definitions/{schema}/{name}.json")
         if raw is not None and b'"kind": "location"' not in raw:
-            yield f"{name_of(schema)}.{name_of(name)}", "dropped" if raw == DROPPED else "view"
+            yield f"{name_of(schema)}.{name_of(name)}", "dropped" if raw == registry.DROPPED else "view"

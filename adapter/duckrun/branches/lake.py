@@ -11,15 +11,12 @@ from typing import Any
 from duckrun.branches import registry
 from duckrun.errors import InvalidConfig, ReadOnlyLake, UnsupportedFeature
 from duckrun.formats.branches import BranchTables
-from duckrun.formats.factory import branch_format
 from duckrun.lake.catalogued import open_lake
 from duckrun.lake.lake import Lake, NameDefinition
 from duckrun.values.branches import Branch, check_branch_name
 from duckrun.values.lake_format import DELTA_LAKE, LakeFormat
 from duckrun.values.names import folder_of
 from duckrun.values.snapshot import DELTA, TableRef
-
-_DROPPED = b'{"kind": "dropped"}'
 
 
 def open_branch(
@@ -129,12 +126,7 @@ class BranchLake(Lake):
 
     def _open_format(self, form: LakeFormat, *, read_only: bool) -> BranchTables:
         self._main = self.storage
-        opened = branch_format(
-            self._main,
-            lambda: self.branch,
-            lambda ref, table_id: registry.register(self._main, self.branch, ref, table_id),
-            lambda: registry.reserve(self._main),
-        )
+        opened = registry.open_tables(self._main, lambda: self.branch)
         self.storage = opened.storage  # notes of consumers beside tables are the branch's, too
         return opened
 
@@ -152,7 +144,7 @@ class BranchLake(Lake):
         raw = self.storage.read(path)
         if raw is None:
             return super()._read_definition(schema, name)
-        return None if raw == _DROPPED else self._parsed(raw, path)
+        return None if raw == registry.DROPPED else self._parsed(raw, path)
 
     def _put_definition(self, ref: TableRef, body: bytes) -> None:
         registry.refuse_closed(self._main, self.branch)
@@ -175,7 +167,7 @@ class BranchLake(Lake):
             return
         self.ensure_writable(ref)
         if super()._read_definition(ref.schema, ref.name) is not None:
-            self._put_definition(ref, _DROPPED)
+            self._put_definition(ref, registry.DROPPED)
         else:
             self.storage.remove(self._own_definition_path(ref.schema, ref.name))
 

@@ -27,7 +27,6 @@ from duckrun.errors import (
     outcome_of,
 )
 from duckrun.formats.branches import REFUSALS, BranchTables, PlannedTable, RowAccess
-from duckrun.formats.factory import branch_format
 from duckrun.lake.lake import Lake
 from duckrun.storage.storage import Storage
 from duckrun.values.branches import PENDING, PLAN, PUBLISHED, PUBLISHES, Branch, Line, Published
@@ -41,18 +40,11 @@ log = logging.getLogger(__name__)
 _WORKS = ("publish", "rebase", "discard")
 _OLD = 3_600_000
 """Milliseconds after which an undecided attempt of another machine, in a store, counts as dead."""
-DROPPED = b'{"kind": "dropped"}'
-"""Definition of a branch that hides main's view."""
 
 
 def tables_of(storage: Storage, branch: Branch) -> BranchTables:
     """Return the tables of a branch, for reading and publishing."""
-    return branch_format(
-        storage,
-        lambda: branch,
-        lambda ref, table_id: registry.register(storage, branch, ref, table_id),
-        lambda: registry.reserve(storage),
-    )
+    return registry.open_tables(storage, lambda: branch)
 
 
 def refuse_no_branches(lake: Lake) -> None:
@@ -383,7 +375,7 @@ def _of_names(lake: Lake, branch: Branch, changes: Mapping[TableRef, str | None]
         now = lake.storage.read(f"{schema}/{RESERVED}/{name}.json") or b""
         if base is not None and now not in (base, raw):  # None: an older version of the package wrote it
             conflicts[".".join(key)] = ["main's view of this name was changed since"]
-        (gone if raw == DROPPED else new).add(key)
+        (gone if raw == registry.DROPPED else new).add(key)
         if base != b"":
             new.discard(key)
     schemas = lake.schemas() if new else []
@@ -512,7 +504,7 @@ def _put_definitions(lake: Lake, branch: Branch) -> None:
             lake.make_schema(json.loads(raw))
     for schema, name in registry.definitions(storage, branch):
         raw = storage.read(f"{branch.home}/definitions/{schema}/{name}.json")
-        if raw == DROPPED:
+        if raw == registry.DROPPED:
             storage.remove(f"{schema}/{RESERVED}/{name}.json")
         elif raw is not None:
             storage.put(f"{schema}/{RESERVED}/{name}.json", raw)

@@ -11,15 +11,20 @@ import json
 import socket
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 from duckrun.errors import CommitConflict, InvalidConfig
+from duckrun.formats.branches import BranchTables
+from duckrun.formats.factory import branch_format
 from duckrun.storage.parallel import at_once
 from duckrun.storage.storage import Storage
 from duckrun.values.branches import REGISTRY, Branch
 from duckrun.values.nearest import did_you_mean
 from duckrun.values.snapshot import TableRef
+
+DROPPED = b'{"kind": "dropped"}'
+"""Definition of a branch that hides main's view."""
 
 
 def now() -> int:
@@ -78,6 +83,16 @@ def remove_name(storage: Storage, branch: Branch) -> None:
     """Free the name of a branch."""
     if find(storage, branch.name) == branch:
         storage.remove(f"{REGISTRY}/{branch.name}.json")
+
+
+def open_tables(storage: Storage, branch: Callable[[], Branch]) -> BranchTables:
+    """Return the tables of a branch; ``branch`` is called at their first use."""
+    return branch_format(
+        storage,
+        branch,
+        lambda ref, table_id: register(storage, branch(), ref, table_id),
+        lambda: reserve(storage),
+    )
 
 
 def reserve(storage: Storage) -> int:
