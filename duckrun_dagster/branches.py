@@ -19,7 +19,6 @@ from duckrun.branches.diff import changed_tables, changed_views
 from duckrun.branches.publish import tables_of
 from duckrun.errors import InvalidConfig
 from duckrun.lake.lake import Lake
-from duckrun.values.branches import Branch
 from duckrun_dagster.chain import PARENT_BACKFILL, PARENT_RUN, OfSteps, StepWork, runs_of_chain
 from duckrun_dagster.private import ExecutionStepSnap, StepEventStatus
 
@@ -67,9 +66,9 @@ class ChainBranch:
             notes = [record.note for record in tables.commits(ref, line)]
             by[str(ref)] = {(note["step"], note["attempt_of_step"]) for note in notes if "step" in note}
             if change == "dropped":
-                by[str(ref)] = _claims(lake, branch, str(ref))
+                by[str(ref)] = registry.claimed(lake.storage, branch, str(ref))
         tables.close()
-        by |= {name: _claims(lake, branch, name) for name, _ in changed_views(lake, branch)}
+        by |= {name: registry.claimed(lake.storage, branch, name) for name, _ in changed_views(lake, branch)}
         stale = {}
         for name, writers in by.items():
             steps = {step for step, _ in writers if step in last and (step, last[step]) not in writers}
@@ -116,12 +115,6 @@ class ChainBranch:
                     if each.status not in (StepEventStatus.SUCCESS, StepEventStatus.SKIPPED):
                         failed.add(each.step_key)
         return sorted(left | failed)
-
-
-def _claims(lake: Lake, branch: Branch, name: str) -> set[tuple[str, str]]:
-    """Return the step and the attempt that dropped a name or defined it as a view."""
-    by = registry.claimed(lake.storage, branch, name)
-    return set() if by is None else {by}
 
 
 def branch_in(step: Any | None, lake: Lake) -> str | None:
@@ -173,7 +166,8 @@ def branch_of_step(step: Any) -> ChainBranch | None:
         InvalidConfig: Two steps would publish what the step writes.
     """
     run = step.dagster_run
-    if not (_may_continue(run) or any(PUBLISH_AFTER in node.definition.tags for node in step.job_def.nodes)):
+    may_continue = bool(run.parent_run_id) or PARENT_RUN in run.tags or PARENT_BACKFILL in run.tags
+    if not (may_continue or any(PUBLISH_AFTER in node.definition.tags for node in step.job_def.nodes)):
         return None
     return _branches.of(step, lambda: _branch_of_step(step))
 
@@ -199,8 +193,8 @@ def _branch_of_step(step: Any) -> ChainBranch | None:
 
 def branches_of_chain(run: DagsterRun, instance: DagsterInstance) -> Iterator[ChainBranch]:
     """Yield the branches of a run's chain: one for each step that publishes."""
-    newest = _plan(run, instance)
-    works: list[StepWork | None] = [_work(each) for each in newest.values() if _publishes(each)]
+    publishers = [each for each in _plan(run, instance).values() if _publishes(each)]
+    works: list[StepWork | None] = [StepWork(each.key, frozenset(_outputs(each.outputs))) for each in publishers]
     for work in works or [None]:  # a re-execution may leave the publisher out
         runs = list(runs_of_chain(run, instance, work))
         stored = tuple(each for _, each in runs if each is not None)
@@ -244,10 +238,6 @@ def _publishes(step: ExecutionStepSnap) -> bool:
     return PUBLISH_AFTER in (step.tags or {})
 
 
-def _work(step: ExecutionStepSnap) -> StepWork:
-    return StepWork(step.key, frozenset(_outputs(step.outputs)))
-
-
 def _upstream(step: ExecutionStepSnap) -> set[str]:
     return {key for each in step.inputs for key in each.upstream_step_keys}
 
@@ -260,7 +250,3 @@ def _outputs(outputs: Iterable[Any]) -> set[AssetKey]:
 def _key(step: Any) -> str:
     """Return the key of a running step as plans have it, where mapped steps are one."""
     return re.sub(r"\[[^\]]*\]$", "[?]", step.step.key)
-
-
-def _may_continue(run: DagsterRun) -> bool:
-    return bool(run.parent_run_id) or PARENT_RUN in run.tags or PARENT_BACKFILL in run.tags

@@ -183,10 +183,10 @@ def claim(storage: Storage, branch: Branch, ref: TableRef, by: tuple[str, str] |
         storage.put(path, json.dumps({"step": by[0], "attempt": by[1]}).encode())
 
 
-def claimed(storage: Storage, branch: Branch, name: str) -> tuple[str, str] | None:
-    """Return the step and the attempt that dropped or defined a name last; None if no step did."""
+def claimed(storage: Storage, branch: Branch, name: str) -> set[tuple[str, str]]:
+    """Return the step and the attempt that dropped or defined a name last; empty if no step did."""
     raw = storage.read(_claim_path(branch, name))
-    return None if raw is None else (json.loads(raw)["step"], json.loads(raw)["attempt"])
+    return set() if raw is None else {(json.loads(raw)["step"], json.loads(raw)["attempt"])}
 
 
 def base_path(branch: Branch, path: str) -> str:
