@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+import tempfile
 import time
 import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -18,7 +19,6 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from duckrun.branches import cursors, registry
-from duckrun.branches.alone import alone
 from duckrun.errors import (
     CommitConflict,
     DuckrunError,
@@ -28,8 +28,10 @@ from duckrun.errors import (
 )
 from duckrun.formats.branches import REFUSALS, BranchTables, PlannedTable, RowAccess
 from duckrun.lake.lake import Lake
+from duckrun.storage.locks import file_lock
 from duckrun.storage.storage import Storage
 from duckrun.values.branches import PENDING, PLAN, PUBLISHED, PUBLISHES, Branch, Line, Published
+from duckrun.values.cursors import hashed
 from duckrun.values.names import RESERVED, name_of
 from duckrun.values.records import built, newer, parsed
 from duckrun.values.snapshot import TableRef
@@ -62,6 +64,26 @@ def _refuse_read_only(lake: Lake, what: str) -> None:
         raise ReadOnlyLake(f"{what}: lake {lake.root} is open read-only.")
 
 
+@contextmanager
+def _alone(lake: Lake) -> Iterator[str]:
+    """Hold the lock of publishes of a lake; yield an id of the processes that can wait for it.
+
+    The lock lies in the folder of the lake, or on this machine for a lake in a store. A store has
+    no locks: put-if-absent decides between machines. Whoever holds the lock of this machine knows
+    that its other attempts have ended.
+    """
+    if lake.storage.is_local:
+        with file_lock(Path(lake.root, RESERVED, "locks", "publish.lock"), f"lake {lake.root}"):
+            yield ""
+        return
+    lock = Path(tempfile.gettempdir(), f"duckrun-publish-{registry.user()}", f"{hashed(lake.root)}.lock")
+    with file_lock(lock, f"lake {lake.root}"):
+        machine = lock.with_suffix(".id")
+        if not machine.exists():
+            machine.write_text(uuid.uuid4().hex)
+        yield machine.read_text()
+
+
 @dataclass(frozen=True)
 class _Attempt:
     """One publish, rebase or discard, by its id."""
@@ -73,7 +95,7 @@ class _Attempt:
     work: str = "publish"
     """``publish``, ``rebase`` or ``discard``."""
     machine: str = ""
-    """Id of the processes that wait for its end; see ``alone()``."""
+    """Id of the processes that wait for its end; see ``_alone()``."""
     by: str = ""
 
     @classmethod
@@ -161,7 +183,7 @@ def publish(lake: Lake, name: str, rows: RowAccess) -> Published:
     """
     _refuse_read_only(lake, f"publish of branch {name!r}")
     started = time.perf_counter()
-    with outcome_of("publish"), alone(lake) as machine:
+    with outcome_of("publish"), _alone(lake) as machine:
         _recover(lake, rows, machine, name)
         branch = registry.find(lake.storage, name)
         if branch is None:
@@ -257,7 +279,7 @@ def recover_alone(lake: Lake, rows: RowAccess) -> None:
     """Finish the publishes whose process has ended, for a session that begins to write."""
     if not is_pending(lake):
         return
-    with alone(lake) as machine:
+    with _alone(lake) as machine:
         _recover(lake, rows, machine)
 
 
@@ -525,7 +547,7 @@ def rebase(lake: Lake, name: str, rows: RowAccess) -> dict[str, int]:
         InvalidConfig: There is no such branch.
     """
     _refuse_read_only(lake, f"rebase of branch {name!r}")
-    with outcome_of("rebase"), alone(lake) as machine:
+    with outcome_of("rebase"), _alone(lake) as machine:
         _recover(lake, rows, machine, name)
         branch = registry.existing(lake.storage, name)
         registry.refuse_closed(lake.storage, branch)
@@ -560,7 +582,7 @@ def discard(lake: Lake, name: str, rows: RowAccess) -> tuple[str, ...]:
         CommitConflict: The branch is being published.
     """
     _refuse_read_only(lake, f"discard of branch {name!r}")
-    with alone(lake) as machine:
+    with _alone(lake) as machine:
         _recover(lake, rows, machine)
         branch = registry.existing(lake.storage, name)
         attempt, tables = _Attempt.begin(lake, branch, "discard", machine), tables_of(lake.storage, branch)

@@ -6,7 +6,6 @@ Each object is written once, and only if it does not exist. So processes need no
 from __future__ import annotations
 
 import getpass
-import hashlib
 import json
 import socket
 import time
@@ -20,6 +19,7 @@ from duckrun.formats.factory import branch_format
 from duckrun.storage.parallel import at_once
 from duckrun.storage.storage import Storage
 from duckrun.values.branches import REGISTRY, Branch
+from duckrun.values.cursors import hashed
 from duckrun.values.nearest import did_you_mean
 from duckrun.values.snapshot import TableRef
 
@@ -108,7 +108,7 @@ def reserve(storage: Storage) -> int:
 
 
 def _fork_path(branch: Branch, ref: TableRef) -> str:
-    return f"{branch.home}/forks/{hashlib.sha256(ref.location.encode()).hexdigest()[:24]}.json"
+    return f"{branch.home}/forks/{hashed(ref.location)}.json"
 
 
 def register(storage: Storage, branch: Branch, ref: TableRef, table_id: str) -> None:
@@ -171,7 +171,7 @@ def definitions(storage: Storage, branch: Branch) -> Iterator[tuple[str, str]]:
 
 
 def _claim_path(branch: Branch, name: str) -> str:
-    return f"{branch.home}/claims/{hashlib.sha256(name.encode()).hexdigest()[:24]}.json"
+    return f"{branch.home}/claims/{hashed(name)}.json"
 
 
 def claim(storage: Storage, branch: Branch, ref: TableRef, by: tuple[str, str] | None) -> None:
