@@ -13,7 +13,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -202,7 +202,10 @@ def publish(lake: Lake, name: str, rows: RowAccess) -> Published:
         tables = tables_of(lake.storage, branch)
         try:
             lines = _sealed(attempt, tables)
-            with _locked(lake, [ref for ref, line in lines if tables.change(ref, line) not in (None, "dropped")]):
+            with ExitStack() as locks:
+                for ref, line in lines:  # in the order of their locations, so that two publishes cannot deadlock
+                    if tables.change(ref, line) not in (None, "dropped"):
+                        locks.enter_context(lake.format.locked(ref))
                 planned, conflicts = _validated(lake, tables, branch, lines, rows)
                 if not conflicts:
                     planned, conflicts = _with_feeds(lake, tables, planned, rows)
@@ -245,13 +248,11 @@ def _recover(lake: Lake, rows: RowAccess, machine: str, name: str | None = None)
                 attempt.refuse()
             continue
         log.warning("lake %s: finishing %s %s of branch %s", lake.root, attempt.work, attempt.id, attempt.branch.name)
-        tables = tables_of(lake.storage, attempt.branch)
-        try:
-            _resumed(attempt, tables, rows)
-        except CommitConflict as error:  # the branch is open again, and its next publish tells why
-            log.warning("lake %s: %s", lake.root, error)
-        finally:
-            tables.close()
+        with closing(tables_of(lake.storage, attempt.branch)) as tables:
+            try:
+                _resumed(attempt, tables, rows)
+            except CommitConflict as error:  # the branch is open again, and its next publish tells why
+                log.warning("lake %s: %s", lake.root, error)
 
 
 def _resumed(attempt: _Attempt, tables: BranchTables, rows: RowAccess) -> None:
@@ -332,14 +333,6 @@ def _sealed(attempt: _Attempt, tables: BranchTables) -> list[tuple[TableRef, Lin
             tables.seal(ref, line, attempt.id)
             lines.append((ref, line))
     return lines
-
-
-@contextmanager
-def _locked(lake: Lake, refs: Sequence[TableRef]) -> Iterator[None]:
-    with ExitStack() as locks:
-        for ref in refs:  # in the order of their locations, so that two publishes cannot deadlock
-            locks.enter_context(lake.format.locked(ref))
-        yield
 
 
 def _lost(lake: Lake, tables: BranchTables, branch: Branch) -> dict[str, list[str]]:
@@ -535,8 +528,7 @@ def _put_definitions(lake: Lake, branch: Branch) -> None:
 def _remove_home(storage: Storage, branch: Branch) -> None:
     """Remove the registry's objects of a branch, except the one that closes it."""
     home = f"{storage.root}/{branch.home}"
-    paths = [key["path"] for key in storage.keys(home) if key["path"] != "closed.json"]
-    storage.remove_files(home, paths)
+    storage.remove_files(home, [key["path"] for key in storage.keys(home) if key["path"] != "closed.json"])
 
 
 def rebase(lake: Lake, name: str, rows: RowAccess) -> dict[str, int]:
@@ -585,11 +577,9 @@ def discard(lake: Lake, name: str, rows: RowAccess) -> tuple[str, ...]:
     with _alone(lake) as machine:
         _recover(lake, rows, machine)
         branch = registry.existing(lake.storage, name)
-        attempt, tables = _Attempt.begin(lake, branch, "discard", machine), tables_of(lake.storage, branch)
-        try:
+        attempt = _Attempt.begin(lake, branch, "discard", machine)
+        with closing(tables_of(lake.storage, branch)) as tables:
             return _removed(attempt, tables)
-        finally:
-            tables.close()
 
 
 def _removed(attempt: _Attempt, tables: BranchTables) -> tuple[str, ...]:
