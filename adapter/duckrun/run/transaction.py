@@ -219,6 +219,17 @@ class Transaction:
         """Commit a write of rows exactly once, by ``run()``; its spec tells how it is repeated."""
         return self.run(attempt, mode=spec.mode, engine=engine, rerun=partial(rerun_of, spec), takes_back=takes_back)
 
+    def move_cursor(self) -> Commit:
+        """Commit a consumer's offsets alone, when it has read on but has nothing to write."""
+        spec = WriteSpec("append", app=self.app, existing=True)
+
+        def attempt(snapshot: Snapshot | None) -> Commit:
+            self.check_fence(snapshot, spec)
+            writer = self.lake.format.writer
+            return self.commit(snapshot, NewCommit(spec, writer=writer, reason="the cursor moves", blind=True))
+
+        return self.run(attempt, mode="cursor", engine="duckdb")
+
     def _attempted(
         self, attempt: Callable[[Snapshot | None], Commit], snapshot: Snapshot | None
     ) -> tuple[Snapshot | None, Commit]:

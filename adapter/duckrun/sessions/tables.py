@@ -19,7 +19,6 @@ from duckrun.formats.commits import CommitRecord
 from duckrun.frame import Frame
 from duckrun.lake.lake import Lake, TableRef
 from duckrun.run.attempts import attempts
-from duckrun.run.moved_cursor import move_cursor
 from duckrun.run.pins import NOTHING, Reads, together
 from duckrun.run.transaction import Transaction
 from duckrun.run.transactions import transactions_on
@@ -288,7 +287,7 @@ class TableSession(Opened):
         ref, spec = self.ref(name), WriteSpec("append", app=app, existing=True)
         if (engine or self.engine_name) == "spark" or app.instead is not None:
             return self.execute(ref, spec, self.lakes.snapshot(ref).schema.empty_table(), engine=engine)
-        return move_cursor(self._transaction(ref, spec))
+        return self._transaction(ref, spec).move_cursor()
 
     def stage(
         self, name: str | TableRef, source: Any, *, partition_by: Sequence[str] | None = None

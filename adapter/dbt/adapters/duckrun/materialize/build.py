@@ -35,7 +35,6 @@ from duckrun.errors import (
     repeated_keys,
 )
 from duckrun.lake.lake import LocationDefinition, TableRef, ViewDefinition
-from duckrun.run.moved_cursor import move_cursor
 from duckrun.run.transaction import MAX_ATTEMPTS, Transaction
 from duckrun.run.work_log import Read
 from duckrun.sql.file_paths import with_absolute_paths
@@ -152,7 +151,7 @@ class Build:
         transaction = self.env.transaction(self.ref, f"{self.config.node}/cursor")
         transaction.app = step.app
         if self.stage.engine.name != "spark" and step.app.instead is None:
-            return move_cursor(transaction)
+            return transaction.move_cursor()
         spec = WriteSpec("append", app=step.app, existing=True)
         done = self.stage.engine.execute(spec, self.lake.snapshot(self.ref).schema.empty_table(), transaction)
         assert isinstance(done, Commit), "a spec of rows gives a Commit"
