@@ -7,7 +7,6 @@ from contextlib import AbstractContextManager
 from dbt.adapters.duckrun.environment import LakeEnvironment
 from dbt.adapters.duckrun.information import lists_tables
 from dbt.adapters.duckrun.materialize.applied import applied_by_type, plan_applied
-from dbt.adapters.duckrun.materialize.catalog_view import in_its_lake
 from dbt.adapters.duckrun.materialize.response import DuckrunResponse
 from dbt.adapters.duckrun.materialize.snapshots import SnapshotColumns, plan_snapshot
 from dbt.adapters.duckrun.materialize.stage import Stage
@@ -35,9 +34,11 @@ from duckrun.errors import (
     repeated_keys,
 )
 from duckrun.lake.lake import LocationDefinition, TableRef, ViewDefinition
+from duckrun.libraries import exp
 from duckrun.run.transaction import MAX_ATTEMPTS, Transaction
 from duckrun.run.work_log import Read
 from duckrun.sql.file_paths import with_absolute_paths
+from duckrun.sql.on_demand import parse_query, replace_tables, scopes, text_in
 from duckrun.sql.quoting import quote_identifier, quoted_list
 from duckrun.storage.roots import normalise_root
 from duckrun.values.rows import Commit, TableConstraints, WriteSpec
@@ -292,7 +293,7 @@ class Build:
         views = env.views_of(ref)
         text = with_absolute_paths(sql.strip(), self.stage.dialect)
         if lake.has_catalog:
-            text = in_its_lake(text, f"{config.node}: view {ref}", views.database)
+            text = _in_its_lake(text, f"{config.node}: view {ref}", views.database)
         definition = ViewDefinition(
             sql=text,
             dialect=self.stage.dialect,
@@ -316,3 +317,32 @@ class Build:
             engine=self.stage.engine.name,
             reads=reads,
         )
+
+
+def _in_its_lake(sql: str, what: str, database: str) -> str:
+    """Return a view's SQL in names that every reader of its lake's catalog understands.
+
+    Tables of the lake become ``schema.name``. dbt writes their database too, but only this run
+    knows that name.
+
+    Args:
+        sql: The view's SQL.
+        what: The subject of the error text.
+        database: The name of the lake's database in this run.
+
+    Raises:
+        UnsupportedFeature: The view reads a table of another database.
+    """
+
+    def here(table: exp.Table) -> exp.Expr | None:
+        if not table.catalog:
+            return None
+        if table.catalog.lower() != database.lower():
+            raise UnsupportedFeature(
+                f"{what} reads {table.catalog}.{table.db}.{table.name}, and a view of a DuckLake's catalog reads "
+                "tables of its own lake alone, as other readers know no other by that name. Materialize it as a "
+                "table"
+            )
+        return exp.table_(table.name, db=table.db, quoted=True)
+
+    return text_in(replace_tables(parse_query(sql, "duckdb"), here, scopes.Names.of_lake(database)), "duckdb")
