@@ -4,24 +4,28 @@ A run pins each table at first use; only its own commits move the pin. The reads
 decide whether it may go on top of another writer's commit. So every reader records them: a Frame
 carries its own, and a piece of work (a Dagster step, a dbt node) has one log of them.
 
-Of a publish, a run sees all tables or none (see publishes.py).
+Of a publish, a run sees all tables or none (see LaterPublishes).
 """
 
 from __future__ import annotations
 
+import json
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from types import MappingProxyType
 
-from duckrun.errors import TableNotFound
+from duckrun.errors import TableNotFound, VersionNotReadable
 from duckrun.lake.lake import Lake
 from duckrun.lake.lakes import Lakes
-from duckrun.run.publishes import LaterPublishes
 from duckrun.run.work_log import Read, WorkLog
+from duckrun.storage.storage import Storage
+from duckrun.values.branches import PENDING, PLAN, PUBLISHED, PUBLISHES
 from duckrun.values.frozen import frozen
 from duckrun.values.rows import NO_TABLE
 from duckrun.values.snapshot import Pin, Snapshot, TableRef
+from duckrun.values.upkeep import WEEK
 
 
 @frozen
@@ -215,3 +219,57 @@ class Pins:
                 self._shared.pop(before.shared[0], None)
             self._renewed.add(ref.location)
         self.log.forget(ref.location)
+
+
+class LaterPublishes:
+    """Publishes of a lake that end after this object is made.
+
+    A run makes one before it first reads the lake, and reads each of their tables at the version
+    before. So it sees all tables of a publish, or none.
+    """
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._began = time.time()
+        self._ended = frozenset(self._names(PUBLISHES))
+        self._before: dict[str, dict[str, int | None]] = {}
+
+    def _names(self, folder: str) -> list[str]:
+        return self._storage.list_names(folder)[1]
+
+    def versions_before(self, ref: TableRef) -> list[int | None]:
+        """Return the version of a table before each of these publishes; None without a table.
+
+        The caller has opened the newest version before, so no commit of a publish is overlooked.
+
+        Raises:
+            VersionNotReadable: The lake may have removed the record of one of these publishes.
+        """
+        if time.time() - self._began > WEEK.total_seconds() and self._has_later():
+            raise VersionNotReadable(
+                f"Table {ref}: this run began to read the lake more than a week ago, and branches were published since "
+                "whose records are gone, so it could read one table from before a publish and another from after it",
+                remedy="Begin a new run",
+            )
+        # In this order: a publish writes its record before it removes its plan.
+        plans = [name.removesuffix(PLAN) for name in self._names(PENDING) if name.endswith(PLAN)]
+        ids = {*plans, *(name.removesuffix(".json") for name in {*self._names(PUBLISHES)} - self._ended)}
+        later = (self._versions(id) for id in sorted(ids) if f"{id}.json" not in self._ended)
+        name = str(replace(ref, catalog=None))
+        return [before[name] for before in later if name in before]
+
+    def _has_later(self) -> bool:
+        """True if a branch was published since, also without its record."""
+        return any(key["modified"] > self._began for key in self._storage.keys(f"{self._storage.root}/{PUBLISHED}"))
+
+    def _versions(self, id: str) -> dict[str, int | None]:
+        """Return the versions before a publish, by table."""
+        if id not in self._before:
+            plan, record = (self._storage.read(path) for path in (f"{PENDING}/{id}{PLAN}", f"{PUBLISHES}/{id}.json"))
+            if plan is not None and record is None:
+                tables = json.loads(plan).get("tables", ())
+                self._before[id] = {f"{each['schema']}.{each['name']}": each["before"] for each in tables}
+            else:
+                record = record or self._storage.read(f"{PUBLISHES}/{id}.json")
+                self._before[id] = {} if record is None else json.loads(record).get("before", {})
+        return self._before[id]
