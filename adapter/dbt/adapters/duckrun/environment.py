@@ -111,7 +111,7 @@ class LakeEnvironment(LocalEnvironment):
         self._commits_lock = threading.Lock()
         self._looked_at: set[str] = set()
         """Roots of the lakes whose unfinished publishes are finished."""
-        self.changes = NodeChanges(self.lakes, self.pins, self.work, credentials.database)
+        self.changes = NodeChanges(self.lakes, self.pins, self.work)
         self.arbiter = _arbiter(credentials.memory_limit)
 
     # -- DuckDB

@@ -20,7 +20,6 @@ from duckrun.engines.engine import Engine
 from duckrun.errors import InvalidConfig
 from duckrun.lake.lakes import Lakes
 from duckrun.run.pins import Pins
-from duckrun.sql.quoting import quote_identifier
 from duckrun.values.changes import KINDS, ChangeKind
 from duckrun.values.frozen import frozen
 from duckrun.values.rows import WorkTransaction
@@ -73,16 +72,15 @@ class Asked:
 class NodeChanges:
     """The ``changes()`` of an invocation's models, by model. Safe across threads."""
 
-    def __init__(self, lakes: Lakes, pins: Pins, work: Callable[[str], WorkTransaction], database: str) -> None:
+    def __init__(self, lakes: Lakes, pins: Pins, work: Callable[[str], WorkTransaction]) -> None:
         """Set up for an invocation.
 
         Args:
             lakes: The lakes of the invocation.
             pins: The versions that it reads.
             work: Returns the work of a node.
-            database: The name of the project's own database.
         """
-        self._lakes, self._pins, self._work, self._database = lakes, pins, work, database
+        self._lakes, self._pins, self._work = lakes, pins, work
         self._lock = threading.Lock()
         self._asked: dict[str, list[Asked]] = {}
 
@@ -119,7 +117,3 @@ class NodeChanges:
         )
         with asking_for_a_refresh():
             return Changes(self._lakes.of(request.ref).format, request.ref, spec).rows(engine)
-
-    def spelled(self, request: Asked) -> str:
-        """Return the name in DuckDB's SQL."""
-        return quote_identifier(self._database, "main", request.name)

@@ -155,7 +155,7 @@ class DuckDBStage:
 
     def show_changes(self, request: Asked, step: Step) -> str:
         rows = self.env.changes.rows(request, step, self.engine)
-        name = self.env.changes.spelled(request)
+        name = quote_identifier(self.env.creds.database, "main", request.name)
         view = f"CREATE OR REPLACE VIEW {name} AS {rows.source.as_source().text}"
         self.env.engine.connection.cursor().execute(view)
         return name
