@@ -64,15 +64,6 @@ class Stage(Protocol):
     def show_changes(self, request: Asked, step: Step) -> str:
         """Let a name stand for the rows of a ``changes()`` in a step's range; return it in SQL."""
 
-    def new_relation(self, target: BaseRelation) -> BaseRelation:
-        """Return a relation for rows before they are written.
-
-        No table of a lake can have its name.
-        """
-
-    def drop(self, relation: BaseRelation) -> None:
-        """Drop such a relation if it exists."""
-
 
 class DuckDBStage:
     """Staging as a temporary view on the node's own cursor.
@@ -161,7 +152,10 @@ class DuckDBStage:
         return name
 
     def new_relation(self, target: BaseRelation) -> BaseRelation:
-        """Return a table of the instance: every cursor sees it, unlike a temporary one."""
+        """Return a relation for rows before they are written, whose name no table of a lake has.
+
+        It is a table of the instance: every cursor sees it, unlike a temporary one.
+        """
         name = f"_duckrun_staging_{target.schema}_{target.identifier}"
         # A transaction writes to one database and to temporary tables, which its one cursor sees.
         database = "memory" if self.env.together is None else "temp"
@@ -171,6 +165,7 @@ class DuckDBStage:
         return relation
 
     def drop(self, relation: BaseRelation) -> None:
+        """Drop such a relation if it exists."""
         self.cursor.execute(f"drop table if exists {relation.render()}")
 
 
