@@ -382,15 +382,7 @@ class LakeEnvironment(LocalEnvironment):
         if ref is None or not self.lakes.of(ref).exists(ref):
             return False
         self.pins.snapshot(ref)
-        return self.is_made_by_older()
-
-    def is_made_by_older(self) -> bool:
-        """Return True if an older attempt created the current node's table.
-
-        It is False again once this attempt writes the table.
-        """
-        node = current()
-        return node is not None and self.pins.is_made_by_older(node)
+        return self.pins.is_made_by_older()
 
     def refuse_elsewhere(self, what: object, lake: Lake) -> None:
         """Refuse a write to another lake if a run is one transaction of the project's own.
@@ -504,9 +496,13 @@ class InvocationPins(Pins):
         database = ref.catalog or self._env.creds.database
         return node.relation == (database.lower(), ref.schema.lower(), ref.name.lower())
 
-    def is_made_by_older(self, node: Node) -> bool:
-        """Return True if an older attempt of a node created its table (see LakeEnvironment)."""
-        return self._looked.get(node.name, False)
+    def is_made_by_older(self) -> bool:
+        """Return True if an older attempt created the current node's table.
+
+        It is False again once this attempt writes the table.
+        """
+        node = current()
+        return node is not None and self._looked.get(node.name, False)
 
     def moved(self, ref: TableRef, snapshot: Snapshot | None) -> None:
         super().moved(ref, snapshot)

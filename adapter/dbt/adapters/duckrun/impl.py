@@ -630,7 +630,7 @@ class DuckrunAdapter(DuckDBAdapter):
         this: str | None = None
         may_read = "dbt.this" in parsed_model.get("raw_code", "") and parsed_model.get("relation_name")
         # If an older attempt created the table, it does not exist for this one.
-        if may_read and not self.env.is_made_by_older():
+        if may_read and not self.env.pins.is_made_by_older():
             with dbt_errors():
                 this = f"select * from {parsed_model['relation_name']}"
                 self.env.ensure_for(this)

@@ -87,7 +87,7 @@ class Build:
         staging, engine, work = f"{self.ref.name}{_STAGING_SUFFIX}", self.stage.engine, self.config.node
         if self.config.batch is not None:
             work = f"{work}/{self.config.batch.start}"  # batches run concurrently, so each is a work of its own
-        if strategy == CREATE and self.env.is_made_by_older() and self.env.changes.of(self.config.node):
+        if strategy == CREATE and self.env.pins.is_made_by_older() and self.env.changes.of(self.config.node):
             strategy = OVERWRITE  # the cursor names the commits that it replaces
         step = self._begun(strategy)
         if step is not None and step.idle:
