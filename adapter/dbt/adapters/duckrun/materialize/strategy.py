@@ -134,7 +134,7 @@ def plan_write(
         return Write(WriteSpec(mode="safeappend", read_version=target.version, **shared), select)
     if strategy == "merge":
         clauses, on = clauses_of(config.merge, columns, target.schema.names), _merge_on(config)
-        mentioned = source_columns([on, *_texts_of(clauses)])
+        mentioned = source_columns([on, *(text for clause in clauses for text in clause.expressions)])
         beside = [c for c in source if c not in columns and match(c, mentioned)]
         if beside:
             clauses = tuple(_limited(clause, columns) for clause in clauses)
@@ -217,12 +217,6 @@ def _target_predicates(config: ModelConfig) -> list[str]:
 
 def _all_of(conditions: Sequence[str]) -> str | None:
     return " and ".join(f"({c})" for c in conditions) or None
-
-
-def _texts_of(clauses: Sequence[MergeClause]) -> Iterable[str | None]:
-    for clause in clauses:
-        yield clause.condition
-        yield from (clause.set or {}).values()
 
 
 def _limited(clause: MergeClause, columns: Sequence[str]) -> MergeClause:
