@@ -86,15 +86,13 @@ class DuckrunConnectionManager(DuckDBConnectionManager):
             with super().exception_handler(redacted(sql), connection_name):
                 try:
                     yield
-                except duckdb.CatalogException as error:
+                except duckdb.Error as error:
                     # DuckDB knows the views that statements needed, not what the lakes hold.
                     # Its nearest name is one of its own tables then.
-                    missing = self.lake_env().missing(sql, self.raw_cursor())
-                    text = _NEAREST.sub("", str(error)) if missing else str(error)
-                    error.args = ("\n".join([*missing, text]),)
-                    redact(error)
-                    raise
-                except duckdb.Error as error:
+                    if isinstance(error, duckdb.CatalogException):
+                        missing = self.lake_env().missing(sql, self.raw_cursor())
+                        text = _NEAREST.sub("", str(error)) if missing else str(error)
+                        error.args = ("\n".join([*missing, text]),)
                     redact(error)
                     raise
         except DbtDatabaseError:
