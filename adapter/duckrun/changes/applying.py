@@ -63,7 +63,6 @@ class Applying:
         self._keys = [self._named(key, "keys") for key in spec.keys]
         self._sequence = None if spec.sequence_by is None else self._named(spec.sequence_by, "sequence_by")
         self._stored = self._to_store()
-        self._dialect = spec.dialect
         self._within = None if spec.within is None else transpile(spec.within, spec.dialect, "duckdb")
         names = [*columns, *(() if target is None else target.names), VALID_FROM, VALID_TO]
         fresh = (
@@ -137,7 +136,7 @@ class Applying:
         conditions = []
         deletes = "false"
         if isinstance(self._spec.deletes, str):
-            deletes = f"coalesce(({transpile(self._spec.deletes, self._dialect, 'duckdb')}), false)"
+            deletes = f"coalesce(({transpile(self._spec.deletes, self._spec.dialect, 'duckdb')}), false)"
         if kind is not None:
             word = f"given.{quote_identifier(kind)}"
             if self._spec.deletes is True:

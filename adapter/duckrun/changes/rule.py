@@ -52,11 +52,6 @@ class Question:
     from_nothing: bool = False
     """True if the range begins before the first version: every row is an insert."""
 
-    @property
-    def by_step(self) -> bool:
-        """True if steps are kept apart instead of summed."""
-        return self.kind == "full_delta" or self.commit_version
-
 
 def answer(question: Question, rows: str) -> str:
     """Return the SQL of a change query; ``rows`` is the SQL after FROM."""
@@ -65,7 +60,8 @@ def answer(question: Question, rows: str) -> str:
 
 class _Answer:
     def __init__(self, question: Question, rows: str) -> None:
-        self._asked, self._rows = question, f"{rows} AS weighed"
+        self._question, self._rows = question, f"{rows} AS weighed"
+        self._where = "" if question.predicate is None else f" WHERE ({question.predicate})"
         taken = [*question.columns, *question.identity, *(s for s in question.columns.values() if s)]
         self._n, self._plus, self._minus, self._last, self._copy = (
             fresh_name(f"__duckrun_{name}", taken) for name in ("n", "plus", "minus", "last", "copy")
@@ -77,7 +73,7 @@ class _Answer:
         self._names = [quote_identifier(name) for name in question.columns]
 
     def text(self) -> str:
-        question = self._asked
+        question = self._question
         if question.fed is not None:
             return self._as_they_are(quote_identifier(question.fed))
         if question.from_nothing:
@@ -98,30 +94,30 @@ class _Answer:
     @property
     def _by(self) -> list[str]:
         """The step column, if the query keeps steps apart."""
-        return [self._step] if self._asked.kind == "full_delta" else []
+        return [self._step] if self._question.kind == "full_delta" else []
 
     def _as_they_are(self, fed: str) -> str:
         """Select the feed's rows without comparing them.
 
         Commits without a feed give the rows of the files that they added or removed.
         """
-        kind = f"coalesce({fed}, CASE WHEN {quote_identifier(self._asked.weight)} > 0 THEN 'insert' ELSE 'delete' END)"
+        kind = (
+            f"coalesce({fed}, CASE WHEN {quote_identifier(self._question.weight)} > 0 THEN 'insert' ELSE 'delete' END)"
+        )
         columns = [*(f"{name} AS {name}" for name in self._names), f"{kind} AS {CHANGE_TYPE}"]
         return self._in_versions(columns, self._rows, "true", None)
 
     def _all(self) -> str:
         """Select every row as an insert; only check that the keys are unique."""
-        question = self._asked
-        where = "" if question.predicate is None else f" WHERE ({question.predicate})"
-        change_type = "" if question.kind == "append_only" else f", 'insert' AS {CHANGE_TYPE}"
+        change_type = "" if self._question.kind == "append_only" else f", 'insert' AS {CHANGE_TYPE}"
         if not self._keys or self._hidden:  # row ids are unique
-            return f"SELECT {', '.join(self._names)}{change_type} FROM {self._rows}{where}"
+            return f"SELECT {', '.join(self._names)}{change_type} FROM {self._rows}{self._where}"
         keys = ", ".join(self._keys)
         counted = (
-            f"SELECT {keys}, count(*) AS {self._plus}, 0 AS {self._minus} FROM {self._rows}{where} GROUP BY {keys} "
-            "HAVING count(*) > 1"
+            f"SELECT {keys}, count(*) AS {self._plus}, 0 AS {self._minus} FROM {self._rows}{self._where} "
+            f"GROUP BY {keys} HAVING count(*) > 1"
         )
-        matching = f"(SELECT {', '.join(self._names)} FROM {self._rows}{where}) AS kept"
+        matching = f"(SELECT {', '.join(self._names)} FROM {self._rows}{self._where}) AS kept"
         columns = ", ".join(f"kept.{name} AS {name}" for name in self._names)
         return (
             f"WITH compared AS ({counted}), repeated AS ({self._repeated()}) "
@@ -136,17 +132,15 @@ class _Answer:
         It is positive for inserted rows and negative for deleted ones, per step if steps are kept
         apart.
         """
-        question = self._asked
-        by = [self._step] if question.by_step else []
-        where = "" if question.predicate is None else f" WHERE ({question.predicate})"
-        return self._sum_of(f"{self._rows}{where}", quote_identifier(question.weight), by)
+        by = [self._step] if self._question.commit_version else self._by
+        return self._sum_of(f"{self._rows}{self._where}", quote_identifier(self._question.weight), by)
 
     def _sum_of(self, source: str, weight: str, by: Sequence[str]) -> str:
         spelled = {
-            quote_identifier(name): same and quote_identifier(same) for name, same in self._asked.columns.items()
+            quote_identifier(name): same and quote_identifier(same) for name, same in self._question.columns.items()
         }
         columns = [f"first({name}) AS {name}" if same else name for name, same in spelled.items()]
-        same = [each for each in spelled.values() if each] if self._asked.commit_version else []
+        same = [each for each in spelled.values() if each] if self._question.commit_version else []
         groups = [each or name for name, each in spelled.items()] + self._hidden
         return (
             f"SELECT {', '.join([*columns, *same, *self._hidden, *by])}, CAST(sum({weight}) AS BIGINT) AS {self._n} "
@@ -170,7 +164,7 @@ class _Answer:
         """Select the last step that inserted each identity, or for upsert updated it."""
         keys = ", ".join(self._keys)
         counted = f"SELECT {keys}, {self._step}, {', '.join(self._counts())} FROM stepped GROUP BY {keys}, {self._step}"
-        only = f" AND {self._minus} = 0" if self._asked.kind == "append_only" else ""
+        only = f" AND {self._minus} = 0" if self._question.kind == "append_only" else ""
         return (
             f"SELECT {keys}, max({self._step}) AS {self._last} FROM ({counted}) AS counted "
             f"WHERE {self._plus} > 0{only} GROUP BY {keys}"
@@ -180,7 +174,7 @@ class _Answer:
         """Select one row: how many keys repeat, and three of them as text."""
         named = " || ', ' || ".join(
             f"{quote_literal(f'{name} = ')} || coalesce(CAST({key} AS VARCHAR), 'NULL')"
-            for name, key in zip(self._asked.identity, self._keys, strict=True)
+            for name, key in zip(self._question.identity, self._keys, strict=True)
         )
         where = f"{self._plus} > 1 OR {self._minus} > 1"
         # sum(CASE ...), since no user's query counts like this. With count(*), Spark reuses the
@@ -198,10 +192,9 @@ class _Answer:
         It stands beside each row, so that no row is returned before the check. It is one
         expression, because an engine could apply two in the other order, and leave no row to check.
         """
-        question = self._asked
-        key = ", ".join(question.identity)
+        key = ", ".join(self._question.identity)
         before = quote_literal(
-            f"changes of table {question.table}: the key ({key}) is not unique among the rows that changed: "
+            f"changes of table {self._question.table}: the key ({key}) is not unique among the rows that changed: "
         )
         after = quote_literal(" keys are those of several rows, such as ")
         message = (
@@ -212,7 +205,7 @@ class _Answer:
         return f"CASE WHEN repeated.keys > 0 THEN {raised} WHEN {condition} THEN 'true' END = 'true'"
 
     def _by_identity(self) -> str:
-        question, plus, minus = self._asked, self._plus, self._minus
+        question, plus, minus = self._question, self._plus, self._minus
         # Only identities are aggregated. DuckDB 1.5.5 plans aggregates over each column in a time
         # that grows with the square of their number.
         columns = [f"changed.{name} AS {name}" for name in self._names]
@@ -249,7 +242,7 @@ class _Answer:
 
     def _copies(self) -> str:
         """Select each row once per insertion or deletion."""
-        question, n = self._asked, self._n
+        question, n = self._question, self._n
         columns = [f"{name} AS {name}" for name in self._names]
         if question.commit_version:
             return self._copies_with_last(columns)
@@ -266,7 +259,7 @@ class _Answer:
 
     def _copies_with_last(self, columns: list[str]) -> str:
         """Select n equal inserted rows with the steps of the last n inserts."""
-        question, n = self._asked, self._n
+        question, n = self._question, self._n
         same = ", ".join(quote_identifier(spelled or name) for name, spelled in question.columns.items())
         total = f"sum({n}) OVER (PARTITION BY {same})"
         later = (
@@ -284,7 +277,7 @@ class _Answer:
 
     def _in_versions(self, columns: Sequence[str], source: str, where: str, order: str | None) -> str:
         """Select rows with the version and the time of their step, ordered by step."""
-        times = ", ".join(f"({step}, {_moment(ms)})" for step, ms in (self._asked.times or {0: None}).items())
+        times = ", ".join(f"({step}, {_moment(ms)})" for step, ms in (self._question.times or {0: None}).items())
         version_columns = f"{self._step} AS {COMMIT_VERSION}, moments.moment AS {COMMIT_TIMESTAMP}"
         return (
             f"SELECT {', '.join(columns)}, {version_columns} FROM {source} JOIN (VALUES {times}) AS moments(number, "
