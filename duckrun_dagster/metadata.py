@@ -246,8 +246,7 @@ def preview(table: pa.Table) -> MetadataValue:
     """Return the first rows as a Markdown table."""
     names = [_cell(name) for name in table.column_names]
     lines = [f"| {' | '.join(names)} |", f"|{'---|' * len(names)}"]
-    for row in table.to_pylist():
-        lines.append(f"| {' | '.join(_cell(value) for value in row.values())} |")
+    lines += [f"| {' | '.join(_cell(value) for value in row.values())} |" for row in table.to_pylist()]
     return MetadataValue.md("\n".join(lines))
 
 

@@ -58,16 +58,14 @@ def stranded(lake: Lake, snapshot: Snapshot, removed: Collection[str], *, dry_ru
     """Return warnings about consumers whose unread changes lose files or log entries."""
     if not removed:
         return ()
-    warnings = []
     would = "would be" if dry_run else "are"
-    for each in consumers_of(lake, snapshot):
-        if _needs(lake.format, snapshot, each.version, set(removed)):
-            warnings.append(
-                f"{each.consumer} has read table {snapshot.ref} up to version {each.version}, and "
-                "files or entries of the log that tell what has changed "
-                f"since {would} gone: {each.output} needs a full refresh, or its next run before the removal."
-            )
-    return tuple(warnings)
+    return tuple(
+        f"{each.consumer} has read table {snapshot.ref} up to version {each.version}, and files or entries of the log "
+        f"that tell what has changed since {would} gone: {each.output} needs a full refresh, or its next run before "
+        "the removal."
+        for each in consumers_of(lake, snapshot)
+        if _needs(lake.format, snapshot, each.version, set(removed))
+    )
 
 
 def warn_of_left_behind(lake: Lake, snapshot: Snapshot) -> None:
