@@ -19,9 +19,9 @@ _HANDLERS = {
     "pyarrow": f"{_HERE}.pyarrow_handler:PyArrowHandler",
     "pandas": f"{_HERE}.pandas_handler:PandasHandler",
     "polars": f"{_HERE}.polars_handler:PolarsHandler",
-    "duckdb": f"{_HERE}.duckdb_handler:DuckDBHandler",
-    "_duckdb": f"{_HERE}.duckdb_handler:DuckDBHandler",
-    "pyspark": f"{_HERE}.pyspark_handler:PySparkHandler",
+    "duckdb": f"{_HERE}.native_handlers:DuckDBHandler",
+    "_duckdb": f"{_HERE}.native_handlers:DuckDBHandler",
+    "pyspark": f"{_HERE}.native_handlers:PySparkHandler",
     "deltalake": f"{_HERE}.table_handler:DeltaTableHandler",
     "duckrun": f"{_HERE}.table_handler:DuckrunHandler",
 }
