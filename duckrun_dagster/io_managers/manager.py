@@ -42,12 +42,11 @@ from duckrun_dagster.config import (
 from duckrun_dagster.contexts import annotation_of, input_name, known, naming, of_upstream, output_name, step_of
 from duckrun_dagster.io_managers.annotation import Wanted, wanted
 from duckrun_dagster.io_managers.empty_frames import refuse_untyped, typed_as_table
-from duckrun_dagster.io_managers.fan_in import fan_in
 from duckrun_dagster.io_managers.handlers.handler import TableScan, TypeHandler
 from duckrun_dagster.io_managers.handlers.registry import handler_of, named_type, type_name, type_names
 from duckrun_dagster.io_managers.incremental import Consumer, changes_scan, consumer_of
-from duckrun_dagster.io_managers.missing import missing_partitions, refuse_missing
 from duckrun_dagster.io_managers.outcome import Outcome, Unwritten, Written, published
+from duckrun_dagster.io_managers.partition_reads import fan_in, missing_partitions, refuse_missing
 from duckrun_dagster.io_managers.preview import head_of
 from duckrun_dagster.io_managers.table_defaults import TableDefaults, checked_defaults
 from duckrun_dagster.partitions.partitions import PartitionSlice, partitions_of, read_partitions, written_partitions
