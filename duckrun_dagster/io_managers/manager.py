@@ -45,9 +45,8 @@ from duckrun_dagster.io_managers.empty_frames import refuse_untyped, typed_as_ta
 from duckrun_dagster.io_managers.handlers.handler import TableScan, TypeHandler
 from duckrun_dagster.io_managers.handlers.registry import handler_of, named_type, type_name, type_names
 from duckrun_dagster.io_managers.incremental import Consumer, changes_scan, consumer_of
-from duckrun_dagster.io_managers.outcome import Outcome, Unwritten, Written, published
+from duckrun_dagster.io_managers.outcome import Outcome, Unwritten, Written, head_of, published
 from duckrun_dagster.io_managers.partition_reads import fan_in, missing_partitions, refuse_missing
-from duckrun_dagster.io_managers.preview import head_of
 from duckrun_dagster.io_managers.table_defaults import TableDefaults, checked_defaults
 from duckrun_dagster.partitions.partitions import PartitionSlice, partitions_of, read_partitions, written_partitions
 from duckrun_dagster.resources import DuckrunResource, SparkResource

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from dagster import DataVersion, OutputContext
 
 from duckrun.errors import DuckrunError
+from duckrun.libraries import pa
+from duckrun.sql.char_types import padded_columns
+from duckrun.sql.typed import plain_type
 from duckrun.values.rows import Commit, ReadSpec, counted_rows
 from duckrun.values.snapshot import Snapshot, TableRef
 from duckrun_dagster import metadata as meta
@@ -15,23 +18,16 @@ from duckrun_dagster.config import TableConfig
 from duckrun_dagster.contexts import naming, step_of
 from duckrun_dagster.data_version import data_version
 from duckrun_dagster.io_managers.incremental import Consumer, forget
-from duckrun_dagster.io_managers.preview import ROWS, Head
 from duckrun_dagster.partitions.partitions import PartitionSlice
 from duckrun_dagster.resources.steps import StepId
 
 if TYPE_CHECKING:
     from duckrun.session import Session
 
+_PREVIEW_ROWS = 10
 _PREVIEW_BYTES = 64 * 1024 * 1024
 _MOST_COUNTED = 100
 """Limit of the partitions of a step that queries count if the log does not hold their rows."""
-
-
-class Outcome(Protocol):
-    """A stored output, which reports itself."""
-
-    def report(self, output: OutputContext) -> None:
-        """Add metadata to the materialization, and a line to the log of the run."""
 
 
 _published: dict[tuple[StepId, str], Outcome] = {}
@@ -49,6 +45,39 @@ def published(context: OutputContext) -> Outcome | None:
 
 
 @dataclass(frozen=True)
+class Head:
+    """First rows of a frame in memory."""
+
+    rows: pa.Table
+    count: int
+    """Number of rows of the frame."""
+
+    def is_of(self, snapshot: Snapshot, commit: Commit) -> bool:
+        """Return True if a commit wrote all rows of the table from the frame, unchanged."""
+        is_whole = commit.rows_inserted == self.count == counted_rows(snapshot.files())
+        if commit.replayed or not is_whole or padded_columns(snapshot.schema):
+            return False
+        return self.rows.schema.names == snapshot.schema.names and all(
+            map(_is_stored_unchanged, self.rows.schema.types, snapshot.schema.types)
+        )
+
+
+def head_of(frame: Any) -> Head | None:
+    """Return the first rows of an Arrow table or a polars frame; None for any other value."""
+    if isinstance(frame, pa.Table):
+        return Head(frame.slice(0, _PREVIEW_ROWS), frame.num_rows)
+    if type(frame).__module__.startswith("polars.") and type(frame).__name__ == "DataFrame":
+        return Head(frame.head(_PREVIEW_ROWS).to_arrow(), len(frame))
+    return None
+
+
+def _is_stored_unchanged(kind: pa.DataType, stored: pa.DataType) -> bool:
+    """True if values of a type look alike in the table."""
+    zones = {getattr(each, "tz", None) for each in (kind, stored)}
+    return plain_type(kind) is not None and plain_type(kind) == plain_type(stored) and len(zones) == 1
+
+
+@dataclass(frozen=True)
 class Unwritten:
     """An output without rows."""
 
@@ -56,6 +85,7 @@ class Unwritten:
     message: str
 
     def report(self, output: OutputContext) -> None:
+        """Add metadata to the materialization, and a line to the log of the run."""
         _report_consumer(self.consumer, output, step_of(output))
         output.log.info(self.message)
 
@@ -78,6 +108,7 @@ class Written:
     """First rows of a frame that is written as it is; None for other writes."""
 
     def report(self, output: OutputContext) -> None:
+        """Add metadata to the materialization, and a line to the log of the run."""
         step = step_of(output)
         with naming(self.what):
             _report_consumer(self.consumer, output, step)
@@ -109,7 +140,7 @@ class Written:
                 if self.head is not None and self.head.is_of(snapshot, commit):
                     rows = self.head.rows
                 else:
-                    rows = session.engine.scan(snapshot, ReadSpec()).limit(ROWS).toArrow()
+                    rows = session.engine.scan(snapshot, ReadSpec()).limit(_PREVIEW_ROWS).toArrow()
                 values["preview"] = meta.preview(rows)
             except Exception as error:  # the rows are written already, so a missing preview must not fail the step
                 context.log.debug(f"No preview of table {ref}: {error}")
@@ -124,6 +155,10 @@ class Written:
             + (", committed before by this chain and not written again" if commit.replayed else "")
             + (f"; it takes back version {commit.retracted.version} of an earlier attempt" if commit.retracted else "")
         )
+
+
+Outcome = Unwritten | Written
+"""A stored output, which reports itself."""
 
 
 def _report_consumer(consumer: Consumer | None, output: OutputContext, step: Any | None) -> None:

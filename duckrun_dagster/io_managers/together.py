@@ -26,7 +26,7 @@ from dagster import (
 
 from duckrun.errors import InvalidConfig, UnsupportedFeature
 from duckrun_dagster.io_managers.manager import DeltaIOManager
-from duckrun_dagster.io_managers.outcome import Outcome, keep
+from duckrun_dagster.io_managers.outcome import keep
 from duckrun_dagster.private import (
     DagsterAssetCheckFailedError,
     DecoratedOpFunction,
