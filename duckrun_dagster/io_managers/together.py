@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from copy import copy
 from functools import wraps
 from typing import Any, TypeVar
@@ -194,15 +194,16 @@ class _Publication:
             stored.append((name, context, manager, value))
         if not stored:
             return
-        outcomes: list[tuple[str, Outcome]] = []
         with self._transaction(stored):
-            for name, context, manager, value in stored:
-                outcomes.append((name, manager.write(context, value, together=True)))
+            outcomes = [
+                (name, manager.write(context, value, together=True)) for name, context, manager, value in stored
+            ]
         for name, outcome in outcomes:
             keep(self.step, name, outcome)
 
-    @contextmanager
-    def _transaction(self, stored: Sequence[tuple[str, OutputContext, DeltaIOManager, Any]]) -> Iterator[None]:
+    def _transaction(
+        self, stored: Sequence[tuple[str, OutputContext, DeltaIOManager, Any]]
+    ) -> AbstractContextManager[object]:
         lakes = {}
         for _, context, manager, _ in stored:
             table = manager.duckrun.stored(manager.config_of(context))
@@ -213,5 +214,4 @@ class _Publication:
                 f"({', '.join(lakes)}), and a transaction is of one."
             )
         manager, name = next(iter(lakes.values()))
-        with manager.duckrun.step_session(self.step, "duckdb").transaction(name):
-            yield
+        return manager.duckrun.step_session(self.step, "duckdb").transaction(name)
