@@ -46,7 +46,6 @@ class TableStore(Protocol):
 class Consumer:
     """A step whose asset reads changes."""
 
-    key: AssetKey
     name: str
     output: TableRef
     begun: Step
@@ -120,7 +119,7 @@ def _begun(step: Any, inputs: Iterable[str]) -> Consumer:
     begun = cursor.begin(upstreams, full_refresh=full_refresh, work=work, base=base)
     if rerun:
         step.log.info(f"{name}: {rerun}")
-    return Consumer(key, name, ref, begun, tables, rerun=rerun)
+    return Consumer(name, ref, begun, tables, rerun=rerun)
 
 
 def consumer_name(key: AssetKey, partitions: PartitionSlice | None = None) -> str:
@@ -169,10 +168,9 @@ def several_partitions(key: AssetKey, why: str) -> str:
 class ChangesScan(TableScan):
     """A scan of the changes of a table instead of its rows."""
 
-    changes: ChangeSet | None = None
+    changes: ChangeSet = field(kw_only=True)
 
     def frame(self) -> ChangeSet:
-        assert self.changes is not None
         return self.changes
 
     def snapshot(self, as_type: str) -> Snapshot:
