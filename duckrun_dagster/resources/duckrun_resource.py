@@ -32,7 +32,7 @@ from duckrun_dagster.resources.lake_config import FORM, LakeConfig, LakeFields, 
 from duckrun_dagster.resources.launch import configured_by_field
 from duckrun_dagster.resources.profile import LakeSettings, lake_of_profile
 from duckrun_dagster.resources.run_worker import refuse_several_processes, share_of_step
-from duckrun_dagster.resources.steps import close_run, sessions_of
+from duckrun_dagster.resources.steps import close_sessions, sessions_of
 
 if TYPE_CHECKING:
     from duckrun.session import Session
@@ -251,7 +251,7 @@ class DuckrunResource(LakeFields, HidesSecrets):
 
     def teardown_after_execution(self, context: InitResourceContext) -> None:
         self._run = None
-        close_run(context.run.run_id if context.run else None)
+        close_sessions(context.run.run_id if context.run else None)
 
     # -- how it is put together
 

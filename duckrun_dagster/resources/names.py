@@ -20,7 +20,7 @@ from duckrun.values.snapshot import TableRef
 from duckrun_dagster.config import TableConfig, parse_table
 from duckrun_dagster.contexts import current_step
 from duckrun_dagster.resources.duckrun_resource import DuckrunResource
-from duckrun_dagster.resources.steps import close_earlier, is_nothing, output_tables
+from duckrun_dagster.resources.steps import StepId, close_sessions, is_nothing, output_tables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -84,7 +84,8 @@ class Naming:
         from duckrun.spark import name_tables
 
         if self.step is not None:
-            close_earlier(self.step)  # a session of a branch would keep the names out
+            # A session of a branch would keep the names out.
+            close_sessions(self.step.run_id, besides=StepId.of(self.step))
         first = [*(_tables_of(self.step, self.lake) if self.step is not None else ()), *self.names]
         limit = {} if self.is_asked else {"limit": OTHERS_OF_STEP}
         try:

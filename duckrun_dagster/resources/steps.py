@@ -150,21 +150,13 @@ def sessions_of(step_context: Any, lakes: Lakes) -> StepSessions:
     open in this process are closed.
     """
     step = StepId.of(step_context)
-    close_earlier(step_context)
+    close_sessions(step.run_id, besides=step)
     with _lock:
         return _steps.setdefault((step, lakes.own.root), StepSessions(lakes, StepPins(step_context, lakes)))
 
 
-def close_earlier(step_context: Any) -> None:
-    """Close the sessions that earlier steps of a step's run left open in this process."""
-    step = StepId.of(step_context)
+def close_sessions(run_id: str | None, *, besides: StepId | None = None) -> None:
+    """Close the sessions that steps of a run left open here, except those of ``besides``."""
     with _lock:
-        for key in [key for key in _steps if key[0].run_id == step.run_id and key[0] != step]:
-            _steps.pop(key).close()
-
-
-def close_run(run_id: str | None) -> None:
-    """Close the sessions of a run's steps."""
-    with _lock:
-        for key in [key for key in _steps if key[0].run_id == run_id]:
+        for key in [key for key in _steps if key[0].run_id == run_id and key[0] != besides]:
             _steps.pop(key).close()
