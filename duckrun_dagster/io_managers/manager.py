@@ -133,7 +133,7 @@ class DeltaIOManager(KnownResource, TableDefaults, ConfigurableIOManager):
             nothing = self._nothing_to_write(context, obj, consumer, what)
             if nothing is not None:
                 return nothing
-            target = self._target(context, step, obj, what, together=together)
+            target = self._target(context, obj, what, together=together)
             if consumer is not None:
                 refuse_to_replace(target.config, what)
             session = self.duckrun.step_session(step, target.engine, self.spark)
@@ -178,14 +178,14 @@ class DeltaIOManager(KnownResource, TableDefaults, ConfigurableIOManager):
         commit = session.move_cursor(consumer.output, consumer.begun.app)
         return f"{consumer.name}: nothing is written but how far it has read, version {commit.version}."
 
-    def _target(self, context: OutputContext, step: Any | None, obj: Any, what: str, *, together: bool) -> "_Target":
+    def _target(self, context: OutputContext, obj: Any, what: str, *, together: bool) -> "_Target":
         """Return where and by what a value is written.
 
         Raises:
             InvalidConfig: The metadata or the IO manager holds an error.
             UnsupportedFeature: The engine or the format cannot do what the metadata asks for.
         """
-        config, lake, ref = self._fitting(self._config_of(context, step, what), what)
+        config, lake, ref = self._fitting(self.config_of(context), what)
         if config.publish == "together" and not together:
             raise InvalidConfig(
                 "metadata 'publish' is 'together', and nothing has gathered its outputs: give the definitions to "
@@ -208,9 +208,7 @@ class DeltaIOManager(KnownResource, TableDefaults, ConfigurableIOManager):
         Raises:
             InvalidConfig: One of them holds an error.
         """
-        return self._config_of(context, step_of(context), output_name(context))
-
-    def _config_of(self, context: OutputContext, step: Any | None, what: str) -> TableConfig:
+        step, what = step_of(context), output_name(context)
         key = context.asset_key if context.has_asset_key else None
         otherwise = {} if key is None else written_otherwise(self.writes, key, step)
         metadata = for_this_run(
