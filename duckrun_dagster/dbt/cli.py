@@ -186,10 +186,8 @@ class DuckrunDbtCliResource(KnownResource, DbtCliResource):
         values = {"DBT_LOG_FORMAT_FILE": "json", "DBT_LOG_LEVEL_FILE": "debug", "DBT_LOG_FILE_MAX_BYTES": "0"}
         if call is not None:
             values["DUCKRUN_RUN_ID"] = str(call)
-        if branch is not None:
-            values[VARIABLE] = branch
-            if step is not None:
-                values[STEP_VARIABLE] = f"{step.step.key} {attempt_of(step)}"
+        if step is not None and branch is not None:
+            values |= {VARIABLE: branch, STEP_VARIABLE: f"{step.step.key} {attempt_of(step)}"}
         fraction = self.memory_fraction or (1.0 if step is None else share_of_step(step))
         if fraction < 1:  # otherwise a value in the environment stays
             values["DUCKRUN_MEMORY_FRACTION"] = str(fraction)
@@ -203,7 +201,7 @@ class DuckrunDbtCliResource(KnownResource, DbtCliResource):
         ids.
         """
         op = context.op_execution_context if isinstance(context, AssetExecutionContext) else context
-        call = Call.of(args, _attempt(step))
+        call = Call.of(args, None if step is None else _attempt(step))
         place = (context.run_id, str(op.op_handle), op.retry_number, *call)
         self._calls[place] = count = self._calls.get(place, -1) + 1
         chain = chain_of(context.run, context.instance) if step is None else chain_of_step(step)
@@ -229,10 +227,8 @@ def _step_of(context: Context) -> Any | None:
         return None
 
 
-def _attempt(step: Any | None) -> Attempt | None:
-    """Return the attempt that a step is; None outside of a step."""
-    if step is None:
-        return None
+def _attempt(step: Any) -> Attempt:
+    """Return the attempt that a running step is."""
     started = step.instance.get_records_for_run(
         step.run_id, of_type={DagsterEventType.STEP_START, DagsterEventType.STEP_RESTARTED}
     ).records
@@ -285,12 +281,11 @@ class DuckrunDbtCliInvocation(DbtCliInvocation):
         """Warn of tables to which this call and an older attempt may have added the same rows."""
         # Undecidable if a call differs from an older one in values of variables: it may be the same
         # call with another value, or another one of several calls.
-        context = self.context
-        step = None if context is None else _step_of(context)
-        if context is None or step is None or self.call is None or not is_rerun(step):
+        step = None if self.context is None else _step_of(self.context)
+        if step is None or self.call is None or not is_rerun(step):
             return
         attempt, lakes = _attempt(step), self._lakes()
-        if attempt is None or lakes is None:
+        if lakes is None:
             return
         for unique_id, response in _Responses(self.target_path / "dbt.log", self.process).all().items():
             commit = commit_of(response)
