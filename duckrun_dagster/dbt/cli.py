@@ -404,12 +404,6 @@ def commit_of(response: Mapping[str, Any] | None) -> Commit | None:
     return Commit.from_dict({"table": "", "mode": "", "engine": "", "writer": "", **whole})
 
 
-def _lake_of(props: Mapping[str, Any], lakes: Lakes) -> Lake:
-    """Return the lake that a node's database names; by default the project's lake."""
-    database = str(props.get("database") or "")
-    return lakes.named(database, database) if lakes.is_lake(database) else lakes.own
-
-
 def _written(commit: Commit, props: Mapping[str, Any], lakes: Lakes) -> tuple[Lake, TableRef]:
     """Return the table that a node wrote, and its lake."""
     lake = lakes.own
@@ -445,7 +439,8 @@ def _stored(
     props: Mapping[str, Any], name: str, lakes: Lakes
 ) -> tuple[Lake, TableRef, ViewDefinition | Snapshot | None]:
     """Return the place of a node, and the view or the table there; None if there is neither."""
-    lake = _lake_of(props, lakes)
+    database = str(props.get("database") or "")  # that of a lake, else the node lies in the project's lake
+    lake = lakes.named(database, database) if lakes.is_lake(database) else lakes.own
     ref, definition = lake.look_up(str(props["schema"]), name)
     if isinstance(definition, ViewDefinition):
         return lake, ref, definition
