@@ -66,23 +66,18 @@ def moved_spec(source: Snapshot, mode: WriteMode, properties: Sequence[str]) -> 
     """Return the write that copies a table to a lake of another format.
 
     Args:
-        properties: Table properties to copy.
+        properties: Table properties to copy, if they are set.
     """
     return WriteSpec(
         mode,
         partition_by=source.partition_columns,
         sort_by=sort_order(source.properties),
-        table_properties=properties_of(source, properties),
+        table_properties={name: source.properties[name] for name in properties if name in source.properties},
         compression=codec_of(source.properties),
         description=source.description,
         column_comments=comments_in(source.schema),
         constraints=TableConstraints(_required(source)),
     )
-
-
-def properties_of(source: Snapshot, names: Sequence[str]) -> dict[str, str]:
-    """Return the table properties with these names, if they are set."""
-    return {name: source.properties[name] for name in names if name in source.properties}
 
 
 def _required(source: Snapshot) -> tuple[str, ...]:
