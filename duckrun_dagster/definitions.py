@@ -233,8 +233,7 @@ def _stored(config: TableConfig, known: KnownLakes) -> Mapping[str, Any] | None:
         return None
     lake = known.lakes.get(config.lake)
     if lake is None:  # an EnvVar decides its address or its format
-        name = ".".join(filter(None, (config.lake, config.schema, config.table)))
-        return {"dagster/table_name": name}
+        return {"dagster/table_name": config.name}
     folder = config.location or f"{folder_of(config.schema)}/{folder_of(config.table)}"
     location = normalise_root(f"{lake.root_path}/{folder}" if is_relative(folder) else folder)
     return name_metadata(TableRef(config.schema, config.table, location, lake.form.name, config.lake))
