@@ -202,8 +202,7 @@ def _runs_of(backfill: str, like: DagsterRun, work: StepWork, instance: DagsterI
     for tags in spelled:
         cursor = None
         while True:
-            filters = RunsFilter(tags={BACKFILL: backfill, **tags})
-            runs = instance.get_runs(filters, cursor=cursor, limit=_PAGE)
+            runs = instance.get_runs(RunsFilter(tags={BACKFILL: backfill, **tags}), cursor=cursor, limit=_PAGE)
             for run in runs:
                 if _partitions(run) == bounds and _executes(run, work, instance):
                     yield run

@@ -94,8 +94,7 @@ class DuckrunDbtTranslator(DagsterDbtTranslator):
     def get_asset_spec(self, manifest: Mapping[str, Any], unique_id: str, project: DbtProject | None) -> AssetSpec:
         """Return dagster-dbt's spec with the kinds for the icons, and nodes for twin sources."""
         spec = self._twin_sources(manifest).applied(unique_id, super().get_asset_spec(manifest, unique_id, project))
-        props = self.get_resource_props(manifest, unique_id)
-        config = props.get("config", {})
+        config = self.get_resource_props(manifest, unique_id).get("config", {})
         kinds = {"dbt", config.get("engine") or self._engine}
         stored = "ducklake" if self._format == DUCKLAKE else "deltalake"
         kinds.add("view" if config.get("materialized") == "view" else stored)

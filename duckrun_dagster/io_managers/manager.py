@@ -115,8 +115,7 @@ class DeltaIOManager(KnownResource, TableDefaults, ConfigurableIOManager):
 
         An error leaves the table unchanged.
         """
-        outcome = published(context) or self.write(context, obj)
-        outcome.report(context)
+        (published(context) or self.write(context, obj)).report(context)
 
     def write(self, context: OutputContext, obj: Any, *, together: bool = False) -> Outcome:
         """Write a value as one commit, which is reported once it is published.

@@ -262,8 +262,7 @@ class Changes:
             if field.name in self._read_columns
         }
         for snapshot in self._definitions:
-            then = stored_schema(self._form, snapshot)
-            for field in then:
+            for field in stored_schema(self._form, snapshot):
                 known = now.get(field.name)
                 if known is not None and not widens(field.type, stored.field(field.name).type):
                     raise SchemaMismatch(
@@ -570,8 +569,7 @@ class Changes:
             same=same,
         )
         if self._reader is not None:
-            states = self._reader.rows(self._between, self.to, [f.name for f in schema])
-            read = replace(read, states=states)
+            read = replace(read, states=self._reader.rows(self._between, self.to, schema.names))
             read = replace(read, sql=self._reader.sql(self.to, read))
         predicate = self._predicate
         if row_id and self._new_from is not None:

@@ -131,8 +131,7 @@ class Cursor:
                 consumer's position, or an upstream is another table or lacks commits that were
                 read.
         """
-        exists = self._form.exists(self.output)
-        counter = self._form.counter(self.output, self._consumer) if exists else Counter()
+        counter = self._form.counter(self.output, self._consumer) if self._form.exists(self.output) else Counter()
         if not counter.known and not full_refresh:
             raise self._lost("its log no longer says which of the consumer's commits the table holds")
         instead = None

@@ -70,8 +70,7 @@ def _of_table(form: Format, reader: StateReader, ref: TableRef, query: OwnQuery)
     if query.first is None:
         raise InvalidConfig(f"{query.function}() of table {ref} needs the first version, which is included.")
     first = reader.since_time(ref, query.first) if isinstance(query.first, str) else query.first
-    newest = reader.read_at(now)
-    last = newest if query.last is None else query.last
+    last = reader.read_at(now) if query.last is None else query.last
     last = reader.at_time(ref, last) if isinstance(last, str) else last
     if first > last:
         raise InvalidConfig(

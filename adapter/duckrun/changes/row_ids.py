@@ -48,8 +48,7 @@ def with_row_ids(form: Format, snapshot: Snapshot, engine: Engine) -> LazyRows:
         read = replace(read, steps=steps, stored_row_id=in_files[0], stored_row_commit=in_files[1])
     else:
         reader = transactions_of(form).states
-        states = [reader.whole(snapshot)]
-        read = replace(read, states=states)
+        read = replace(read, states=[reader.whole(snapshot)])
         read = replace(read, sql=reader.sql(snapshot, read))
     columns = quoted_list((*names, ROW_ID, ROW_COMMIT))
     return engine.weighed(read, lambda rows: f"SELECT {columns} FROM {rows} AS weighed")

@@ -52,8 +52,7 @@ class Moving:
                 f"{text.partition(':')[0]}: MotherDuck's databases and catalogs cannot be reached from here. "
                 "There, COPY its tables to Parquet or to a DuckDB file, and import that"
             )
-        of_database = text.lower().startswith("duckdb:") or Path(text).suffix.lower() in _DATABASE
-        if of_database:
+        if text.lower().startswith("duckdb:") or Path(text).suffix.lower() in _DATABASE:
             if adopt:
                 raise UnsupportedFeature(
                     f"{text} is one file with all its tables, which no lake can adopt: leave adopt out."
@@ -121,12 +120,11 @@ class Moving:
         return [Moved(each.name, counts[each.name], adopted=True, left_out=left_out[each.name]) for each in moving]
 
     def _import_database(self, path: str, names: Sequence[str] | None) -> list[Moved]:
-        connection = self._session.embedded.connection
-        with database.attached(connection, path) as name:
-            tables = database.tables_of(connection, name, path, names, self._lake.format)
+        embedded = self._session.embedded
+        with database.attached(embedded.connection, path) as name:
+            tables = database.tables_of(embedded.connection, name, path, names, self._lake.format)
             self._refuse_there([table.name for table in tables])
-            others = database.others_of(connection, name) if names is None else []
-            embedded = self._session.embedded
+            others = database.others_of(embedded.connection, name) if names is None else []
             rows = (
                 (each.name, each.spec, SqlOnCursor(embedded.cursor(), each.query))
                 for each in tracked(tables, "import", "tables")

@@ -327,8 +327,7 @@ class DuckrunAdapter(DuckDBAdapter):
         with dbt_errors():
             if views is None or not views.lake.is_name(schema, identifier) or not views.is_twin(schema, identifier):
                 return None
-            names = views.names(views.schema(schema))
-            kind = names.get(views.name(schema, identifier))
+            kind = views.names(views.schema(schema)).get(views.name(schema, identifier))
         return None if kind is None else self._relation(database or self.env.creds.database, schema, identifier, kind)
 
     def _relation(self, database: str | None, schema: str, name: str, kind: str) -> BaseRelation:

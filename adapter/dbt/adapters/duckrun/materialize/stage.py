@@ -130,8 +130,7 @@ class DuckDBStage:
         return self._stage(name, f"select * replace ({replaced}) from (\n{sql}\n)", as_view=False)
 
     def columns(self, name: str) -> list[tuple[str, str]]:
-        rows = self.cursor.execute(f"describe {_temporary(name)}").fetchall()
-        return [(row[0], row[1]) for row in rows]
+        return [(row[0], row[1]) for row in self.cursor.execute(f"describe {_temporary(name)}").fetchall()]
 
     def rows(self, query: str) -> list[Row]:
         self.env.ensure_for(query)

@@ -209,5 +209,4 @@ def _assignments(action: MergeAction, columns: Sequence[str], target: Sequence[s
     chosen = [spelled(name) for name in action.include] or [c for c in columns if c.lower() not in excluded]
     if not action.set:
         return {"columns": tuple(chosen)} if action.include or action.exclude else {}
-    values = quoted_names(chosen, "source")
-    return {"set": values | {spelled(name): text for name, text in action.set}}
+    return {"set": quoted_names(chosen, "source") | {spelled(name): text for name, text in action.set}}
