@@ -19,3 +19,4 @@ from dagster._core.execution.plan.execute_step import do_type_check
 from dagster._core.execution.plan.outputs import StepOutputHandle
 from dagster._core.execution.stats import StepEventStatus
 from dagster._core.snap.execution_plan_snapshot import ExecutionStepSnap
+from dagster._utils.env import environ

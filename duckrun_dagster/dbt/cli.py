@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import shutil
 import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
 from importlib import metadata
@@ -55,7 +53,7 @@ from duckrun_dagster.dbt.calls import Attempt, Call, CallId
 from duckrun_dagster.dbt.lineage import column_lineage
 from duckrun_dagster.dbt.private import ASSET_RESOURCE_TYPES, DbtEventIterator
 from duckrun_dagster.partitions.partitions import PartitionSlice
-from duckrun_dagster.private import DagsterInvalidPropertyError
+from duckrun_dagster.private import DagsterInvalidPropertyError, environ
 from duckrun_dagster.resources.arguments import KnownResource, refuse_bad_memory, refuse_unknown
 from duckrun_dagster.resources.profile import LakeSettings, lake_of_profile, may_have
 from duckrun_dagster.resources.run_worker import FOR_SEVERAL, second_process, share_of_step
@@ -116,7 +114,9 @@ class DuckrunDbtCliResource(KnownResource, DbtCliResource):
             step = _step_of(context)
             call = self._call(args, context, step)
         branch = None if step is None else self._branch(step, kwargs.get("project_dir"))
-        with _environment(self._environment(call, step, branch)):
+        values = self._environment(call, step, branch)
+        # dagster-dbt has no argument for the environment of dbt, which inherits this process's.
+        with _environment_lock, environ(values):
             started = super().cli(args, context=context, **kwargs)
         known = {each.name: getattr(started, each.name) for each in fields(started) if each.init}
         return DuckrunDbtCliInvocation(**known, resource=self, call=call, branch=branch)
@@ -518,20 +518,3 @@ class _Responses:
                 self._found[data["node_info"]["unique_id"]] = data["run_result"].get("adapter_response") or {}
             except (ValueError, KeyError, TypeError):
                 continue
-
-
-@contextmanager
-def _environment(values: Mapping[str, str]) -> Iterator[None]:
-    """Set environment variables while a process is started, which inherits them."""
-    # dagster-dbt has no argument for the environment of dbt.
-    with _environment_lock:
-        before = {name: os.environ.get(name) for name in values}
-        os.environ.update(values)
-        try:
-            yield
-        finally:
-            for name, value in before.items():
-                if value is None:
-                    os.environ.pop(name, None)
-                else:
-                    os.environ[name] = value
