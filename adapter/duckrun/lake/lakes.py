@@ -131,7 +131,7 @@ class Lakes:
         return other
 
     def after_use(self, parts: Sequence[str], *, must_exist: bool) -> Lakes:
-        """Return the lakes in which names are resolved after USE of a schema.
+        """Return the lakes that resolve names after USE of a schema.
 
         Raises:
             TableNotFound: The schema must exist, and does not; or there is no such lake.

@@ -10,7 +10,7 @@ from duckrun_dagster.io_managers.handlers.handler import TableScan, TypeHandler
 
 
 class NativeHandler(TypeHandler[Any]):
-    """Handler of values that their engine reads and writes as they are."""
+    """Handler of values that their engine reads and writes without conversion."""
 
     def to_source(self, value: Any) -> Any:
         return value
