@@ -13,6 +13,7 @@ from duckrun.formats import nested
 from duckrun.formats.commits import Behind, CommitTaken, NewCommit, WentAhead
 from duckrun.formats.ducklake.catalog.catalog import APPLIED
 from duckrun.formats.ducklake.catalog.refusals import DuckLakeRefusal
+from duckrun.formats.ducklake.catalog.schema_versions import list_schemas
 from duckrun.formats.ducklake.commits import inlined
 from duckrun.formats.ducklake.commits.maintenance import flush_table
 from duckrun.formats.ducklake.commits.transactor import Transactor
@@ -62,6 +63,8 @@ class Commits:
         if snapshot is not None and not isinstance(new.spec, AlterSpec) and not emptied and not _empties(new):
             self._widen_first(work, ref, snapshot, definition)
         work.redefined = True
+        if state is not None:
+            list_schemas(self.catalog, state.id)
         if state is not None and state.inlined and not new.anew:
             work.altered[ref] = state.id
         before = None if state is None else state.definition

@@ -19,6 +19,7 @@ from duckrun.errors import InvalidConfig, StorageError, TableNotFound, note_comm
 from duckrun.formats.commits import CommitTaken
 from duckrun.formats.ducklake.catalog.bounds import mend
 from duckrun.formats.ducklake.catalog.catalog import refuse_delta
+from duckrun.formats.ducklake.catalog.schema_versions import list_schemas
 from duckrun.formats.ducklake.commits.transactor import Transactor
 from duckrun.formats.ducklake.commits.work import Work
 from duckrun.formats.ducklake.state.records import ALL
@@ -203,7 +204,9 @@ class _Upkeep:
         """
         meta = self.catalog.meta
         # Sorting by wrong bounds changes rows: if the bounds cannot be repaired, do nothing.
-        mend(self.catalog, None if self.ref is None else self.states.number(self.ref))
+        number = None if self.ref is None else self.states.number(self.ref)
+        mend(self.catalog, number)
+        list_schemas(self.catalog, number)
 
         def attempt() -> list[tuple[Any, ...]]:
             # A flush can suspend the sort order in its own transaction, a merge cannot (see

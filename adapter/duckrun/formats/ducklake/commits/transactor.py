@@ -19,6 +19,7 @@ from duckrun.formats.commits import Behind, CommitTaken
 from duckrun.formats.ducklake.catalog.answers import NotCommitted
 from duckrun.formats.ducklake.catalog.bounds import mend
 from duckrun.formats.ducklake.catalog.catalog import APPLIED, INLINE_LIMIT, Catalog, set_option, there
+from duckrun.formats.ducklake.catalog.schema_versions import list_schemas
 from duckrun.formats.ducklake.commits.inlined import keep_out_of_older_rows
 from duckrun.formats.ducklake.commits.work import Work, taken
 from duckrun.formats.ducklake.state.state import States
@@ -248,6 +249,8 @@ class Transactor:
                 log.warning("lake %s: bounds of columns of table %s stay lost: %s", self.storage.root, ref, error)
             if lost:
                 self.states.doubt(number)
+        if self.catalog.inline_rows:
+            list_schemas(self.catalog)
         for ref, number in work.altered.items():  # Writes of other programs need it too.
             keep_out_of_older_rows(self.catalog, work, ref, number)
         for ref, option, value in work.options:

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from duckrun.errors import TableNotFound, VersionNotReadable
 from duckrun.formats.ducklake.catalog.catalog import Catalog, there
+from duckrun.formats.ducklake.catalog.schema_versions import list_schemas
 from duckrun.formats.ducklake.definition.definition import DuckLakeDefinition
 from duckrun.formats.ducklake.state.stored import EVERY, LAYOUT, ROWS, Stored, types_in
 from duckrun.sql.quoting import quoted_names
@@ -364,6 +365,8 @@ class States:
     def _of_row(self, row: tuple[Any, ...], at: int) -> TableState:
         table_id, uuid, schema, name = row
         stored = Stored(self.catalog, table_id, at)
+        if stored.has_unlisted:
+            list_schemas(self.catalog, table_id)
         version = stored.version
         epoch = self._own(_epoch(table_id, stored), version)
         self.catalog.ensure(epoch)

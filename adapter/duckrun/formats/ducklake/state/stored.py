@@ -14,6 +14,7 @@ from typing import Any
 
 from duckrun.formats.ducklake.catalog.bounds import bounds_sql
 from duckrun.formats.ducklake.catalog.catalog import Catalog
+from duckrun.formats.ducklake.catalog.schema_versions import unlisted_sql
 from duckrun.formats.ducklake.definition.definition import DuckLakeDefinition, properties_of
 from duckrun.formats.ducklake.definition.partitions import Partition
 from duckrun.values.tables import SORT_BY
@@ -143,6 +144,11 @@ class Stored:
         return self._one("inlined").begun
 
     @property
+    def has_unlisted(self) -> bool:
+        """True if the catalog does not list a schema of inlined rows (schema_versions.py)."""
+        return bool(self._entries["unlisted"])
+
+    @property
     def first_schema(self) -> int | None:
         """First schema version of the table."""
         return self._one("schema").begun
@@ -218,6 +224,7 @@ def _question(catalog: Catalog, table_id: int, at: int, of: Collection[str]) -> 
         "oldest": ({"begun": "min(snapshot_id)"}, meta("ducklake_snapshot")),
         "inlined": ({"begun": "min(schema_version)"}, f"{meta('ducklake_inlined_data_tables')} {of_table}"),
         "schema": ({"begun": "min(schema_version)"}, f"{meta('ducklake_schema_versions')} {of_table}"),
+        "unlisted": ({"begun": "schema_version"}, unlisted_sql(catalog, table_id)),
         "column comment": (
             lifetime | {"column": "column_id", "value": "value"},
             f"{meta('ducklake_column_tag')} {of_table} {comment}",
