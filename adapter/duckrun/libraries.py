@@ -1,4 +1,4 @@
-"""Libraries, modules and functions that are imported at their first use.
+"""Libraries and modules that are imported at their first use.
 
 Start-up is most of a short command such as ``dbt parse`` or ``dbt run`` of one small model. pyarrow
 imports numpy, so together they take a tenth of a second. A run without Arrow data needs neither,
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from importlib import import_module
 from types import ModuleType
@@ -63,22 +63,6 @@ def on_demand(name: str) -> Any:
     return _OnDemand(name)
 
 
-def function_on_demand(module: str, name: str) -> Callable[..., Any]:
-    """Return a function that imports the module of another function at the first call.
-
-    Args:
-        module: Qualified name of the module.
-        name: Name of the function in it.
-    """
-    library = on_demand(module)
-
-    def call(*args: Any, **values: Any) -> Any:
-        return getattr(library, name)(*args, **values)
-
-    call.__name__ = name
-    return call
-
-
 if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
@@ -94,4 +78,4 @@ else:
     pq = on_demand("pyarrow.parquet")
     sqlglot = on_demand("sqlglot")
 
-__all__ = ["collector_paused", "exp", "function_on_demand", "np", "on_demand", "pa", "pc", "pq", "sqlglot"]
+__all__ = ["collector_paused", "exp", "np", "on_demand", "pa", "pc", "pq", "sqlglot"]

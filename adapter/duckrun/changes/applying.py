@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from duckrun.changes.rule import COMMIT_TIMESTAMP, COMMIT_VERSION, PAIR
 from duckrun.errors import InvalidConfig, SchemaMismatch, repeated_keys
 from duckrun.libraries import pa
-from duckrun.sql.on_demand import transpile
+from duckrun.sql.on_demand import sql_names
 from duckrun.sql.quoting import fresh_name, quote_identifier
 from duckrun.sql.raising import raising
 from duckrun.values.applying import VALID_FROM, VALID_TO, ApplySpec
@@ -63,7 +63,7 @@ class Applying:
         self._keys = [self._named(key, "keys") for key in spec.keys]
         self._sequence = None if spec.sequence_by is None else self._named(spec.sequence_by, "sequence_by")
         self._stored = self._to_store()
-        self._within = None if spec.within is None else transpile(spec.within, spec.dialect, "duckdb")
+        self._within = None if spec.within is None else sql_names.transpile(spec.within, spec.dialect, "duckdb")
         names = [*columns, *(() if target is None else target.names), VALID_FROM, VALID_TO]
         fresh = (
             fresh_name(f"__duckrun_{name}", names)
@@ -136,7 +136,7 @@ class Applying:
         conditions = []
         deletes = "false"
         if isinstance(self._spec.deletes, str):
-            deletes = f"coalesce(({transpile(self._spec.deletes, self._spec.dialect, 'duckdb')}), false)"
+            deletes = f"coalesce(({sql_names.transpile(self._spec.deletes, self._spec.dialect, 'duckdb')}), false)"
         if kind is not None:
             word = f"given.{quote_identifier(kind)}"
             if self._spec.deletes is True:

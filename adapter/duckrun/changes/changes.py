@@ -29,7 +29,7 @@ from duckrun.formats.format import Format, logs_of
 from duckrun.formats.logs import LogTables
 from duckrun.formats.states import StateReader
 from duckrun.libraries import pa
-from duckrun.sql.on_demand import columns_of, transpile
+from duckrun.sql.on_demand import sql_names
 from duckrun.sql.quoting import fresh_name, quote_identifier
 from duckrun.values.changes import KINDS, Between, ChangeKind, CommitChange, Identity, Source, Step, WeighedRead
 from duckrun.values.columns import holds, leaves
@@ -229,7 +229,7 @@ class Changes:
         """The returned columns and those of the predicate."""
         if self._predicate is None:
             return self.columns
-        used = {name.lower() for _, name in columns_of(self._predicate)}
+        used = {name.lower() for _, name in sql_names.columns_of(self._predicate)}
         return tuple(n for n in self.to.schema.names if n in self.columns or n.lower() in used)
 
     @cached_property
@@ -238,8 +238,8 @@ class Changes:
         if predicate is None:
             return None
         try:
-            text = transpile(predicate, self._spec.dialect, "duckdb")
-            columns_of(text)
+            text = sql_names.transpile(predicate, self._spec.dialect, "duckdb")
+            sql_names.columns_of(text)
             return text
         except InvalidConfig as error:
             raise InvalidConfig(f"changes of table {self._ref}: the predicate: {error}") from error

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from duckrun.errors import SchemaMismatch, unfitting_columns
-from duckrun.sql.on_demand import columns_of
+from duckrun.sql.on_demand import sql_names
 from duckrun.sql.plain_names import SIDES
 from duckrun.values.choices import SchemaMode
 from duckrun.values.rows import MergeSpec
@@ -133,7 +133,7 @@ def columns_in_expressions(spec: MergeSpec, columns: Collection[str]) -> set[str
         name.lower()
         for text in (spec.on, *texts)
         if text is not None
-        for side, name in columns_of(text, spec.dialect, SIDES)
+        for side, name in sql_names.columns_of(text, spec.dialect, SIDES)
         if side != "target"
     }
     return {name for name in columns if name.lower() in named}

@@ -12,7 +12,7 @@ from typing import Literal
 from duckrun.errors import CommitConflict, VersionNotReadable
 from duckrun.formats.commits import CommitRecord
 from duckrun.formats.format import Format
-from duckrun.sql.on_demand import columns_of
+from duckrun.sql.on_demand import sql_names
 from duckrun.sql.plain_names import SIDES
 from duckrun.values.rows import (
     NO_TABLE,
@@ -45,7 +45,7 @@ def rerun_of(spec: RowSpec) -> Rerun:
         return kinds.get(spec.mode, "again")
     if isinstance(spec, MergeSpec):
         texts = (text for clause in spec.clauses for text in clause.expressions)
-        reads = any(side != "source" for text in texts for side, _ in columns_of(text, spec.dialect, SIDES))
+        reads = any(side != "source" for text in texts for side, _ in sql_names.columns_of(text, spec.dialect, SIDES))
         return "base" if reads else "again"
     return "again" if isinstance(spec, DeleteInsertSpec) else "base"
 

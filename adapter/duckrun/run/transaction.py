@@ -53,7 +53,7 @@ from duckrun.run.reruns import (
     version_before,
 )
 from duckrun.run.work_log import WorkLog
-from duckrun.sql.on_demand import condition_of_target, transpile
+from duckrun.sql.on_demand import sql_conditions, sql_names
 from duckrun.values.choices import WriterName
 from duckrun.values.cursors import CursorTransaction
 from duckrun.values.rows import (
@@ -593,12 +593,12 @@ class Transaction:
             case WriteSpec(mode="append") | AlterSpec() | OptimizeSpec() | PurgeSpec():
                 return conditions
             case WriteSpec(mode="replace") | UpdateSpec() | DeleteSpec() if spec.predicate is not None:
-                condition = condition_of_target(spec.predicate, spec.dialect)
+                condition = sql_conditions.condition_of_target(spec.predicate, spec.dialect)
                 if condition is not None and spec.dialect == self.engine == "spark" and snapshot is not None:
                     # Spark has computed its own SQL, which need not mean the same to DuckDB.
                     condition = self.lake.format.in_duckdb(condition, snapshot.schema)
                 elif condition is not None:
-                    condition = transpile(condition, spec.dialect, "duckdb")
+                    condition = sql_names.transpile(condition, spec.dialect, "duckdb")
                 return None if condition is None else [*conditions, condition]
         return None
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 
-from duckrun.libraries import function_on_demand
+from duckrun.libraries import on_demand
 
 FILE_READERS = re.compile(
     r"(read|sniff)_(csv|json|ndjson|parquet|text|blob|avro|xlsx)(_auto|_objects|_objects_auto)?|glob|st_read|"
@@ -17,7 +16,7 @@ FILE_READERS = re.compile(
 # A file in FROM, such as 'a/b.csv', is read by the function for its ending.
 ENDINGS = {"csv": "csv", "tsv": "csv", "parquet": "parquet", "json": "json", "jsonl": "json", "ndjson": "json"}
 _HINT = re.compile(rf"\b({FILE_READERS.pattern})\s*\(|\.({'|'.join(ENDINGS)})\b", re.IGNORECASE)
-_with_edited_paths: Callable[[str], str] = function_on_demand("duckrun.sql.files", "with_edited_paths")
+_files = on_demand("duckrun.sql.files")
 
 
 def with_absolute_paths(sql: str, dialect: str = "duckdb") -> str:
@@ -33,4 +32,4 @@ def with_absolute_paths(sql: str, dialect: str = "duckdb") -> str:
     """
     if dialect != "duckdb" or _HINT.search(sql) is None:  # most views need no parser
         return sql
-    return _with_edited_paths(sql)
+    return _files.with_edited_paths(sql)

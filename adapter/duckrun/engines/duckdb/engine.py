@@ -46,7 +46,7 @@ from duckrun.run.memory import Arbiter
 from duckrun.run.pins import NOTHING, Reads, together
 from duckrun.run.transaction import Transaction
 from duckrun.sql.char_types import padded_columns
-from duckrun.sql.on_demand import holds_statements, put_names, text_in, with_names_as_written
+from duckrun.sql.on_demand import dialects, scalar, written
 from duckrun.sql.plain_names import dotted_names
 from duckrun.storage.storage import Storage
 from duckrun.values.changes import WeighedRead
@@ -177,16 +177,16 @@ class DuckDBEngine(SpecEngine):
         )
 
     def select(self, query: exp.Expr, what: str = "query", tables: Sequence[exp.Expr] = ()) -> LazyRows:
-        text = text_in(query, "duckdb")
+        text = dialects.text_in(query, "duckdb")
         # The text of a view is foreign, and DuckDB would run each statement in it.
-        if holds_statements(text):
+        if scalar.holds_statements(text):
             raise InvalidConfig("A query, or a view in it, holds more than one statement")
         # A bind opens the log of each table. So the query is checked on the tables' types alone,
         # and bound once, when its rows are read.
         typed = text
         for table in tables:
             typed = typed.replace(f"({table.this.name})", table.meta[_TYPED] or f"({table.this.name})")
-        as_written = partial(with_names_as_written, query)
+        as_written = partial(written.with_names_as_written, query)
         frame = self._frame(text, what, as_written, None if typed == text else typed)
         columns = frame.columns
         # An unnamed column is called by its expression's text, which may contain our scan.
@@ -214,15 +214,15 @@ class DuckDBEngine(SpecEngine):
                 return text
             return str(rows[0][0]).removeprefix(prefix)
 
-        for put, original in put_names(query, text_in):
+        for put, original in written.put_names(query, dialects.text_in):
             new, old = normal(put), normal(original)
             names = [name.replace(new, old) for name in names]
         return names
 
     def explain(self, query: exp.Expr, *, analyze: bool = False, what: str = "explain") -> str:
-        with errors_about(self.about(what), as_written=partial(with_names_as_written, query), writes=False):
+        with errors_about(self.about(what), as_written=partial(written.with_names_as_written, query), writes=False):
             plan = self.instance.cursor_with_values().execute(
-                f"EXPLAIN {'ANALYZE ' if analyze else ''}{text_in(query, 'duckdb')}"
+                f"EXPLAIN {'ANALYZE ' if analyze else ''}{dialects.text_in(query, 'duckdb')}"
             )
             return "\n".join(str(row[1]) for row in plan.fetchall())
 

@@ -52,7 +52,7 @@ from duckrun.formats.format import SpecT
 from duckrun.formats.logs import OwnLog, WrittenLog
 from duckrun.libraries import pa
 from duckrun.sql.char_types import is_limited
-from duckrun.sql.on_demand import duckdb_of
+from duckrun.sql.on_demand import alike
 from duckrun.storage.locks import table_lock
 from duckrun.values.branches import BRANCHES
 from duckrun.values.changes import CommitChange
@@ -370,7 +370,7 @@ class DeltaFormat(TableAccess):
         return computed.computing(schema)
 
     def in_duckdb(self, expression: str, schema: pa.Schema) -> str | None:
-        return duckdb_of(expression, computed.kinds_of(fields_of(schema)))
+        return alike.duckdb_of(expression, computed.kinds_of(fields_of(schema)))
 
     def with_numbers(
         self, snapshot: Snapshot, definition: TableDefinition | None, marks: Mapping[str, int]

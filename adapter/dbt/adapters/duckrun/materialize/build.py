@@ -38,7 +38,7 @@ from duckrun.libraries import exp
 from duckrun.run.transaction import MAX_ATTEMPTS, Transaction
 from duckrun.run.work_log import Read
 from duckrun.sql.file_paths import with_absolute_paths
-from duckrun.sql.on_demand import parse_query, replace_tables, scopes, text_in
+from duckrun.sql.on_demand import dialects, scopes, sql_names
 from duckrun.sql.quoting import quote_identifier, quoted_list
 from duckrun.storage.roots import normalise_root
 from duckrun.values.rows import Commit, TableConstraints, WriteSpec
@@ -345,4 +345,5 @@ def _in_its_lake(sql: str, what: str, database: str) -> str:
             )
         return exp.table_(table.name, db=table.db, quoted=True)
 
-    return text_in(replace_tables(parse_query(sql, "duckdb"), here, scopes.Names.of_lake(database)), "duckdb")
+    query = sql_names.replace_tables(sql_names.parse_query(sql, "duckdb"), here, scopes.Names.of_lake(database))
+    return dialects.text_in(query, "duckdb")

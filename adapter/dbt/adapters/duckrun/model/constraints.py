@@ -11,7 +11,7 @@ from dbt.adapters.events.logging import AdapterLogger
 
 from duckrun.errors import InvalidConfig
 from duckrun.libraries import exp
-from duckrun.sql.on_demand import is_same_in_all, keep_place, text_in, tree_in
+from duckrun.sql.on_demand import alike, dialects, placing
 from duckrun.values.frozen import frozen
 from duckrun.values.rows import TableConstraints
 
@@ -82,19 +82,19 @@ def kept_in_table(node: str, constraints: Constraints, source: Sequence[str]) ->
     """Return the constraints that the table imposes on every writer, in its column names."""
     checks = {}
     for name, check in constraints.checks:
-        tree = tree_in(check, "duckdb")
+        tree = dialects.tree_in(check, "duckdb")
         columns = list(tree.find_all(exp.Column))
         # A condition that writers may evaluate differently is checked by the model's writes alone.
-        if not is_same_in_all(tree) or not columns or any(match(c.name, source) is None for c in columns):
+        if not alike.is_same_in_all(tree) or not columns or any(match(c.name, source) is None for c in columns):
             logger.debug(
                 f"{node}: the check {name} ({check}) is held by this model's writes, and not kept in its table."
             )
             continue
         for column in columns:
-            keep_place(column)
+            placing.keep_place(column)
             column.set("this", exp.to_identifier(match(column.name, source), quoted=True))
         # A NULL condition passes SQL's CHECK, but not Delta's.
-        checks[name] = f"coalesce({text_in(tree, 'duckdb')}, true)"
+        checks[name] = f"coalesce({dialects.text_in(tree, 'duckdb')}, true)"
     not_null = tuple(spelled for name in constraints.not_null if (spelled := match(name, source)) is not None)
     return TableConstraints(not_null, checks)
 

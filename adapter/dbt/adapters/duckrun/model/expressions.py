@@ -7,7 +7,7 @@ from typing import Any
 
 from duckrun.errors import InvalidConfig
 from duckrun.libraries import exp, sqlglot
-from duckrun.sql.on_demand import keep_place, text_in, tree_in
+from duckrun.sql.on_demand import dialects, placing
 
 # The two sides of a merge in conditions of dbt and dbt-duckdb.
 _TARGET_ALIASES = ("dbt_internal_dest", "dbt_internal_target", "dbt_incremental_target", "target")
@@ -19,7 +19,7 @@ def expression(node: str, key: str, text: Any) -> exp.Expr:
     if not isinstance(text, str):
         raise InvalidConfig(f"{node}: {key} must be SQL text, not {text!r}.")
     try:
-        return tree_in(text, "duckdb")
+        return dialects.tree_in(text, "duckdb")
     except sqlglot.errors.SqlglotError as error:
         raise InvalidConfig(f"{node}: {key} cannot be read as SQL ({text!r}): {error}") from error
 
@@ -39,10 +39,10 @@ def _with_sides(tree: exp.Expr, sides: Mapping[str, str | None]) -> str:
     """Return SQL whose columns have other aliases, or none."""
     for column in tree.find_all(exp.Column):
         if column.table.lower() in sides:
-            keep_place(column)
+            placing.keep_place(column)
             side = sides[column.table.lower()]
             column.set("table", None if side is None else exp.to_identifier(side))
-    return text_in(tree, "duckdb")
+    return dialects.text_in(tree, "duckdb")
 
 
 def source_columns(sql: Iterable[str | None]) -> set[str]:
@@ -50,6 +50,6 @@ def source_columns(sql: Iterable[str | None]) -> set[str]:
     columns: set[str] = set()
     for text in sql:
         if text is not None:
-            tree = tree_in(text, "duckdb")
+            tree = dialects.tree_in(text, "duckdb")
             columns |= {column.name for column in tree.find_all(exp.Column) if column.table.lower() == "source"}
     return columns

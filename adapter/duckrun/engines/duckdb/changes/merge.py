@@ -31,7 +31,7 @@ from duckrun.engines.fit import columns_in_expressions
 from duckrun.errors import InvalidConfig
 from duckrun.formats.format import Format, logs_of
 from duckrun.sql.char_types import is_padded, padded
-from duckrun.sql.on_demand import transpile
+from duckrun.sql.on_demand import sql_names
 from duckrun.sql.quoting import fresh_name, quote_identifier, quoted_list, quoted_names, select_list
 from duckrun.values.choices import SchemaMode
 from duckrun.values.frozen import frozen
@@ -158,7 +158,9 @@ def _refuse_unsteady(
     spec: MergeSpec, clauses: Sequence[MergeClause], ref: TableRef, cursor: duckdb.DuckDBPyConnection
 ) -> None:
     """Raise InvalidConfig for a volatile condition, because a merge evaluates it per clause."""
-    joins = [transpile(on, spec.dialect, "duckdb") for on in (spec.on, *spec.compared.values()) if on is not None]
+    joins = [
+        sql_names.transpile(on, spec.dialect, "duckdb") for on in (spec.on, *spec.compared.values()) if on is not None
+    ]
     for condition in (*joins, *(clause.condition for clause in clauses)):
         part = None if condition is None else unsteady_part(condition, cursor)
         if part is not None:

@@ -29,7 +29,7 @@ from duckrun.formats.definitions import Alteration
 from duckrun.formats.format import logs_of
 from duckrun.formats.logs import LogTables
 from duckrun.run.transaction import Transaction
-from duckrun.sql.on_demand import transpile
+from duckrun.sql.on_demand import sql_names
 from duckrun.sql.quoting import fresh_name, quote_identifier
 from duckrun.values.layout import ROW_GROUP, TARGET_FILE_SIZE
 from duckrun.values.partition_values import partition_key
@@ -97,7 +97,7 @@ def _chosen(
 ) -> Sequence[ScanFile]:
     if spec.predicate is None:
         return snapshot.files()
-    files = whole_files(snapshot, cursor, transpile(spec.predicate, spec.dialect, "duckdb"))
+    files = whole_files(snapshot, cursor, sql_names.transpile(spec.predicate, spec.dialect, "duckdb"))
     if files is None:
         raise InvalidConfig(
             f"{spec.mode} of table {snapshot.ref}: {spec.predicate} is not over its partition columns "
@@ -208,7 +208,7 @@ def count_breaking(
     snapshot: Snapshot, alteration: Alteration, condition: str, cursor: duckdb.DuckDBPyConnection
 ) -> int:
     """Number of altered rows that do not satisfy a condition in Spark SQL (false or NULL)."""
-    test = transpile(condition, "spark", "duckdb")
+    test = sql_names.transpile(condition, "spark", "duckdb")
     rows = rows_of(altered(snapshot, alteration))
     return counted(cursor, f"({rows})", f"({test}) IS NOT TRUE")
 

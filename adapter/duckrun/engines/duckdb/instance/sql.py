@@ -25,7 +25,7 @@ from duckrun.libraries import pa
 from duckrun.run.memory import Arbiter
 from duckrun.run.pins import Reads
 from duckrun.run.work_log import Read
-from duckrun.sql.on_demand import transpile
+from duckrun.sql.on_demand import sql_names
 from duckrun.sql.quoting import quote_identifier, quote_literal, quoted_list
 from duckrun.sql.raising import panicked, raised
 from duckrun.sql.refusals import DuckDBRefusal
@@ -122,7 +122,7 @@ def select_sql(source: str, spec: ReadSpec, names: Sequence[str], table: str) ->
     if unknown:
         raise InvalidConfig(f"Table {table} has no column {', '.join(unknown)}; it has {', '.join(names)}.")
     columns = quoted_list(spec.columns or names)
-    where = f" WHERE {transpile(spec.predicate, spec.dialect, 'duckdb')}" if spec.predicate else ""
+    where = f" WHERE {sql_names.transpile(spec.predicate, spec.dialect, 'duckdb')}" if spec.predicate else ""
     return f"SELECT {columns} FROM {source}{where}"
 
 

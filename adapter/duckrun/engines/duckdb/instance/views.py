@@ -18,7 +18,7 @@ from duckrun.errors import DuckrunError, InvalidConfig, TableNotFound, Unsupport
 from duckrun.lake.lake import INFORMATION, Lake, TableRef, ViewDefinition
 from duckrun.libraries import exp, sqlglot
 from duckrun.run.pins import Pins
-from duckrun.sql.on_demand import parse_query, replace_tables, scopes, text_in, trees_in
+from duckrun.sql.on_demand import dialects, scopes, sql_names
 from duckrun.sql.plain_names import dotted_names
 from duckrun.sql.quoting import quote_identifier
 from duckrun.values.snapshot import Snapshot
@@ -43,7 +43,7 @@ def _tables_in(sql: str, database: str) -> list[exp.Table] | None:
     ``dotted_names`` cannot tell tables from columns and aliases.
     """
     try:
-        trees = trees_in(sql, "duckdb")
+        trees = dialects.trees_in(sql, "duckdb")
     except sqlglot.errors.SqlglotError:
         return None
     return [
@@ -429,8 +429,9 @@ class ViewCatalog:
                 return None
             return exp.table_(table.name, db=table.db or schema, catalog=self.database, quoted=True)
 
-        query = parse_query(definition.sql, definition.dialect)
-        return text_in(replace_tables(query, here, scopes.Names.of_lake(definition.catalog, self.database)), "duckdb")
+        query = sql_names.parse_query(definition.sql, definition.dialect)
+        names = scopes.Names.of_lake(definition.catalog, self.database)
+        return dialects.text_in(sql_names.replace_tables(query, here, names), "duckdb")
 
     def _create(
         self, key: _Key, ref: TableRef, sql: str, *, reads: frozenset[_Key] = frozenset(), shown: Snapshot | None = None

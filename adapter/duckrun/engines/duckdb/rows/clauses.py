@@ -13,7 +13,7 @@ from typing import Any
 from duckrun.engines.duckdb.rows.reads import has_subquery
 from duckrun.engines.duckdb.rows.source import Rows
 from duckrun.errors import InvalidConfig
-from duckrun.sql.on_demand import transpile
+from duckrun.sql.on_demand import sql_names
 from duckrun.sql.quoting import quoted_names
 from duckrun.values.rows import MergeClause
 from duckrun.values.snapshot import Snapshot, TableRef
@@ -21,15 +21,17 @@ from duckrun.values.snapshot import Snapshot, TableRef
 
 def translated(clause: MergeClause, dialect: str) -> MergeClause:
     """Return a clause with its SQL in DuckDB's dialect."""
-    condition = None if clause.condition is None else transpile(clause.condition, dialect, "duckdb")
-    assigned = None if clause.set is None else {c: transpile(v, dialect, "duckdb") for c, v in clause.set.items()}
+    condition = None if clause.condition is None else sql_names.transpile(clause.condition, dialect, "duckdb")
+    assigned = (
+        None if clause.set is None else {c: sql_names.transpile(v, dialect, "duckdb") for c, v in clause.set.items()}
+    )
     return MergeClause(clause.kind, condition, clause.columns, assigned)
 
 
 def expression(text: str, dialect: str) -> str:
     """Return an expression in DuckDB's dialect; more SQL may follow it."""
     # A line break ends a comment, which would swallow the SQL behind it.
-    return transpile(text, dialect, "duckdb") + "\n" * ("--" in text)
+    return sql_names.transpile(text, dialect, "duckdb") + "\n" * ("--" in text)
 
 
 def of_source(clause: MergeClause, rows: Rows, snapshot: Snapshot, computes: Collection[str]) -> MergeClause:

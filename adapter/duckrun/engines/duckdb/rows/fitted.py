@@ -18,7 +18,7 @@ from duckrun.formats.format import Format
 from duckrun.libraries import pa
 from duckrun.sql.char_types import fitting, limited
 from duckrun.sql.nested import part_of
-from duckrun.sql.on_demand import transpile, why_not_scalar
+from duckrun.sql.on_demand import scalar, sql_names
 from duckrun.sql.quoting import quote_identifier, quote_literal, quoted_list, quoted_names, select_list
 from duckrun.sql.raising import raising
 from duckrun.sql.typed import sql_type, sql_types
@@ -371,7 +371,7 @@ def _checks(
     bounds = () if spec is None else ((spec.predicate, "replaced"), (spec.within, "written"))
     for bound, done in bounds:
         if spec is not None and bound is not None:
-            test = f"({transpile(bound, spec.dialect, 'duckdb')}) IS TRUE"
+            test = f"({sql_names.transpile(bound, spec.dialect, 'duckdb')}) IS TRUE"
             tests.append((next(iter(filled)), test, RowsOutsidePartition, _outside(bound, list(filled), done)))
     fields = [] if table is None else [field for field in table.schema if field.name in filled]
     for field in fields:
@@ -387,8 +387,8 @@ def _checks(
     for key, condition in ({} if table is None else table.checks).items():
         message = quote_literal(f"a row breaks the constraint {key} ({condition})")
         # In Spark a NULL condition breaks the constraint, unlike in SQL's CHECK.
-        test = transpile(condition, "spark", "duckdb")
-        why = why_not_scalar(test, filled)
+        test = sql_names.transpile(condition, "spark", "duckdb")
+        why = scalar.why_not_scalar(test, filled)
         # A foreign writer may have put the condition into the log: it must not read files, settings
         # or tables.
         if why is not None:

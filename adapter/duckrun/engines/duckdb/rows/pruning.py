@@ -12,7 +12,7 @@ from duckrun.engines.duckdb.rows.fitted import types_of
 from duckrun.engines.duckdb.rows.source import Rows
 from duckrun.formats.format import Format
 from duckrun.sql.char_types import is_padded
-from duckrun.sql.on_demand import columns_of
+from duckrun.sql.on_demand import sql_names
 from duckrun.sql.plain_names import SIDES
 from duckrun.sql.quoting import fresh_name, quote_identifier, quote_literal
 from duckrun.sql.typed import partition_literal
@@ -108,7 +108,7 @@ def whole_files(snapshot: Snapshot, cursor: duckdb.DuckDBPyConnection, predicate
         return list(snapshot.files())
     if not snapshot.partition_columns:
         return None
-    used = {column for _, column in columns_of(predicate, sides=SIDES)}
+    used = {column for _, column in sql_names.columns_of(predicate, sides=SIDES)}
     if not used or not used <= set(snapshot.partition_columns) or not is_steady(predicate, cursor):
         return None
     if any(is_padded(snapshot.schema.field(name)) for name in used):

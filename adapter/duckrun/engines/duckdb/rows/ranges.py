@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING
 import duckdb
 
 from duckrun.formats.commits import Bounds
-from duckrun.libraries import exp, function_on_demand, pa
-from duckrun.sql.on_demand import tree_in
+from duckrun.libraries import exp, on_demand, pa
+from duckrun.sql.on_demand import dialects
 from duckrun.sql.quoting import quote_identifier
 from duckrun.values.rows import Range, Ranges
 from duckrun.values.stored import StoredColumn, stored_names
 
 if TYPE_CHECKING:
-    from duckrun.formats.pruning import conjuncts
+    from duckrun.formats import pruning
 else:
-    conjuncts = function_on_demand("duckrun.formats.pruning", "conjuncts")
+    pruning = on_demand("duckrun.formats.pruning")
 
 
 def ranges_of(predicate: str | exp.Expr, alias: str = "") -> dict[str, Range]:
@@ -38,7 +38,7 @@ def ranges_of(predicate: str | exp.Expr, alias: str = "") -> dict[str, Range]:
     {'id': (3, 5), 'n': (7, 20)}
     """
     ranges: dict[str, Range] = {}
-    for part in conjuncts(tree_in(predicate, "duckdb") if isinstance(predicate, str) else predicate):
+    for part in pruning.conjuncts(dialects.tree_in(predicate, "duckdb") if isinstance(predicate, str) else predicate):
         for column, (low, high) in _of(part, alias):
             known = ranges.get(column, (None, None))
             lows, highs = ([end for end in ends if end is not None] for ends in zip(known, (low, high), strict=True))

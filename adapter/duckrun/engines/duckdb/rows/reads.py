@@ -23,7 +23,7 @@ from duckrun.errors import DuckrunError
 from duckrun.formats.commits import CommitRecord
 from duckrun.libraries import exp, sqlglot
 from duckrun.run.transaction import Transaction
-from duckrun.sql.on_demand import tree_in
+from duckrun.sql.on_demand import dialects
 from duckrun.sql.quoting import fresh_name, quote_identifier, quote_literal, quoted_list
 from duckrun.values.cursors import CursorTransaction
 from duckrun.values.frozen import frozen
@@ -198,7 +198,7 @@ def may_hold(
 def has_subquery(*expressions: str) -> bool:
     """True if an expression may read more than its row."""
     try:
-        return any(tree_in(text, "duckdb").find(exp.Query) is not None for text in expressions)
+        return any(dialects.tree_in(text, "duckdb").find(exp.Query) is not None for text in expressions)
     except sqlglot.errors.SqlglotError:
         return True
 

@@ -16,7 +16,7 @@ from duckrun.engines.duckdb.rows.target import definition_of, written_anew
 from duckrun.formats.logs import LogTables
 from duckrun.libraries import pa
 from duckrun.sql.char_types import is_padded
-from duckrun.sql.on_demand import columns_of, is_same_in_all, tree_in
+from duckrun.sql.on_demand import alike, dialects, sql_names
 from duckrun.sql.plain_names import SIDES
 from duckrun.sql.quoting import quote_identifier, quote_literal
 from duckrun.values.columns import fields_with, has_required_parts
@@ -108,7 +108,7 @@ def why_not_merge(logs: LogTables, spec: MergeSpec, snapshot: Snapshot) -> str |
 def _why_not_checked(snapshot: Snapshot) -> str | None:
     """Reason why delta_rs's own constraint check may refuse valid rows; None if it does not."""
     for name, condition in snapshot.checks.items():
-        if not is_same_in_all(tree_in(condition, "spark")):
+        if not alike.is_same_in_all(dialects.tree_in(condition, "spark")):
             return f"it may take the constraint {name} ({condition}) for another than Spark does"
     return None
 
@@ -119,7 +119,12 @@ def matched_by(spec: MergeSpec, snapshot: Snapshot) -> list[str]:
     Rows with equal values in them match the same source row.
     """
     conditions = [text for text in (spec.on, spec.within, *spec.compared.values()) if text is not None]
-    named = {n.lower() for text in conditions for side, n in columns_of(text, spec.dialect, SIDES) if side != "source"}
+    named = {
+        n.lower()
+        for text in conditions
+        for side, n in sql_names.columns_of(text, spec.dialect, SIDES)
+        if side != "source"
+    }
     keys = [key for key in spec.keys if key not in spec.compared]
     return [*keys, *(name for name in snapshot.schema.names if name.lower() in named and name not in keys)]
 
@@ -170,7 +175,7 @@ def _within_by_keys(spec: MergeSpec) -> bool:
     """True if a row with the keys of a source row lies within the written part, and stays there."""
     if spec.within is None:
         return True
-    used = {name.lower() for _, name in columns_of(spec.within, spec.dialect, SIDES)}
+    used = {name.lower() for _, name in sql_names.columns_of(spec.within, spec.dialect, SIDES)}
     return used <= {key.lower() for key in spec.keys} and all(
         c.kind.endswith("delete") or (c.set is None and used <= {n.lower() for n in c.columns or used})
         for c in spec.clauses

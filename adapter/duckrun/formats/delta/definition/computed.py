@@ -12,7 +12,7 @@ from typing import Any
 
 from duckrun.errors import InvalidConfig
 from duckrun.libraries import pa
-from duckrun.sql.on_demand import columns_of
+from duckrun.sql.on_demand import sql_names
 from duckrun.values.columns import DEFAULT
 from duckrun.values.computed import ComputedColumn, NumberedBy
 
@@ -50,7 +50,7 @@ def columns_read(expression: str) -> set[str]:
     If the expression cannot be parsed, all names in it count.
     """
     try:
-        return {name.lower() for _, name in columns_of(expression, "spark")}
+        return {name.lower() for _, name in sql_names.columns_of(expression, "spark")}
     except InvalidConfig:
         return set(re.findall(r"\w+", expression.lower()))
 

@@ -28,7 +28,7 @@ from duckrun.formats.delta.definition.protocol import CLUSTERING, DOMAINS
 from duckrun.formats.delta.definition.statistics import Statistics
 from duckrun.formats.nested import part_of
 from duckrun.libraries import pa
-from duckrun.sql.on_demand import paths_of
+from duckrun.sql.on_demand import sql_names
 from duckrun.values.frozen import frozen
 
 _UNORDERED = ("binary", "boolean")
@@ -204,7 +204,7 @@ class DeltaDefinition(TableDefinition):
             for check, condition in self.checks.items()
             if any(
                 all(a == b.lower() for a, b in zip(wanted, names, strict=False))
-                for names in paths_of(condition, "spark")
+                for names in sql_names.paths_of(condition, "spark")
             )
         ]
 

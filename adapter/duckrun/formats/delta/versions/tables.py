@@ -33,7 +33,7 @@ from duckrun.formats.delta.versions.heads import Head, head_of
 from duckrun.formats.delta.versions.long_logs import LongLogs
 from duckrun.formats.delta.versions.newest import Newest, Opened, is_plain, known_of, moved, state_of
 from duckrun.formats.delta.versions.short_logs import REFUSED, ShortLog, short_log, whole_log
-from duckrun.libraries import function_on_demand
+from duckrun.libraries import on_demand
 from duckrun.sql.raising import panicked
 from duckrun.storage.storage import Storage
 from duckrun.values.columns import fields_with
@@ -43,9 +43,9 @@ from duckrun.values.rows import AppTransaction, Commit, ReadSpec, ScanFile
 from duckrun.values.snapshot import Snapshot, TableRef, may_be_variant
 
 if TYPE_CHECKING:
-    from duckrun.formats.pruning import Matching, matching
+    from duckrun.formats import pruning
 else:
-    matching = function_on_demand("duckrun.formats.pruning", "matching")
+    pruning = on_demand("duckrun.formats.pruning")
 
 _KEPT_ADDS = 1000
 """Maximum number of actions that are cached for one version."""
@@ -222,8 +222,8 @@ class TableAccess(LogAccess, ABC):
         known = None if table is not None or snapshot.opened is None else snapshot.opened.known
         return read() if known is None else known.files(read)
 
-    def _matching(self, snapshot: Snapshot, spec: ReadSpec) -> Matching:
-        return matching(snapshot, snapshot.files(), spec, partial(file_bounds, self.handle_of, snapshot))
+    def _matching(self, snapshot: Snapshot, spec: ReadSpec) -> pruning.Matching:
+        return pruning.matching(snapshot, snapshot.files(), spec, partial(file_bounds, self.handle_of, snapshot))
 
     def _at(self, ref: TableRef, table: DeltaTable, timestamp: str) -> DeltaTable:
         moment = moment_of(timestamp, ref)
