@@ -80,7 +80,7 @@ def parts_of_column(column: exp.Column) -> list[str]:
 
 def sources_of(select: exp.Select) -> Iterator[exp.Expr]:
     """Yield the tables of a query's FROM clause in order, including those in brackets."""
-    from_ = select.args.get("from_") or select.args.get("from")
+    from_ = select.args.get("from_")
     for item in [*([from_.this] if from_ is not None else []), *_beside(select)]:
         yield from _flat(item)
 
@@ -166,7 +166,7 @@ def common_tables(root: exp.Expr) -> dict[int, exp.CTE]:
     waiting: list[tuple[exp.Expr, _With | None]] = [(top, None)]
     while waiting:
         node, seen = waiting.pop()
-        with_ = node.args.get("with_") or node.args.get("with")
+        with_ = node.args.get("with_")
         if with_ is not None:
             nearest = {cte.alias.lower(): cte for cte in reversed(with_.expressions)}
             waiting += [
@@ -252,7 +252,7 @@ def _places(root: exp.Expr) -> dict[int, Place]:
         outer: Sequence[str] = ()
         if isinstance(node, exp.Select):
             tables = tuple(sources_of(node))
-            outside, outer = replace(place, in_select=True, aliases=frozenset()), ("with_", "with")
+            outside, outer = replace(place, in_select=True, aliases=frozenset()), ("with_",)
             inside = replace(outside, levels=(tables, *place.levels))
             before |= _levels_in(node, place.levels)
         elif isinstance(node, exp.Comprehension):
@@ -278,7 +278,7 @@ def _levels_in(select: exp.Select, outer: Levels) -> dict[int, Levels]:
     ``b JOIN c`` mean these tables first, then ``a``.
     """
     levels: dict[int, Levels] = {}
-    from_ = select.args.get("from_") or select.args.get("from")
+    from_ = select.args.get("from_")
     if from_ is not None:
         _add_levels(levels, from_.this, [*_joins_of(from_.this), *_joins_of(select)], outer)
     return levels
