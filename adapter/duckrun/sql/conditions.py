@@ -6,7 +6,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from duckrun.sql.dialects import text_in, tree_in
-from duckrun.sql.placing import keep_place
+from duckrun.sql.placing import set_part
 
 _OF_A_SELECT = frozenset(
     ("expressions", "from_", "where", "group", "having", "order", "limit", "offset", "distinct", "qualify", "with_")
@@ -58,8 +58,7 @@ def condition_of_target(text: str, dialect: str) -> str | None:
         if column.table.lower() not in ("", "target"):
             return None
         if column.table:
-            keep_place(column)
-            column.set("table", None)
+            set_part(column, "table", None)
     return text_in(tree.this, dialect)
 
 

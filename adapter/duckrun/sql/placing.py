@@ -53,11 +53,18 @@ def _place_of(name: exp.Expr, aliased: bool) -> tuple[int, int, bool, bool] | No
     return (span[0] if rows is None else rows), known(name, Key.END) or span[1], aliased, rows is not None
 
 
-def keep_place(column: exp.Column) -> None:
-    """Store the place of a column, so that changes of its parts are written there."""
+def set_part(column: exp.Column, part: str, name: exp.Expr | None) -> None:
+    """Change a part of a column's name; its place is stored, so that the text changes there.
+
+    Args:
+        column: the column.
+        part: "this" for its own name, "table" for the name in front of it.
+        name: the new name; None removes the part.
+    """
     _part_from_original(column)
     if Key.PLACE not in column.meta and (span := span_of(column)) is not None:
         column.meta[Key.PLACE] = (*span, False, False)
+    column.set(part, name)
 
 
 def stand_in(new: exp.Expr, old: exp.Expr, start: int, end: int) -> None:

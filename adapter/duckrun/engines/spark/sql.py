@@ -17,7 +17,7 @@ from duckrun.errors import InvalidConfig, RowsOutsidePartition, SchemaMismatch
 from duckrun.sql.char_types import padded
 from duckrun.sql.dialects import text_in, tree_in
 from duckrun.sql.names import transpile
-from duckrun.sql.placing import keep_place, put_in_place
+from duckrun.sql.placing import put_in_place, set_part
 from duckrun.sql.quoting import quote_literal
 from duckrun.sql.raising import raising
 from duckrun.values.rows import MergeClause, MergeSpec
@@ -99,8 +99,7 @@ def of_target(expression: str, dialect: str) -> str:
     tree = _tree(expression, dialect)
     for column in tree.find_all(exp.Column):
         if not column.table:
-            keep_place(column)
-            column.set("table", exp.to_identifier("target"))
+            set_part(column, "table", exp.to_identifier("target"))
     return text_in(tree, "spark")
 
 

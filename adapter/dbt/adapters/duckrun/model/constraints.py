@@ -91,8 +91,7 @@ def kept_in_table(node: str, constraints: Constraints, source: Sequence[str]) ->
             )
             continue
         for column in columns:
-            placing.keep_place(column)
-            column.set("this", exp.to_identifier(match(column.name, source), quoted=True))
+            placing.set_part(column, "this", exp.to_identifier(match(column.name, source), quoted=True))
         # A NULL condition passes SQL's CHECK, but not Delta's.
         checks[name] = f"coalesce({dialects.text_in(tree, 'duckdb')}, true)"
     not_null = tuple(spelled for name in constraints.not_null if (spelled := match(name, source)) is not None)

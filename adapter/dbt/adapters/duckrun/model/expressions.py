@@ -39,9 +39,8 @@ def _with_sides(tree: exp.Expr, sides: Mapping[str, str | None]) -> str:
     """Return SQL whose columns have other aliases, or none."""
     for column in tree.find_all(exp.Column):
         if column.table.lower() in sides:
-            placing.keep_place(column)
             side = sides[column.table.lower()]
-            column.set("table", None if side is None else exp.to_identifier(side))
+            placing.set_part(column, "table", None if side is None else exp.to_identifier(side))
     return dialects.text_in(tree, "duckdb")
 
 
