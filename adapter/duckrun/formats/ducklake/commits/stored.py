@@ -9,14 +9,15 @@ import re
 from collections.abc import Sequence
 
 import sqlglot
-from sqlglot import TokenType
+from sqlglot import Token, TokenType
 
 from duckrun.errors import StorageError
 from duckrun.formats.ducklake.catalog.catalog import there
 from duckrun.formats.ducklake.commits.transactor import Transactor
 from duckrun.formats.ducklake.commits.work import Work
+from duckrun.sql.dialects import tokens_in
+from duckrun.sql.edits import closing, edited
 from duckrun.sql.quoting import quote_identifier, quote_literal
-from duckrun.sql.spelled import with_plain_lambdas
 from duckrun.values.macros import Macro, MacroForm
 from duckrun.values.snapshot import TableRef
 
@@ -52,7 +53,7 @@ class Views:
             return views.get((schema, name))
         listed = "SELECT sql, comment FROM duckdb_views() WHERE database_name = ? AND schema_name = ? AND view_name = ?"
         rows = work.ask(listed, [work.alias, schema, name])
-        return (with_plain_lambdas(_query_of(rows[0][0])), rows[0][1]) if rows else None
+        return (_with_plain_lambdas(_query_of(rows[0][0])), rows[0][1]) if rows else None
 
     def is_as(self, ref: TableRef, sql: str, comment: str | None) -> bool:
         """True if the catalog's view has equivalent SQL and this comment."""
@@ -83,7 +84,7 @@ class Views:
         )
         return {
             # DuckLake stores a placeholder for the catalog's name.
-            (s, n): (with_plain_lambdas(sql.replace("{DUCKLAKE_CATALOG}.", "")), comment)
+            (s, n): (_with_plain_lambdas(sql.replace("{DUCKLAKE_CATALOG}.", "")), comment)
             for s, n, sql, comment in rows
         }
 
@@ -108,6 +109,22 @@ def _query_of(statement: str) -> str:
         if not depth and token.token_type == TokenType.ALIAS:
             return statement[token.end + 1 :].strip().rstrip(";")
     return statement
+
+
+def _with_plain_lambdas(sql: str) -> str:
+    """Return DuckDB's text with ``lambda x: …`` for ``(lambda x: …)``.
+
+    DuckDB writes the brackets around an argument; sqlglot cannot parse them.
+
+    >>> _with_plain_lambdas("list_transform(l, (lambda x: (x + 1)))")
+    'list_transform(l, lambda x: (x + 1))'
+    """
+    tokens = tokens_in(sql, "duckdb")
+    brackets: list[Token] = []
+    for at, (before, token, after) in enumerate(zip(tokens, tokens[1:], tokens[2:], strict=False), 1):
+        if token.token_type == TokenType.L_PAREN and after.text.lower() == "lambda" and before.text in ("(", ","):
+            brackets += [token, tokens[closing(tokens, at)]]
+    return edited(sql, sorted((bracket.start, bracket.end, "") for bracket in brackets))
 
 
 Names = dict[tuple[str, str], Macro]
@@ -179,7 +196,7 @@ class Macros:
             before = of_macro.get(
                 # DuckLake stores a placeholder for the catalog's name.
                 number,
-                MacroForm((), with_plain_lambdas(sql.replace("{DUCKLAKE_CATALOG}.", "")), kind == "table"),
+                MacroForm((), _with_plain_lambdas(sql.replace("{DUCKLAKE_CATALOG}.", "")), kind == "table"),
             )
             parameters = () if parameter is None else ((parameter, _default(default, of)),)
             of_macro[number] = MacroForm((*before.parameters, *parameters), before.sql, before.is_table)
