@@ -23,7 +23,7 @@ from deltalake import write_deltalake
 import duckrun
 from benchmarks.apart.measure import timed
 from duckrun import WriteSpec
-from duckrun.engines.duckdb import extension_path
+from duckrun.storage.extensions import extension_path
 
 AIM = 1.5
 LIVE = 10

@@ -20,7 +20,7 @@ from dbt.cli.main import dbtRunner
 from sqlglot import exp
 
 import duckrun
-from duckrun.engines.duckdb import extension_path
+from duckrun.storage.extensions import extension_path
 from duckrun.values.rows import WriteSpec
 
 pytestmark = [pytest.mark.differential, pytest.mark.spark, pytest.mark.drawn(3), pytest.mark.timeout(1200)]

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable, write_deltalake
 
 from duckrun import MergeClause, MergeSpec, Session, WriteSpec
-from duckrun.engines.duckdb import extension_path
+from duckrun.storage.extensions import extension_path
 from duckrun.values.rows import DeleteInsertSpec, DeleteSpec, UpdateSpec
 from duckrun.values.tables import OptimizeSpec
 from tests.alphabet import TEXTS, VALUES

@@ -18,7 +18,7 @@ from deltalake import DeltaTable, write_deltalake
 
 import duckrun
 from duckrun import SQL, MergeSpec, SchemaMismatch, Session, WriteSpec
-from duckrun.engines.duckdb.instance.connection import open_connection
+from duckrun.engines.duckdb.instance.instance import open_connection
 from duckrun.engines.duckdb.rows.source import schema_of_types
 from duckrun.engines.duckdb.writers.staged import figures
 from duckrun.formats.delta.definition.statistics import Statistics

@@ -13,10 +13,10 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 import duckrun
-from duckrun.engines.duckdb import extension_path
 from duckrun.errors import DuckrunError, InvalidConfig
 from duckrun.session import Session
 from duckrun.sql.quoting import quote_identifier, quote_literal
+from duckrun.storage.extensions import extension_path
 from duckrun.values.names import folder_of, name_of
 from tests.alphabet import CONTROL_NAMES, GLOB_NAMES, PERCENT_NAMES, TABLE_NAMES
 

@@ -32,7 +32,7 @@ from duckrun.branches.lake import open_branch
 from duckrun.branches.publish import is_pending
 from duckrun.changes.cursors import consumer_as_before
 from duckrun.display.units import parse_bytes
-from duckrun.engines.duckdb import UNSIGNED, DuckDBEngine, ViewCatalog, extension_path, instance_config, load_extensions
+from duckrun.engines.duckdb import DuckDBEngine, ViewCatalog, instance_config, load_extensions
 from duckrun.errors import InvalidConfig, UnsupportedFeature, redacted
 from duckrun.lake.lake import Lake
 from duckrun.lake.lakes import Lakes
@@ -42,6 +42,7 @@ from duckrun.run.reruns import as_before
 from duckrun.run.transaction import Transaction
 from duckrun.run.work_log import Read, WorkLog
 from duckrun.sql.quoting import quote_identifier, quote_literal
+from duckrun.storage.extensions import UNSIGNED, extension_path
 from duckrun.values.branches import STEP_VARIABLE
 from duckrun.values.choices import BY_DELTA_RS
 from duckrun.values.rows import WorkTransaction

@@ -1,10 +1,5 @@
 from .engine import DuckDBEngine as DuckDBEngine
-from .instance.connection import (
-    UNSIGNED as UNSIGNED,
-    extension_path as extension_path,
-    instance_config as instance_config,
-    load_extensions as load_extensions,
-)
+from .instance.instance import instance_config as instance_config, load_extensions as load_extensions
 from .instance.views import ViewCatalog as ViewCatalog
 from .rows.source import SqlOnCursor as SqlOnCursor
 from .rows.types import (

@@ -1,4 +1,4 @@
-"""The DuckDB instance of an engine, and the temporary names that all of its cursors see."""
+"""The DuckDB instance of an engine: its settings, extensions, secrets and temporary names."""
 
 from __future__ import annotations
 
@@ -6,23 +6,22 @@ import logging
 import sys
 import tempfile
 import threading
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import duckdb
 
 from duckrun.display.progress import shows_progress
 from duckrun.engines.duckdb.instance.arrow import readable, register
-from duckrun.engines.duckdb.instance.connection import has_ended, load_extensions, open_connection
 from duckrun.engines.duckdb.instance.lazy_cursor import lazy_cursor
 from duckrun.engines.duckdb.instance.sql import attach_again
 from duckrun.errors import InvalidConfig
 from duckrun.lake.lake import Lake
 from duckrun.libraries import pa
-from duckrun.run.memory import Arbiter
+from duckrun.run.memory import Arbiter, threads_within
 from duckrun.run.pins import Reads
 from duckrun.sql.quoting import quote_identifier
-from duckrun.storage.extensions import keep_forever
+from duckrun.storage.extensions import UNSIGNED, keep_forever, load
 from duckrun.values.any_case import AnyCase
 from duckrun.values.columns import refuse_twins
 
@@ -83,7 +82,7 @@ class Instance:
         with self._opening:
             if self._opened is None:
                 self._opened = open_connection(self._lake, self.limit, self.scratch)
-            elif self._owned and has_ended(self._opened):
+            elif self._owned and _has_ended(self._opened):
                 self._opened = self._opened_again(self._opened)
             return self._opened
 
@@ -113,7 +112,7 @@ class Instance:
         return connection
 
     def _ended_with_ducklake(self, connection: duckdb.DuckDBPyConnection) -> bool:
-        return any(lake.format.transactions is not None for lake in self._reached.values()) and has_ended(connection)
+        return any(lake.format.transactions is not None for lake in self._reached.values()) and _has_ended(connection)
 
     def make_room(self, what: str) -> None:
         """Take delta_rs's share of the memory off DuckDB's, for the life of the instance.
@@ -233,6 +232,49 @@ def name_values(cursor: duckdb.DuckDBPyConnection, values: Mapping[str, pa.Table
         cursor.execute(f"CREATE OR REPLACE TEMP VIEW {quote_identifier(name)} AS {select}")
 
 
+def load_extensions(connection: duckdb.DuckDBPyConnection, lakes: Sequence[Lake] = (), *, narrow: bool = False) -> None:
+    """Load the extensions that these lakes need, and set their secrets; see ``load()``."""
+    needed = [name for lake in lakes for name in lake.format.extensions] or ["delta"]
+    load(connection, needed, [lake.storage for lake in lakes], narrow=narrow)
+
+
+def instance_config(limit: int, scratch: str) -> dict[str, str]:
+    """Settings of our DuckDB instances.
+
+    Args:
+        limit: Memory in bytes; it also determines the number of threads.
+        scratch: Folder for spilled data.
+    """
+    # A Delta table has no row order, and to preserve that of the input costs memory. ORDER BY still
+    # holds.
+    return {
+        "memory_limit": f"{limit}B",
+        "threads": str(threads_within(limit)),
+        "temp_directory": scratch,
+        "preserve_insertion_order": "false",
+        "autoinstall_known_extensions": "false",
+    }
+
+
+def open_connection(lake: Lake, limit: int, scratch: str) -> duckdb.DuckDBPyConnection:
+    """Open an in-memory DuckDB with the extensions and secrets that a lake needs."""
+    connection = duckdb.connect(":memory:", config={**instance_config(limit, scratch), UNSIGNED: "true"})
+    connection.execute("SET GLOBAL TimeZone = 'UTC'")  # without GLOBAL its cursors keep the machine's zone
+    load_extensions(connection, [lake])
+    connection.execute(f"SET GLOBAL {UNSIGNED} = false")
+    lake.format.lend(connection)
+    return connection
+
+
 def _attach(connection: duckdb.DuckDBPyConnection, lake: Lake) -> None:
     load_extensions(connection, [lake], narrow=True)
     lake.format.lend(connection)
+
+
+def _has_ended(connection: duckdb.DuckDBPyConnection) -> bool:
+    """True if an internal error has invalidated the instance: it refuses every later statement."""
+    try:
+        connection.cursor().execute("SELECT 1")
+    except duckdb.FatalException:
+        return True
+    return False
