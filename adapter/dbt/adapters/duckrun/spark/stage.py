@@ -17,8 +17,7 @@ import pyarrow as pa
 from dbt.adapters.base import BaseRelation
 from dbt.adapters.duckrun.materialize.changed import Asked
 from dbt.adapters.duckrun.model.node import Node
-from dbt.adapters.duckrun.spark.cursor import rows_of
-from dbt.adapters.duckrun.spark.session import SparkNodeSession, spark_errors
+from dbt.adapters.duckrun.spark.session import Row, SparkNodeSession, rows_of, spark_errors
 from dbt.adapters.events.logging import AdapterLogger
 from dbt_common.exceptions import DbtRuntimeError
 from sqlglot import exp
@@ -35,8 +34,6 @@ from duckrun.statements.reading import Reading
 from duckrun.values.snapshot import Snapshot, TableRef
 
 logger = AdapterLogger("Duckrun")
-
-Row = tuple[Any, ...]
 
 
 class SparkStage:
