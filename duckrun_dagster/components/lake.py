@@ -1,4 +1,4 @@
-"""A lake in YAML: the resource, the IO manager of every asset, and Spark if it is named."""
+"""A lake in YAML: its resources, and the scheduled maintenance of its tables."""
 
 from __future__ import annotations
 
@@ -6,14 +6,39 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
-from pydantic import Field
+from pydantic import BaseModel, Field
 
-from duckrun_dagster.components.scaffold import ScaffoldParams, scaffolder
+from duckrun.errors import InvalidConfig
 from duckrun_dagster.io_managers import DeltaIOManager
 from duckrun_dagster.io_managers.table_defaults import TableDefaults
 from duckrun_dagster.resources import DuckrunResource, SparkResource
 from duckrun_dagster.resources.arguments import KnownArguments
 from duckrun_dagster.resources.lake_config import LakeFields
+from duckrun_dagster.upkeep.maintenance import MaintainedTable, maintenance
+
+
+class ScaffoldParams(BaseModel):
+    """Parameters of `dg scaffold defs`, each with a default."""
+
+    def attributes(self) -> dict[str, Any]:
+        """Return the component's attributes in the new defs.yaml."""
+        return self.model_dump()
+
+
+def scaffolder(params: type[ScaffoldParams]) -> type[dg.Scaffolder[ScaffoldParams]]:
+    """Return a scaffolder class that writes a defs.yaml with the attributes of these parameters."""
+
+    class Written(dg.Scaffolder[ScaffoldParams]):
+        """Scaffolder of a component with these parameters."""
+
+        @classmethod
+        def get_scaffold_params(cls) -> type[ScaffoldParams]:
+            return params
+
+        def scaffold(self, request: dg.ScaffoldRequest[ScaffoldParams]) -> None:
+            dg.scaffold_component(request, (request.params or params()).attributes())
+
+    return Written
 
 
 class LakeScaffoldParams(ScaffoldParams):
@@ -75,3 +100,45 @@ def _beside(path: str | None, context: dg.ComponentLoadContext) -> str | None:
     if path is None or Path(path).is_absolute():
         return path
     return str(Path(context.path) / path)
+
+
+class TablesScaffoldParams(ScaffoldParams):
+    """Parameters of scaffolded maintenance: one table and a schedule."""
+
+    table: str = Field(default="main/my_table", description="The asset key of a table to keep in order.")
+    cron_schedule: str = Field(default="0 3 * * *", description="When.")
+
+    def attributes(self) -> dict[str, Any]:
+        return {"tables": [{"key": self.table}], "cron_schedule": self.cron_schedule}
+
+
+@dg.scaffold_with(scaffolder(TablesScaffoldParams))
+class MaintainedTablesComponent(KnownArguments, dg.Component, dg.Model, dg.Resolvable):
+    """Assets that maintain tables, a job over them, and its schedule.
+
+    Example::
+
+        type: duckrun_dagster.MaintainedTablesComponent
+        attributes:
+          tables: [{key: sales/orders, z_order_by: [customer]}]
+          cron_schedule: "0 3 * * *"
+    """
+
+    tables: list[MaintainedTable]
+    cron_schedule: str | None = None
+    execution_timezone: str | None = None
+    name: str = "maintenance"
+    group_name: str = "maintenance"
+    resource_key: str = "duckrun"
+
+    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
+        """Build the assets, the job and its schedule.
+
+        Raises:
+            InvalidConfig: No table is named, or a table is named twice.
+        """
+        if not self.tables:
+            raise InvalidConfig(
+                f"{context.path}: MaintainedTablesComponent names no table; write tables: [{{key: …}}]."
+            )
+        return maintenance(self.tables, **self.model_dump(exclude={"tables"}))
