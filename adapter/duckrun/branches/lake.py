@@ -176,12 +176,8 @@ class BranchLake(Lake):
         local = self._named(file.removesuffix(".json") for file in files if file.endswith(".json"))
         return sorted({*super()._defined(schema), *local})
 
-    def tables(self, schema: str) -> list[str]:
-        folders = self.storage.list_names(self.folder(schema))[0]
-        return self._present(schema, self._named(folders), self._definitions(schema))
-
-    def _like(self, schema: str, name: str) -> list[str]:
-        return [each for each in (*self.tables(schema), *self.views(schema)) if each.lower() == name.lower()]
+    def _definitions_in(self, folders: list[str], schema: str, like: str | None = None) -> dict[str, NameDefinition]:
+        return self._definitions(schema, like)  # the branch's lie in none of these folders
 
     # -- schemas
 

@@ -321,7 +321,7 @@ class Lake:
         opened.
         """
         folders = self.storage.list_names(self.folder(schema))[0]
-        return self._present(schema, self._named(folders), self._definitions(schema) if RESERVED in folders else {})
+        return self._present(schema, self._named(folders), self._definitions_in(folders, schema))
 
     def _present(self, schema: str, folders: Iterable[str], defined: Mapping[str, NameDefinition]) -> list[str]:
         located = {n for n, d in defined.items() if isinstance(d, LocationDefinition)}
@@ -336,7 +336,7 @@ class Lake:
 
     def _like(self, schema: str, name: str) -> list[str]:
         folders = self.storage.list_names(self.folder(schema))[0]
-        defined = self._definitions(schema, name) if RESERVED in folders else {}
+        defined = self._definitions_in(folders, schema, name)
         names = (n for n in self._named(folders) if n.lower() == name.lower())
         return [*self._present(schema, names, defined), *_views(defined)]
 
@@ -463,6 +463,10 @@ class Lake:
         names = self._defined(schema)
         definitions = {n: self._read_definition(schema, n) for n in names if like is None or n.lower() == like.lower()}
         return {name: definition for name, definition in definitions.items() if definition is not None}
+
+    def _definitions_in(self, folders: list[str], schema: str, like: str | None = None) -> dict[str, NameDefinition]:
+        """Return the definitions of a schema with these folders; no request if it has none."""
+        return self._definitions(schema, like) if RESERVED in folders else {}
 
     def _defined(self, schema: str) -> list[str]:
         """Return the names that have a definition."""
