@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
+from typing import Any
 
 import duckdb
 from sqlglot import exp
@@ -95,6 +96,12 @@ def conjuncts(tree: exp.Expr) -> Sequence[exp.Expr]:
     return parts
 
 
+def column_first(comparison: exp.Expr) -> tuple[type[exp.Expr], Any, Any]:
+    """Return the type and the sides of a comparison, exchanged if the right side is a column."""
+    kind, left, right = type(comparison), comparison.this, comparison.args.get("expression")
+    return (_FLIPPED.get(kind, kind), right, left) if isinstance(right, exp.Column) else (kind, left, right)
+
+
 @dataclass
 class _Pruner:
     """SQL conditions over one row per file, whose columns are partition values and bounds."""
@@ -136,10 +143,7 @@ class _Pruner:
             ends = (self._test(exp.GTE, node.this, node.args["low"]), self._test(exp.LTE, node.this, node.args["high"]))
             return None if None in ends else f"({ends[0]}) AND ({ends[1]})"
         if type(node) in _COMPARISONS:
-            left, right = node.this, node.expression
-            if isinstance(right, exp.Column):
-                return self._test(_FLIPPED.get(type(node), type(node)), right, left)
-            return self._test(type(node), left, right)
+            return self._test(*column_first(node))
         return None
 
     def files_where(self, conditions: Sequence[str]) -> tuple[ScanFile, ...] | None:

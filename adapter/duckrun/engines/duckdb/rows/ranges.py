@@ -6,7 +6,6 @@ Only whole numbers: all writers order them alike, and the log has them exactly.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cache
 from typing import TYPE_CHECKING
 
 import duckdb
@@ -46,15 +45,9 @@ def ranges_of(predicate: str | exp.Expr, alias: str = "") -> dict[str, Range]:
     return ranges
 
 
-@cache
-def _flipped() -> dict[type[exp.Expr], type[exp.Expr]]:
-    """Comparisons by those with the sides exchanged."""
-    return {exp.LT: exp.GT, exp.LTE: exp.GTE, exp.GT: exp.LT, exp.GTE: exp.LTE}
-
-
 def _of(part: exp.Expr, alias: str) -> list[tuple[str, Range]]:
     """Return the range of the column that one condition compares with numbers, if it does."""
-    column, other = part.this, part.args.get("expression")
+    column = part.this
     if isinstance(part, exp.Between) and not part.args.get("symmetric"):
         ends = [_number(part.args["low"]), _number(part.args["high"])]
         return [] if None in ends else _named(column, alias, (ends[0], ends[1]))
@@ -62,9 +55,7 @@ def _of(part: exp.Expr, alias: str) -> list[tuple[str, Range]]:
         numbers = [_number(each) for each in part.expressions]
         whole = [number for number in numbers if number is not None]
         return _named(column, alias, (min(whole), max(whole))) if whole and len(whole) == len(numbers) else []
-    kind = type(part)
-    if isinstance(other, exp.Column):
-        column, other, kind = other, column, _flipped().get(kind, kind)
+    kind, column, other = pruning.column_first(part)
     number = None if other is None else _number(other)
     if number is None:
         return []
