@@ -19,7 +19,7 @@ from duckrun.formats.commits import CommitRecord
 from duckrun.formats.format import Format
 from duckrun.lake.lake import Lake
 from duckrun.run.consumers import register
-from duckrun.run.reruns import NotTakenBack
+from duckrun.run.reruns import NotTakenBack, record_of
 from duckrun.run.transaction import Transaction
 from duckrun.storage.storage import Storage
 from duckrun.values.cursors import Counter, CursorTransaction, Offsets, Range, offsets_path
@@ -96,8 +96,7 @@ class Cursor:
         holds = self._form.counter(self.output, self._consumer, newest).holds
         if holds is None:
             return None
-        commit = self._form.find_commit(self.output, AppTransaction(self._consumer, holds), newest)
-        record = None if commit is None else self._form.record(self.output, commit.version)
+        record = record_of(self._form, newest, AppTransaction(self._consumer, holds))
         if record is None or record.note.get("work") != work.app_id or record.note.get("attempt") == work.attempt:
             return None
         if record.note.get("attempt_started", 0) > work.started:

@@ -63,9 +63,12 @@ class ToTakeBack(Exception):
 def newest_of(form: Format, snapshot: Snapshot, app: WorkTransaction) -> CommitRecord | None:
     """Return the last commit of a write, by any attempt; None if the log has none."""
     newest = form.counter(snapshot.ref, app.app_id, snapshot).highest
-    if newest is None:
-        return None
-    commit = form.find_commit(snapshot.ref, AppTransaction(app.app_id, newest), snapshot)
+    return None if newest is None else record_of(form, snapshot, AppTransaction(app.app_id, newest))
+
+
+def record_of(form: Format, snapshot: Snapshot, app: AppTransaction) -> CommitRecord | None:
+    """Return the commit of an application transaction; None if the log has none."""
+    commit = form.find_commit(snapshot.ref, app, snapshot)
     return None if commit is None else form.record(snapshot.ref, commit.version)
 
 

@@ -49,6 +49,7 @@ from duckrun.run.reruns import (
     is_made_by,
     newest_of,
     of_older_attempts,
+    record_of,
     rerun_of,
     version_before,
 )
@@ -466,8 +467,7 @@ class Transaction:
         if snapshot is not None and holds == app.version:
             return form.find_commit(self.ref, app.plain, snapshot)
         if snapshot is not None and app.instead is not None and holds == app.instead:
-            commit = form.find_commit(self.ref, AppTransaction(app.app_id, app.instead), snapshot)
-            record = None if commit is None else form.record(self.ref, commit.version)
+            record = record_of(form, snapshot, AppTransaction(app.app_id, app.instead))
             if record is None:
                 raise self._not_taken_back(None, snapshot, "the log no longer says what that did")
             self._take_back("base", [record], snapshot)
