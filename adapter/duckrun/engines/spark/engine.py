@@ -342,8 +342,7 @@ class SparkEngine(SpecEngine):
             )
         check_workers_see(self.spark, transaction.lake.storage)
         if has_logs:
-            exists = transaction.lake.exists(transaction.ref)
-            refuse_what_it_would_get_wrong(self.spark, spec, str(transaction.ref), exists)
+            refuse_what_it_would_get_wrong(self.spark, spec, transaction.lake, transaction.ref)
         frame = None if source is None else self._native(source)
         if frame is None and not isinstance(spec, DeleteSpec | UpdateSpec):
             raise InvalidConfig(f"{spec.mode} on table {transaction.ref} was given no rows.")

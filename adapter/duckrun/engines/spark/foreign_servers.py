@@ -11,6 +11,9 @@ from duckrun.values.rows import RowSpec, WriteSpec
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from duckrun.lake.lake import Lake
+    from duckrun.values.snapshot import TableRef
+
 _known: WeakKeyDictionary[SparkSession, str | None] = WeakKeyDictionary()
 
 
@@ -43,7 +46,7 @@ def refuse_other_server(session: SparkSession, what: str, effect: str = "") -> N
         )
 
 
-def refuse_what_it_would_get_wrong(session: SparkSession, spec: RowSpec, table: str, exists: bool) -> None:
+def refuse_what_it_would_get_wrong(session: SparkSession, spec: RowSpec, lake: Lake, table: TableRef) -> None:
     """Raise UnsupportedFeature for a write that another server carries out wrongly, without error.
 
     Measured with Sail 0.7.2: a dynamic partition overwrite replaces the whole table. A replacement
@@ -54,7 +57,9 @@ def refuse_what_it_would_get_wrong(session: SparkSession, spec: RowSpec, table: 
         return
     if isinstance(spec, WriteSpec) and spec.mode == "append" and spec.app is None:
         return
-    if not exists and spec.mode in ("replace", "merge", "delete+insert"):
+    if other_implementation(session) is None:
+        return
+    if spec.mode in ("replace", "merge", "delete+insert") and not lake.exists(table):
         return
     appends = spec.mode == "append"
     why = "it keeps no application id, so a retry would append twice" if appends else "it would change other rows"
