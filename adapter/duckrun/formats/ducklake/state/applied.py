@@ -70,10 +70,11 @@ class Applied:
             None if another program has flushed rows into files.
         """
         meta, of_server = self.catalog.meta, self.catalog.address.kind == "postgres"
-        self._inlined = self._inlined or self._look_for_inlined()
-        if self._inlined is None:
+        # Another thread may reset the field meanwhile.
+        place = self._inlined = self._inlined or self._look_for_inlined()
+        if place is None:
             return None
-        number, inlined = self._inlined
+        number, inlined = place
         # DuckLake stores texts as bytes in PostgreSQL.
         value, text = ("encode(?)", "decode({})") if of_server else ("?", "{}")
         listed = f"name = {value} AND app_id IN ({', '.join([value] * len(ids))}) AND {where}"
