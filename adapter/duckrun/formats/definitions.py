@@ -68,9 +68,12 @@ class TableDefinition(ABC):
         """CHECK constraints: name -> condition in Spark SQL."""
         return {}
 
-    @abstractmethod
     def users_of(self, path: Sequence[str]) -> list[str]:
         """Return the uses of a column or field that prevent its removal, in words."""
+        wanted = [name.lower() for name in path]
+        keys = [key.column for key in self.partition_by] or self.partition_columns
+        users = ["the partitioning"] if wanted in ([name.lower()] for name in keys) else []
+        return users + (["the sort order"] if wanted in ([name.lower()] for name in self.sort_by) else [])
 
     @property
     def names(self) -> list[str]:

@@ -192,9 +192,7 @@ class DeltaDefinition(TableDefinition):
         wanted = [name.lower() for name in path]
         clustered = any([name.lower() for name in each[: len(wanted)]] == wanted for each in self.cluster_by or ())
         users = ["the clustering"] if clustered else []
-        users += ["the partitioning"] if wanted in ([name.lower()] for name in self.partition_columns) else []
-        users += ["the sort order"] if wanted in ([name.lower()] for name in self.sort_by) else []
-        return users + self.checks_of(path) + self.generated_from(path[0])
+        return users + super().users_of(path) + self.checks_of(path) + self.generated_from(path[0])
 
     def checks_of(self, path: Sequence[str]) -> list[str]:
         """Return the constraints that read a column or a field, each with its condition."""

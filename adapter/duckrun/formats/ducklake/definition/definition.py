@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -52,12 +52,6 @@ class DuckLakeDefinition(TableDefinition):
                 for f, kind in zip(self.fields, kinds, strict=True)
             ]
         )
-
-    def users_of(self, path: Sequence[str]) -> list[str]:
-        """Return the parts of the layout that need a column, in words."""
-        wanted = [name.lower() for name in path]
-        users = ["the partitioning"] if wanted in ([key.column.lower()] for key in self.partition_by) else []
-        return users + (["the sort order"] if wanted in ([name.lower()] for name in self.sort_by) else [])
 
 
 def _metadata(f: Mapping[str, Any]) -> dict[str, str]:
