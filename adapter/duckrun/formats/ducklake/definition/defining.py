@@ -16,7 +16,7 @@ from duckrun.formats.definitions import Alteration
 from duckrun.formats.ducklake.definition import definition as definitions
 from duckrun.formats.ducklake.definition.definition import DuckLakeDefinition
 from duckrun.formats.ducklake.definition.partitions import partitions
-from duckrun.formats.ducklake.definition.rules import DuckLakeAlteration, DuckLakeRules, altered
+from duckrun.formats.ducklake.definition.rules import NO_CHECKS, DuckLakeAlteration, DuckLakeRules, altered
 from duckrun.formats.ducklake.definition.types import in_spark, refuse_type
 from duckrun.formats.format import SpecT
 from duckrun.sql.typed import sql_types
@@ -49,7 +49,7 @@ class Defining:
 
     def created(self, spec: CreateSpec, snapshot: Snapshot | None) -> DuckLakeDefinition:
         if spec.checks:
-            raise UnsupportedFeature("DuckLake has no CHECK constraints; check the rows before they are written")
+            raise UnsupportedFeature(NO_CHECKS)
         definitions.refuse_names(column.name for column in spec.columns)
         fields = tuple(definitions.field_of(column, spec.dialect) for column in spec.columns)
         return self._defined(spec, fields, None)
@@ -85,10 +85,7 @@ class Defining:
         before = None if snapshot is None or spec.redefine else snapshot.format_state.definition
         constraints = spec.constraints
         if constraints is not None and constraints.checks:
-            raise UnsupportedFeature(
-                "DuckLake has no CHECK constraints; check the rows before they are written (a dbt test, a Dagster "
-                "check)"
-            )
+            raise UnsupportedFeature(NO_CHECKS)
         definitions.refuse_names(f["name"] for f in fields)
         old = {} if before is None else {f["name"]: f for f in before.fields}
         # partitions() checks transforms, such as month(at).

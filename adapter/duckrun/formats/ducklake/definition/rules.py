@@ -30,6 +30,8 @@ from duckrun.values.tables import (
     sort_order,
 )
 
+NO_CHECKS = "DuckLake has no CHECK constraints; check the rows before they are written (a dbt test, a Dagster check)"
+
 
 @frozen
 class DuckLakeAlteration(Alteration):
@@ -151,9 +153,7 @@ class DuckLakeRules(Rules[DuckLakeDefinition]):
         return now.with_column(column["name"], default=default_in(default, self.dialect))
 
     def with_check(self, now: DuckLakeDefinition, change: AddCheck | DropCheck) -> DuckLakeDefinition:
-        raise UnsupportedFeature(
-            "DuckLake has no CHECK constraints; check the rows before they are written (a dbt test, a Dagster check)"
-        )
+        raise UnsupportedFeature(NO_CHECKS)
 
     def clustered(self, now: DuckLakeDefinition, columns: Sequence[str]) -> DuckLakeDefinition:
         raise UnsupportedFeature("cluster_by is Delta's liquid clustering; a DuckLake table has sort_by")
