@@ -49,18 +49,12 @@ def why_not_write(logs: LogTables, ref: TableRef, rows: Rows, snapshot: Snapshot
 
     ``whole``: the write replaces all rows.
     """
-    if logs.files_folder(ref):
-        return "it writes to the log of the table's folder, and a branch has its own"
-    if snapshot is not None and (reason := logs.only_own(snapshot)) is not None:
+    if (reason := _why_not_table(logs, ref, snapshot)) is not None:
         return reason
     if any("VARIANT" in str(kind) for kind in rows.types.values()):
         return "it writes no VARIANT"
     if snapshot is not None and has_required_parts(snapshot.schema):
         return "parts of columns are NOT NULL, which it does not check"
-    if snapshot is not None and (reason := _why_not_checked(snapshot)) is not None:
-        return reason
-    if snapshot is not None and (reason := why_misspelt(snapshot.schema, snapshot.partition_columns)) is not None:
-        return reason
     if snapshot is not None and whole and respelled(snapshot.files()):
         return _RESPELLED
     if not writable_by_delta_rs(ref.location):
@@ -77,9 +71,7 @@ def why_not_mode(spec: RowSpec) -> str | None:
 
 def why_not_merge(logs: LogTables, spec: MergeSpec, snapshot: Snapshot) -> str | None:
     """Reason why delta_rs cannot merge the rows, or DuckDB's changes of them; None if it can."""
-    if logs.files_folder(snapshot.ref):
-        return "it writes to the log of the table's folder, and a branch has its own"
-    if (reason := logs.only_own(snapshot)) is not None:
+    if (reason := _why_not_table(logs, snapshot.ref, snapshot)) is not None:
         return reason
     if written_anew(snapshot):
         return "columns of the table go or change their type, so all of its rows are written"
@@ -87,8 +79,6 @@ def why_not_merge(logs: LogTables, spec: MergeSpec, snapshot: Snapshot) -> str |
         return "it writes no VARIANT"
     if has_required_parts(snapshot.schema):
         return "parts of columns are NOT NULL, which it does not keep"
-    if (reason := _why_not_checked(snapshot)) is not None:
-        return reason
     if order_of(snapshot):
         return "the table has a sort order, in which delta_rs does not write"
     if (reason := _why_not_compared(matched_by(spec, snapshot), snapshot)) is not None:
@@ -97,12 +87,20 @@ def why_not_merge(logs: LogTables, spec: MergeSpec, snapshot: Snapshot) -> str |
         # Spark writes instants as INT96. delta_rs reads them as 64-bit nanoseconds, which changes
         # years before 1678 and after 2261, and a merge would store the changed values.
         return "delta_rs would change instants of far years in files of Spark"
-    if (reason := why_misspelt(snapshot.schema, snapshot.partition_columns)) is not None:
-        return reason
     files = snapshot.files()
     if spec.merge_mode == "deletion_vectors" or any(f.deletion_vector for f in files):
         return "it writes no deletion vectors"
     return _RESPELLED if respelled(files) else None
+
+
+def _why_not_table(logs: LogTables, ref: TableRef, snapshot: Snapshot | None) -> str | None:
+    """Reason why delta_rs writes no rows to a table, whatever they are; None if it does."""
+    if logs.files_folder(ref):
+        return "it writes to the log of the table's folder, and a branch has its own"
+    if snapshot is None:
+        return None
+    reason = logs.only_own(snapshot) or _why_not_checked(snapshot)
+    return reason or why_misspelt(snapshot.schema, snapshot.partition_columns)
 
 
 def _why_not_checked(snapshot: Snapshot) -> str | None:
