@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache, partial
 from typing import Any, Protocol
 
 from duckrun.errors import TableNotFound, VersionNotReadable
@@ -91,13 +92,16 @@ class Places:
 
     names: Sequence[tuple[Any, ...]]
     """Tuples (first snapshot with that name, schema, name), oldest first."""
-    epoch: int | str
-    epoch_at: Callable[[int | str, int], int | str]
+    epoch_at: Callable[[int], int | str]
 
     def at(self, snapshot: int) -> tuple[str, str, int | str]:
         """Return schema, name and epoch at a snapshot."""
+        return *self.name_at(snapshot), self.epoch_at(snapshot)
+
+    def name_at(self, snapshot: int) -> tuple[str, str]:
+        """Return schema and name at a snapshot."""
         _, schema, name = next((n for n in reversed(self.names) if n[0] <= snapshot), self.names[0])
-        return schema, name, self.epoch_at(self.epoch, snapshot)
+        return schema, name
 
 
 def changes_in(text: str | None) -> list[tuple[str, str]]:
@@ -338,13 +342,14 @@ class States:
 
     def again(self, state: TableState, at: int) -> TableState:
         """Return the same table at another snapshot, whatever its name was then."""
-        schema, name, _ = self.places(state).at(at)
+        schema, name = self.places(state).name_at(at)
         return self._of_row((state.id, state.uuid, schema, name), at)
 
     def places(self, state: TableState) -> Places:
         """Return the names and attachments through which a table is read at each snapshot."""
         columns = "greatest(t.begin_snapshot, s.begin_snapshot), s.schema_name, t.table_name"
-        return Places(self._tables(columns, f"t.table_id = {state.id}"), self._epoch_now(state.id), self._own)
+        epoch = cache(partial(self._epoch_now, state.id))
+        return Places(self._tables(columns, f"t.table_id = {state.id}"), lambda at: self._own(epoch(), at))
 
     def at(self, snapshot: int | None) -> list[tuple[int, str, str]]:
         """Tables at a snapshot, or now, as (id, schema, name)."""
