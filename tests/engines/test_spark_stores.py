@@ -63,6 +63,19 @@ def test_credentials_of_azure_and_google_in_hadoop_s_spelling() -> None:
     assert google["google.cloud.auth.service.account.json.keyfile"] == "/key.json"
 
 
+@pytest.mark.parametrize("token", ["aws_session_token", "session_token", "aws_token", "token"])
+@pytest.mark.parametrize("region", ["aws_region", "region", "aws_default_region", "default_region"])
+def test_both_engines_know_an_s3_option_by_each_of_its_names(token: str, region: str) -> None:
+    """The names are those that deltalake takes."""
+    storage = Storage("s3://box/lake", {token: "secret token", region.upper(): "eu-west-3"})
+    [secret] = storage.duckdb_secrets()
+    assert "SESSION_TOKEN 'secret token', REGION 'eu-west-3'" in secret
+    assert storage.hadoop_conf() == {
+        "fs.s3a.bucket.box.session.token": "secret token",
+        "fs.s3a.bucket.box.endpoint.region": "eu-west-3",
+    }
+
+
 def test_an_azure_container_without_its_account_is_refused_by_name() -> None:
     with pytest.raises(InvalidConfig, match="az://box/lake by its account.*AZURE_STORAGE_ACCOUNT_NAME"):
         Storage("az://box/lake").spark_location("az://box/lake/t")

@@ -34,6 +34,8 @@ from duckrun.values.names import url_of
 _EMULATOR = "http://127.0.0.1:10000/devstoreaccount1"  # Azurite's, with the account that it always has
 _CLIENT_KEYS = {"allow_http", "timeout", "connect_timeout", "proxy_url", "allow_invalid_certificates"}
 _ENDPOINT = ("aws_endpoint_url", "endpoint_url", "aws_endpoint", "endpoint")
+_TOKEN = ("aws_session_token", "session_token", "aws_token", "token")
+_REGION = ("aws_region", "region", "aws_default_region", "default_region")
 _AZURE_ENDPOINT = ("azure_storage_endpoint", "azure_endpoint", "endpoint")
 _ACCOUNT = ("azure_storage_account_name", "account_name")
 _KEY = ("azure_storage_account_key", "azure_storage_access_key", "account_key", "access_key")
@@ -233,8 +235,8 @@ class Storage:
                 "TYPE": "s3",
                 "KEY_ID": self._option("aws_access_key_id", "access_key_id"),
                 "SECRET": self._option("aws_secret_access_key", "secret_access_key"),
-                "SESSION_TOKEN": self._option("aws_session_token", "session_token", "token"),
-                "REGION": self._option("aws_region", "region", "aws_default_region"),
+                "SESSION_TOKEN": self._option(*_TOKEN),
+                "REGION": self._option(*_REGION),
                 "ENDPOINT": parts.netloc if parts else None,
                 "USE_SSL": str(parts.scheme == "https").lower() if parts else None,
                 "URL_STYLE": "path" if parts else None,
@@ -261,8 +263,8 @@ class Storage:
             pairs = {
                 f"{bucket}.access.key": self._option("aws_access_key_id", "access_key_id"),
                 f"{bucket}.secret.key": self._option("aws_secret_access_key", "secret_access_key"),
-                f"{bucket}.session.token": self._option("aws_session_token", "session_token"),
-                f"{bucket}.endpoint.region": self._option("aws_region", "region"),
+                f"{bucket}.session.token": self._option(*_TOKEN),
+                f"{bucket}.endpoint.region": self._option(*_REGION),
                 f"{bucket}.endpoint": endpoint,
                 f"{bucket}.path.style.access": "true" if endpoint else None,
             }
