@@ -143,13 +143,9 @@ class LakeEnvironment(LocalEnvironment):
 
     def ref_of(self, relation: BaseRelation) -> TableRef | None:
         """Return the table of a relation; None for a temporary relation or another database."""
-        views = self.catalog(relation.database)
-        if views is None or not relation.schema or not relation.identifier:
+        if not relation.schema or not relation.identifier:
             return None
-        if not views.lake.is_name(relation.schema, relation.identifier):  # such as one that starts with an underscore
-            return None
-        schema = views.schema(relation.schema)
-        return views.lake.resolve(schema, views.name(schema, relation.identifier))
+        return self.place((relation.database or self.creds.database, relation.schema, relation.identifier))
 
     def present(self, relation: BaseRelation) -> TableRef | None:
         """Return the existing table or persisted view of a relation; None if there is none."""
@@ -159,27 +155,23 @@ class LakeEnvironment(LocalEnvironment):
 
     def find(self, name: tuple[str, ...]) -> TableRef | None:
         """Return the existing table or persisted view of a name in SQL; None if no lake has it."""
-        located = self._located(name)
-        if located is None:
-            return None
-        views, schema, table = located
-        spelled = views.name(schema, table)
-        return views.lake.resolve(schema, spelled) if spelled in views.names(schema) else None
+        return self.place(name, existing=True)
 
-    def place(self, name: tuple[str, ...]) -> TableRef | None:
-        """Return the reference of a new table of a name; None for a name that no lake can have."""
-        located = self._located(name)
-        if located is None:
-            return None
-        views, schema, table = located
-        return views.lake.resolve(schema, views.name(schema, table))
+    def place(self, name: tuple[str, ...], *, existing: bool = False) -> TableRef | None:
+        """Return the table of a name in SQL; None for a name that no lake can have.
 
-    def _located(self, name: tuple[str, ...]) -> tuple[ViewCatalog, str, str] | None:
+        The table may not exist yet. With ``existing``, None for a name that its lake does not list.
+        """
         views = self.catalog(name[0] if len(name) == 3 else None)
         schema, table = (name[-2] if len(name) > 1 else "main"), name[-1]
+        # is_name() is False, for example, for a name that starts with an underscore.
         if views is None or len(name) > 3 or not views.lake.is_name(schema, table):
             return None
-        return views, views.schema(schema), table
+        schema = views.schema(schema)
+        table = views.name(schema, table)
+        if existing and table not in views.names(schema):
+            return None  # before resolve(), which reads from the store
+        return views.lake.resolve(schema, table)
 
     def ensure_for(self, sql: str) -> None:
         """Create the missing views that a statement needs.
