@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from dbt.adapters.duckrun.model.expressions import target_sql
@@ -46,8 +46,7 @@ def parse_constraints(node: str, model: Mapping[str, Any]) -> Constraints:
     not_null: list[str] = []
     checks: dict[str, str] = {}
     unique: list[tuple[str, ...]] = []
-    for constraint, columns in _all(model):
-        kind = str(getattr(constraint.get("type"), "value", constraint.get("type")))
+    for kind, constraint, columns in _all(model):
         if kind in ("not_null", "primary_key"):
             not_null += columns
         if kind in ("unique", "primary_key") and columns:
@@ -70,11 +69,7 @@ def unsupported_constraints(model: Mapping[str, Any]) -> list[str]:
     config = model.get("config") or {}
     if not (config.get("contract") or {}).get("enforced") or config.get("materialized") == "view":
         return []  # dbt itself warns of all constraints of a view
-    kinds = [
-        str(getattr(constraint.get("type"), "value", constraint.get("type")))
-        for constraint, _ in _all(model)
-        if constraint.get("warn_unsupported", True)
-    ]
+    kinds = [kind for kind, constraint, _ in _all(model) if constraint.get("warn_unsupported", True)]
     return [kind for kind in dict.fromkeys(kinds) if kind in ("foreign_key", "custom")]
 
 
@@ -98,9 +93,11 @@ def kept_in_table(node: str, constraints: Constraints, source: Sequence[str]) ->
     return TableConstraints(not_null, checks)
 
 
-def _all(model: Mapping[str, Any]) -> Iterable[tuple[Mapping[str, Any], list[str]]]:
-    for column in (model.get("columns") or {}).values():
-        for constraint in column.get("constraints") or []:
-            yield constraint, [column["name"]]
-    for constraint in model.get("constraints") or []:
-        yield constraint, [unquoted(name) for name in constraint.get("columns") or []]
+def _all(model: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any], list[str]]]:
+    """Yield each constraint of the columns and the model, with its kind and its columns."""
+    columns = (model.get("columns") or {}).values()
+    listed = [(each, [column["name"]]) for column in columns for each in column.get("constraints") or []]
+    listed += [(each, [unquoted(n) for n in each.get("columns") or []]) for each in model.get("constraints") or []]
+    for constraint, names in listed:
+        kind = constraint.get("type")
+        yield str(getattr(kind, "value", kind)), constraint, names
