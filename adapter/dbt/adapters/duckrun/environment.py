@@ -462,10 +462,8 @@ class InvocationPins(Pins):
 
         A node reads its own table at the version before the commits of its older attempts.
         """
-        pinned, node = super().snapshot(ref, load), current()
+        pinned, node = super().snapshot(ref, load), self._node_of(ref)
         if node is None or node.name in self._looked or not os.environ.get(RUN_ID_VARIABLE):
-            return pinned
-        if not self._is_of(node, ref):
             return pinned
         before = self._as_before(node, pinned)
         self._looked[node.name] = before is None
@@ -485,9 +483,11 @@ class InvocationPins(Pins):
             return before
         return consumer_as_before(lake, newest, consumer_of(node.name), work)
 
-    def _is_of(self, node: Node, ref: TableRef) -> bool:
-        database = ref.catalog or self._env.creds.database
-        return node.relation == (database.lower(), ref.schema.lower(), ref.name.lower())
+    def _node_of(self, ref: TableRef) -> Node | None:
+        """Return the current node if this is its own table, else None."""
+        node, database = current(), ref.catalog or self._env.creds.database
+        relation = (database.lower(), ref.schema.lower(), ref.name.lower())
+        return node if node is not None and node.relation == relation else None
 
     def is_made_by_older(self) -> bool:
         """Return True if an older attempt created the current node's table.
@@ -499,14 +499,12 @@ class InvocationPins(Pins):
 
     def moved(self, ref: TableRef, snapshot: Snapshot | None) -> None:
         super().moved(ref, snapshot)
-        node = current()
-        if node is not None and self._is_of(node, ref):
+        if (node := self._node_of(ref)) is not None:
             self._looked[node.name] = False
 
     def renew(self, ref: TableRef) -> None:
         super().renew(ref)
-        node = current()
-        if node is not None and self._is_of(node, ref):
+        if (node := self._node_of(ref)) is not None:
             self._looked.pop(node.name, None)
         self._env.views_of(ref).changed(ref)
 
