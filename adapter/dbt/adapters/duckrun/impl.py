@@ -21,11 +21,10 @@ from dbt.adapters.duckrun.model.choices import COMMANDS
 from dbt.adapters.duckrun.model.node import Node, current, running
 from dbt.adapters.duckrun.on_demand import (
     builds,
-    catalog,
     changed,
     configs,
     constraints,
-    descriptions,
+    docs,
     environment,
     external,
     lake_format,
@@ -677,7 +676,7 @@ class DuckrunAdapter(DuckDBAdapter):
             return super()._get_one_catalog(information_schema, schemas, used_schemas)
         with dbt_errors():
             names = [(schema, name) for schema in schemas for name in views.names(schema)]
-            return self._catalog_filter_table(catalog.catalog_of(self.env, views, names), used_schemas)
+            return self._catalog_filter_table(docs.catalog_of(self.env, views, names), used_schemas)
 
     def _get_one_catalog_by_relations(self, information_schema: Any, relations: Any, used_schemas: Any) -> Any:
         views = self.env.catalog(information_schema.database)
@@ -685,7 +684,7 @@ class DuckrunAdapter(DuckDBAdapter):
             return super()._get_one_catalog_by_relations(information_schema, relations, used_schemas)
         with dbt_errors():
             names = [(relation.schema, relation.identifier) for relation in relations]
-            return self._catalog_filter_table(catalog.catalog_of(self.env, views, names), used_schemas)
+            return self._catalog_filter_table(docs.catalog_of(self.env, views, names), used_schemas)
 
     @dbt_errors()
     def get_catalog_for_single_relation(self, relation: BaseRelation) -> CatalogTable | None:
@@ -693,7 +692,7 @@ class DuckrunAdapter(DuckDBAdapter):
         views = self.env.catalog(relation.database)
         if views is None:
             return super().get_catalog_for_single_relation(relation)
-        return catalog.catalog_entry(self.env, views, relation.schema or "", relation.identifier or "")
+        return docs.catalog_entry(self.env, views, relation.schema or "", relation.identifier or "")
 
     @available.parse_none
     @dbt_errors(writes=True)
@@ -707,7 +706,7 @@ class DuckrunAdapter(DuckDBAdapter):
             return  # saves a look-up of the table in the lake: dbt calls this for every model
         ref = self.env.ref_of(relation)
         if ref is not None:
-            descriptions.describe(self.env, ref, description, documented)
+            docs.describe(self.env, ref, description, documented)
 
 
 def _is_retry() -> bool:

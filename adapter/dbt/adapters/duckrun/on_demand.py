@@ -8,8 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from dbt.adapters.duckrun import environment, information, statements, together
-    from dbt.adapters.duckrun.docs import catalog, descriptions
+    from dbt.adapters.duckrun import docs, environment, information, statements, together
     from dbt.adapters.duckrun.materialize import (
         build as builds,
         changed,
@@ -25,12 +24,11 @@ if TYPE_CHECKING:
 else:
     from duckrun.libraries import on_demand
 
+    docs = on_demand("dbt.adapters.duckrun.docs")
     environment = on_demand("dbt.adapters.duckrun.environment")
     information = on_demand("dbt.adapters.duckrun.information")
     statements = on_demand("dbt.adapters.duckrun.statements")
     together = on_demand("dbt.adapters.duckrun.together")
-    catalog = on_demand("dbt.adapters.duckrun.docs.catalog")
-    descriptions = on_demand("dbt.adapters.duckrun.docs.descriptions")
     builds = on_demand("dbt.adapters.duckrun.materialize.build")
     changed = on_demand("dbt.adapters.duckrun.materialize.changed")
     external = on_demand("dbt.adapters.duckrun.materialize.external")

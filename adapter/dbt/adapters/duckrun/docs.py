@@ -1,4 +1,8 @@
-"""The catalog of `dbt docs generate`: columns, comments, rows and bytes, from the tables' logs."""
+"""Documentation of the tables of the lake: persist_docs and the catalog of `dbt docs generate`.
+
+Descriptions become comments in the tables. The catalog takes columns, comments, row counts and
+sizes from the logs of the tables.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +10,15 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from dbt.adapters.duckrun.environment import LakeEnvironment
+from dbt.adapters.duckrun.model.config import column_comments
 from dbt.adapters.events.logging import AdapterLogger
 from dbt_common.contracts.metadata import CatalogTable
 
 from duckrun.engines.duckdb import ViewCatalog
+from duckrun.formats.commits import NewCommit
 from duckrun.lake.lake import TableRef, ViewDefinition
 from duckrun.values.columns import comment_of
-from duckrun.values.rows import counted_rows
+from duckrun.values.rows import Commit, counted_rows
 from duckrun.values.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -29,6 +35,28 @@ _STATISTICS = {
 }
 _PARTS = ("label", "value", "description", "include")
 COLUMNS = (*_TABLE, *_COLUMN, *(f"stats:{key}:{part}" for key in _STATISTICS for part in _PARTS))
+
+
+def describe(env: LakeEnvironment, ref: TableRef, description: str | None, documented: Mapping[str, Any]) -> None:
+    """Update the descriptions in a table by one metadata commit, only if they differ."""
+    lake = env.lakes.of(ref)
+    if isinstance(lake.definition(ref), ViewDefinition) or not lake.exists(ref):
+        return
+    present = lake.snapshot(ref)
+    comments = column_comments(documented, present.schema.names)
+    if lake.format.definition(present).described(description, comments) is None:
+        return
+    transaction = env.transaction(ref, f"describe/{ref}", rows=False)
+
+    def attempt(snapshot: Snapshot | None) -> Commit:
+        assert snapshot is not None, "the table was there a moment ago, and this process holds its lock"
+        definition = lake.format.definition(snapshot).described(description, comments)
+        if definition is None:
+            return transaction.nothing(snapshot, "the table says so already")
+        return transaction.commit(snapshot, NewCommit(None, definition))
+
+    transaction.run(attempt, mode="describe", engine="none", rerun=lambda: "again")
+    env.views_of(ref).moved(ref)
 
 
 def catalog_of(env: LakeEnvironment, views: ViewCatalog, names: Iterable[tuple[str, str]]) -> agate.Table:
