@@ -59,7 +59,7 @@ def data_version(
         if since is not None and record.version <= since:
             break
         oldest = record.version
-        if changes_rows(record, touches):
+        if any(file.changes_rows and touches(file) for file in (*record.added, *record.removed)):
             return text(oldest)
     return text(oldest if since is None else since)
 
@@ -76,11 +76,6 @@ class LogBackwards:
         for record in self._rest:
             self._read.append(record)
             yield record
-
-
-def changes_rows(record: CommitRecord, touches: Touches = lambda file: True) -> bool:
-    """Return True if a commit added or removed rows in files that ``touches`` accepts."""
-    return any(file.changes_rows and touches(file) for file in (*record.added, *record.removed))
 
 
 def _touching(snapshot: Snapshot, partition: PartitionSlice | None, column: str | None) -> Touches:

@@ -32,7 +32,6 @@ from duckrun.values.snapshot import Snapshot
 from duckrun.values.type_names import type_name
 from duckrun_dagster import metadata as meta
 from duckrun_dagster.config import parse_table
-from duckrun_dagster.data_version import LogBackwards, changes_rows
 from duckrun_dagster.resources import DuckrunResource
 
 if TYPE_CHECKING:
@@ -219,7 +218,8 @@ def _last_columns(key: AssetCheckKey, context: AssetCheckExecutionContext) -> di
 def _fresh(checks: TableChecks, lake: Lake, snapshot: Snapshot) -> AssetCheckResult:
     """Compare the age of the last change, by the clock of its writer, with the limit."""
     assert checks.max_age is not None
-    changed = next((each for each in LogBackwards(lake, snapshot) if changes_rows(each)), None)
+    commits = lake.format.records_back(snapshot.ref, snapshot.version)
+    changed = next((each for each in commits if each.changes_rows), None)
     if changed is None:
         return _result(checks, FRESH, False, snapshot, {"last_change": "before the oldest commit in the log"})
     if changed.timestamp is None:

@@ -28,7 +28,6 @@ from duckrun.errors import InvalidConfig, TableNotFound, VersionNotReadable
 from duckrun.lake.lake import Lake, TableRef
 from duckrun.values.cursors import Range
 from duckrun_dagster.config import parse_changes
-from duckrun_dagster.data_version import changes_rows
 from duckrun_dagster.io_managers import DeltaIOManager
 from duckrun_dagster.io_managers.incremental import consumer_name
 
@@ -84,7 +83,7 @@ def _has_other_rows(lake: Lake, ref: TableRef, after: int, to: int) -> bool:
     """Return True if a commit after one version, up to another, may have changed rows."""
     # A commit that the log no longer holds may have changed rows.
     commits = [each for each in lake.format.records_after(ref, after) if each.version <= to]
-    return not lake.format.tells_since(ref, after, to, commits) or any(map(changes_rows, commits))
+    return not lake.format.tells_since(ref, after, to, commits) or any(each.changes_rows for each in commits)
 
 
 class UnseenChanges(AutomationCondition):
