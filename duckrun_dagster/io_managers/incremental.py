@@ -24,7 +24,6 @@ from duckrun_dagster.resources.steps import StepId
 
 if TYPE_CHECKING:
     from duckrun.change_set import ChangeSet
-    from duckrun.frame import Frame
     from duckrun.session import Session
     from duckrun_dagster.resources import DuckrunResource, SparkResource
 
@@ -203,7 +202,7 @@ def changes_scan(consumer: Consumer, name: str, request: InputConfig, scan: Tabl
     rows = changes
     if not consumer.begun.whole:
         rows = _kept(session, changes)
-        counts = {"insert": 0, **_counts(session, rows)}
+        counts = {"insert": 0, **rows.counts()}
         figures |= {f"{name}_{kind}": count for kind, count in counts.items()}
     consumer.by_input[name] = figures
     return ChangesScan(session, scan.ref, scan.requested, changes=rows)
@@ -216,17 +215,3 @@ def _kept(session: Session, changes: ChangeSet) -> ChangeSet:
     name = f"__duckrun_changes_{uuid.uuid4().hex}"
     session.engine.keep(name, changes)
     return changes.computed(session.sql(f'SELECT * FROM "{name}"'))
-
-
-def _counts(session: Session, rows: Frame) -> dict[str, int]:
-    if "_change_type" not in rows.columns:
-        return {"insert": rows.count()}
-    name = f"__duckrun_counted_{uuid.uuid4().hex}"
-    rows.createOrReplaceTempView(name)
-    try:
-        counts = session.sql(
-            f'SELECT _change_type AS kind, count(*) AS n FROM "{name}" GROUP BY 1 ORDER BY 1'
-        ).collect()
-    finally:
-        session.engine.forget(name)
-    return {row["kind"]: row["n"] for row in counts}
