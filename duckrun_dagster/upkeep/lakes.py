@@ -1,6 +1,7 @@
 """Scheduled maintenance of a DuckLake: one asset for the lake, whose metadata has the results."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from dagster import (
@@ -18,12 +19,9 @@ from duckrun.formats.transactions import TransactionalLake
 from duckrun.values.nearest import did_you_mean
 from duckrun.values.tables import MaintenanceResult
 from duckrun.values.upkeep import (
-    CleanupSpec,
     ExpireSpec,
-    FlushSpec,
-    MergeFilesSpec,
-    OrphansSpec,
-    RewriteSpec,
+    LakeCheckpointSpec,
+    RemovalSpec,
     UpkeepSpec,
     moment_of,
 )
@@ -79,23 +77,17 @@ def lake_maintenance(
         if step not in STEPS:
             hint = did_you_mean(step, STEPS)
             raise InvalidConfig(f"{name}: there is no step {step!r}; the steps are {', '.join(STEPS)}.{hint}")
-    for word, age in (("expire_older_than", expire_older_than), ("older_than", older_than)):
-        if age is not None:
-            moment_of(age, f"{name}: {word}")
-    RewriteSpec(delete_threshold)
 
-    def specs(dry_run: bool) -> Iterator[UpkeepSpec]:
-        moment = None if older_than is None else moment_of(older_than, "older_than")
-        before = None if expire_older_than is None else moment_of(expire_older_than, "expire_older_than")
-        specs_by_step: dict[str, UpkeepSpec] = {
-            "cleanup": CleanupSpec(moment, dry_run),
-            "orphans": OrphansSpec(moment, dry_run),
-        }
-        if before is not None:
-            specs_by_step["expire"] = ExpireSpec(older_than=before, spare_consumers=spare_consumers, dry_run=dry_run)
+    def specs(dry_run: bool) -> list[UpkeepSpec]:
+        before = None if expire_older_than is None else moment_of(expire_older_than, f"{name}: expire_older_than")
+        moment = None if older_than is None else moment_of(older_than, f"{name}: older_than")
+        upkeep = LakeCheckpointSpec(before, moment, delete_threshold, spare_consumers)
+        chosen = [spec for spec in upkeep.steps if spec.mode in steps]
         if not dry_run:
-            specs_by_step |= {"flush": FlushSpec(), "merge": MergeFilesSpec(), "rewrite": RewriteSpec(delete_threshold)}
-        yield from (specs_by_step[step] for step in STEPS if step in steps and step in specs_by_step)
+            return chosen
+        return [replace(spec, dry_run=True) for spec in chosen if isinstance(spec, ExpireSpec | RemovalSpec)]
+
+    specs(dry_run=False)  # refuses a bad age or threshold when definitions load
 
     @asset(
         key=name,
