@@ -22,13 +22,13 @@ FIELD_ID = "parquet.field.id"
 
 _KINDS = {
     "boolean": "boolean",
-    "int8": "tinyint",
-    "int16": "smallint",
-    "int32": "int",
-    "int64": "bigint",
-    "uint8": "smallint",
-    "uint16": "int",
-    "uint32": "bigint",
+    "int8": "byte",
+    "int16": "short",
+    "int32": "integer",
+    "int64": "long",
+    "uint8": "short",
+    "uint16": "integer",
+    "uint32": "long",
     "uint64": "decimal(20,0)",
     "float32": "float",
     "float64": "double",
@@ -43,7 +43,7 @@ _KINDS = {
     "uuid": "binary",
     "variant": "variant",
 }
-"""Spark type that holds each value of a DuckLake type, as stored in a file."""
+"""Spark type, by its name in JSON, that holds each value of a DuckLake type as stored in a file."""
 
 
 def is_read(column: LakeColumn) -> bool:
@@ -110,7 +110,9 @@ def kind_in_file(
         return T.StructType(fields)
     if shown and column.type == "uuid":
         return T.StringType()
-    return simple(stored.get(column.id, column.type))
+    word = stored.get(column.id, column.type)
+    # A decimal has the same name in both. Spark would parse SQL on the server, or in the JVM.
+    return T._parse_datatype_json_value(_KINDS.get(word, word))
 
 
 def placeholder(column: LakeColumn) -> str:
@@ -122,17 +124,6 @@ def placeholder(column: LakeColumn) -> str:
 
 def _inside(names: NamedColumn | None) -> Mapping[int, NamedColumn]:
     return {} if names is None else names.inner
-
-
-def simple(word: str) -> DataType:
-    """Return the Spark type of a DuckLake type without parts."""
-    from pyspark.sql import types as T
-
-    if word.startswith("decimal"):
-        precision, _, scale = word[len("decimal(") : -1].partition(",")
-        return T.DecimalType(int(precision), int(scale))
-    kind: DataType = T._parse_datatype_string(_KINDS[word]) if word != "variant" else T.VariantType()
-    return kind
 
 
 def as_shown(value: str, column: LakeColumn, kind: DataType, depth: int = 0) -> str:
