@@ -15,7 +15,7 @@ from duckrun.engines.spark.outside import refuse_outside
 from duckrun.engines.spark.scratch import arranged, file_options, file_size_setting
 from duckrun.engines.spark.sql import quote
 from duckrun.engines.spark.structs import shaped, with_types
-from duckrun.engines.spark.types import cast_to, fit_all, holds, is_mapped
+from duckrun.engines.spark.types import cast_to, fit_all, holds, is_mapped, pairs, with_casts
 from duckrun.formats.commits import NewCommit
 from duckrun.formats.format import logs_of
 from duckrun.run.transaction import Transaction
@@ -142,11 +142,7 @@ class SparkWrite(SparkCommit):
             return frame, []  # without a dozen calls of the JVM for each column
         filled, new = self.fit(frame, schema_mode)
         columns = [
-            (
-                F.lit(None).cast(schema[name].dataType)
-                if column is None
-                else cast_to(name, column, source[column].dataType, schema[name].dataType)
-            ).alias(name)
+            cast_to(name, column, source, schema[name].dataType).alias(name)
             for name, column in filled.items()
             if column is not None or name not in computed
         ]
@@ -162,13 +158,12 @@ class SparkWrite(SparkCommit):
             return frame
         from pyspark.sql import functions as F
 
-        kinds = {field.name.lower(): field.dataType for field in self.target_schema()}
-        present = {field.name: field.dataType for field in frame.schema}
-        others = {
-            name: kinds[name.lower()] for name in present if kinds.get(name.lower(), present[name]) != present[name]
+        casts = {
+            field.name: F.col(quote(field.name)).try_cast(kind)
+            for field, kind in pairs(frame, self.target_schema())
+            if field.dataType != kind
         }
-        casts = {name: F.col(quote(name)).try_cast(kind) for name, kind in others.items()}
-        return frame.withColumns(casts) if casts else frame  # Connect refuses an empty mapping
+        return with_casts(frame, casts)
 
     def save(
         self,

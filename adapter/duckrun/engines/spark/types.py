@@ -151,7 +151,7 @@ def taking_types(frame: Any, target: Any) -> Any:
     """Return the frame with its untyped columns, all NULL, cast to the table's types."""
     from pyspark.sql import functions as F
 
-    for field, kind in _pairs(frame, target):
+    for field, kind in pairs(frame, target):
         if holds(field.dataType, "void") and fits(kind_of(field.dataType), kind_of(kind)):
             frame = frame.withColumn(field.name, F.col(quote(field.name)).cast(kind))
     return frame
@@ -240,17 +240,17 @@ def casts_to(frame: Any, target: Any, cast: Collection[str], assigned: Collectio
     from pyspark.sql import functions as F
 
     columns = {}
-    for field, kind in _pairs(frame, target):
+    for field, kind in pairs(frame, target):
         if fits(kind_of(field.dataType), kind_of(kind)):
             continue
         if field.name in assigned and assignable(kind_of(field.dataType), kind_of(kind)):
             columns[field.name] = F.expr(by_name(quote(field.name), field.dataType, loosened(kind)))
         elif field.name in cast and castable(kind_of(field.dataType), kind_of(kind)):
-            columns[field.name] = cast_to(field.name, field.name, field.dataType, kind)
+            columns[field.name] = cast_to(field.name, field.name, frame.schema, kind)
     return columns
 
 
-def _pairs(frame: Any, target: Any) -> Iterator[tuple[Any, Any]]:
+def pairs(frame: Any, target: Any) -> Iterator[tuple[Any, Any]]:
     """Yield the columns of a frame that a schema has too, each with its type there."""
     targets = {field.name.lower(): field.dataType for field in target.fields}
     for field in frame.schema.fields:
@@ -274,20 +274,28 @@ def structs_by_name(frame: Any, target: Any) -> Any:
         frame,
         {
             field.name: F.expr(by_name(quote(field.name), field.dataType, loosened(kind)))
-            for field, kind in _pairs(frame, target)
+            for field, kind in pairs(frame, target)
             if not same_fields(field.dataType, kind) and fits(kind_of(field.dataType), kind_of(kind), partly=True)
         },
     )
 
 
-def cast_to(name: str, column_name: str, source: Any, target: Any) -> Any:
-    """Return a column cast to the table's type.
+def cast_to(name: str, column_name: str | None, schema: Any, target: Any) -> Any:
+    """Return a column of the rows cast to the table's type.
 
     A value that does not fit raises an error that names the column.
+
+    Args:
+        name: Column of the table.
+        column_name: Column of the rows; None for NULL.
+        schema: Columns of the rows.
+        target: The table's type.
     """
     from pyspark.sql import functions as F
 
-    target, column = loosened(target), F.col(quote(column_name))
+    if column_name is None:
+        return F.lit(None).cast(target)
+    source, target, column = schema[column_name].dataType, loosened(target), F.col(quote(column_name))
     if source.simpleString() == target.simpleString():
         return column.cast(target)
     if not same_fields(source, target):

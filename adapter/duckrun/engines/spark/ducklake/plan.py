@@ -24,6 +24,7 @@ from duckrun.engines.spark.types import (
     holds,
     storable_arrow,
     taking_types,
+    with_casts,
 )
 from duckrun.errors import SchemaMismatch
 from duckrun.formats.definitions import PartitionKey, TableDefinition
@@ -176,9 +177,8 @@ def _fitted(frame: DataFrame, definition: TableDefinition, mode: SchemaMode, *, 
     filled, _ = fit_all(source, schema, mode, checked=checked)
     columns = []
     for field in definition.fields:
-        name, column = field["name"], filled[field["name"]]
-        kind = schema[name].dataType
-        value = F.lit(None).cast(kind) if column is None else cast_to(name, column, source[column].dataType, kind)
+        name, kind = field["name"], schema[field["name"]].dataType
+        value = cast_to(name, filled[name], source, kind)
         if not field["nullable"]:
             failing = F.raise_error(F.lit(f"{RAISED}a NULL in column {name}, which is NOT NULL")).cast(kind)
             value = F.when(value.isNull(), failing).otherwise(value)
@@ -206,7 +206,7 @@ def _in_folders(frame: DataFrame, keys: Sequence[PartitionKey]) -> tuple[DataFra
             lost = (here == "") | F.upper(here).isin(*NO_VALUES)
             failing = F.raise_error(F.lit(f"{RAISED}{NO_FOLDER} of column {key.column}")).cast("string")
             more[key.column] = F.when(lost, failing).otherwise(here)
-    return (frame.withColumns(more) if more else frame), tuple(folders)
+    return with_casts(frame, more), tuple(folders)
 
 
 def _in_utc(column: str) -> Any:
