@@ -69,10 +69,18 @@ def execute(
             errors of the same write on DuckDB are raised as well. The table is unchanged then, and
             no file is left.
     """
-    _refuse(access, spec, transaction)
-    if transactions_of(transaction.lake.format).encrypted:
+    what = f"{spec.mode} on table {transaction.ref}"
+    refuse_other_server(access.spark, f"{what}: it is a DuckLake table, and")
+    transactions = transactions_of(transaction.lake.format)
+    if transactions.is_open:
         raise UnsupportedFeature(
-            f"{spec.mode} on table {transaction.ref}: its lake is encrypted, and Spark writes files as they are",
+            f"{what}: a transaction over several tables is DuckDB's, on one connection, and Spark's rows come "
+            "from elsewhere",
+            remedy="collect them first (toArrow()), or write them outside of it",
+        )
+    if transactions.encrypted:
+        raise UnsupportedFeature(
+            f"{what}: its lake is encrypted, and Spark writes files as they are",
             remedy="use engine: duckdb",
         )
     started = time.perf_counter()
@@ -82,17 +90,6 @@ def execute(
     else:
         done = _applied(access, spec, frame, transaction, driver)
     return done.with_(seconds=round(time.perf_counter() - started, 3))
-
-
-def _refuse(access: SparkAccess, spec: RowSpec, transaction: Transaction) -> None:
-    what = f"{spec.mode} on table {transaction.ref}"
-    refuse_other_server(access.spark, f"{what}: it is a DuckLake table, and")
-    if transactions_of(transaction.lake.format).is_open:
-        raise UnsupportedFeature(
-            f"{what}: a transaction over several tables is DuckDB's, on one connection, and Spark's rows come "
-            "from elsewhere",
-            remedy="collect them first (toArrow()), or write them outside of it",
-        )
 
 
 class _NotWritten(Exception):
