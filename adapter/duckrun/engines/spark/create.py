@@ -80,7 +80,7 @@ def in_place_of(
         )
     present = {} if spec.redefine else snapshot.properties
     properties = {k: v for k, v in present.items() if not k.startswith(_OF_ONE_TABLE)}
-    properties |= {str(k): str(v) for k, v in spec.table_properties.items()}
+    properties |= spec.table_properties
     description = spec.description if spec.redefine or spec.description is not None else snapshot.description
     rows = attempt.arranged(attempt.checked(frame, partition_by), partition_by, spec.sort_by)
     layout = Layout(partition_by=partition_by, cluster_by=tuple(cluster_by), table_properties=properties)

@@ -224,8 +224,7 @@ class Attempt(SparkWrite):
         keeps = spec.cluster_by is None and not spec.redefine and not spec.partition_by
         cluster_by = clustered if keeps else spec.cluster_by or ()
         # Spark's own overwrite of a table ignores properties.
-        wanted = {k: str(v).lower() if isinstance(v, bool) else str(v) for k, v in spec.table_properties.items()}
-        changed = {k: v for k, v in wanted.items() if self.snapshot.properties.get(k) != v}
+        changed = {k: v for k, v in spec.table_properties.items() if self.snapshot.properties.get(k) != v}
         by_spark = self.logs.only_spark(self.snapshot) or self.logs.special_properties(changed)
         redefined = spec.redefine or changed or spec.description not in (None, self.snapshot.description)
         stays = decisions.same_names(cluster_by, clustered) and not redefined
@@ -276,7 +275,7 @@ class Attempt(SparkWrite):
             as_write = WriteSpec("overwrite", within=spec.within, dialect=spec.dialect, **spec.layout)
             return self._overwrite(frame, as_write)
         partition_by, cluster_by = check_new_table(frame.schema, spec.partition_by or ()), spec.cluster_by or ()
-        properties = {str(k): str(v) for k, v in spec.table_properties.items()}
+        properties = spec.table_properties
         description = None
         if isinstance(spec, WriteSpec):
             if spec.predicate is not None:
@@ -300,12 +299,7 @@ class Attempt(SparkWrite):
         if plain or other is not None:
             return self.save(frame, "error", properties, partition_by, spec)
         rows = self.arranged(self.checked(frame, partition_by), partition_by, spec.sort_by)
-        create.new_table(
-            self,
-            rows,
-            replace(Layout(**spec.layout), partition_by=partition_by, table_properties=properties),
-            description,
-        )
+        create.new_table(self, rows, replace(Layout(**spec.layout), partition_by=partition_by), description)
         return None
 
     def _commented(self, frame: DataFrame, spec: WriteSpec) -> DataFrame:
