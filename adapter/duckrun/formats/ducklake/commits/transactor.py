@@ -18,12 +18,12 @@ from duckrun.errors import CommitConflict, InvalidConfig, StorageError, note_com
 from duckrun.formats.commits import Behind, CommitTaken
 from duckrun.formats.ducklake.catalog.answers import NotCommitted
 from duckrun.formats.ducklake.catalog.bounds import mend
-from duckrun.formats.ducklake.catalog.catalog import APPLIED, INLINE_LIMIT, Catalog, set_option, there
+from duckrun.formats.ducklake.catalog.catalog import APPLIED, INLINE_LIMIT, Catalog, set_option
 from duckrun.formats.ducklake.catalog.schema_versions import list_schemas
 from duckrun.formats.ducklake.commits.inlined import keep_out_of_older_rows
 from duckrun.formats.ducklake.commits.work import Work, taken
 from duckrun.formats.ducklake.state.state import States
-from duckrun.sql.quoting import quote_identifier, quote_literal, with_values
+from duckrun.sql.quoting import quote_identifier, quote_literal
 from duckrun.storage.trouble import is_full
 from duckrun.values.snapshot import Snapshot, TableRef
 
@@ -44,7 +44,6 @@ class Transactor:
         self.catalog, self.states, self.storage = catalog, states, catalog.storage
         self.together: Work | None = None
         """The open multi-table transaction, if any."""
-        self._prepared = False
 
     def locked(self) -> AbstractContextManager[None]:
         """Hold the writers' lock, or that of the open multi-table transaction."""
@@ -137,7 +136,7 @@ class Transactor:
             self.catalog.ensure(0, create=True)
             if not lazily:
                 self._prepare()
-            elif not self._is_prepared():
+            elif not self.states.has_applied():
                 with self.catalog.locked():
                     self._prepare()
             name = f"t{uuid.uuid4().hex[:12]}"
@@ -190,26 +189,11 @@ class Transactor:
         with self.catalog.errors("transaction"):
             work.begin()
 
-    def _is_prepared(self) -> bool:
-        """True if the table of application transactions exists."""
-        if not self._prepared:
-            # duckdb_tables() would load every table of the lake and of all other attachments.
-            tables, schemas = self.catalog.meta("ducklake_table"), self.catalog.meta("ducklake_schema")
-            result = self.catalog.cursor().execute(
-                with_values(
-                    f"SELECT 1 FROM {tables} AS t JOIN {schemas} AS s USING (schema_id) "
-                    f"WHERE s.schema_name = ? AND t.table_name = ? AND {there('t', None)}",
-                    APPLIED.split("."),
-                )
-            )
-            self._prepared = result.fetchone() is not None
-        return self._prepared
-
     def _prepare(self) -> None:
         """Create the table of application transactions, once."""
         cursor, alias = self.catalog.cursor(create=True), self.catalog.alias()
         schema, table = APPLIED.split(".")
-        if not self._is_prepared():
+        if not self.states.has_applied():
             # The few small rows of this table are inlined, which saves a file per commit. Their
             # inlined table must be created together with this table. Otherwise a read of its rows
             # makes DuckLake confuse the lake at the two creations. A user table from the later
@@ -233,7 +217,6 @@ class Transactor:
                 set_option(cursor, alias, INLINE_LIMIT, 1000, schema, table)
                 if shared:
                     cursor.execute(f"INSERT INTO {quote_identifier(alias)}.{APPLIED} VALUES ('', '', 0, 0, '{{}}')")
-        self._prepared = True
 
     def afterwards(self, work: Work) -> None:
         """Apply what DuckLake rejects in a transaction: bounds, table options, late NOT NULL."""

@@ -31,14 +31,11 @@ class Applied:
 
     def __init__(self, catalog: Catalog, states: States) -> None:
         self.catalog, self.states = catalog, states
-        self._has_applied = False
         self._inlined: tuple[int, str] | None = None
 
     def _table(self) -> str | None:
         """Return the SQL name of the table; None if the lake has none yet."""
-        schema, table = APPLIED.split(".")
-        self._has_applied = self._has_applied or table in self.states.names("table", schema)
-        return quote_identifier(self.catalog.alias(), schema, table) if self._has_applied else None
+        return quote_identifier(self.catalog.alias(), *APPLIED.split(".")) if self.states.has_applied() else None
 
     def _found(
         self, work: OpenTransaction | None, where: str, name: str, ids: Sequence[str], numbers: Sequence[int]

@@ -9,7 +9,7 @@ from functools import cache, partial
 from typing import Any, Protocol
 
 from duckrun.errors import TableNotFound, VersionNotReadable
-from duckrun.formats.ducklake.catalog.catalog import Catalog, there
+from duckrun.formats.ducklake.catalog.catalog import APPLIED, Catalog, there
 from duckrun.formats.ducklake.catalog.schema_versions import list_schemas
 from duckrun.formats.ducklake.definition.definition import DuckLakeDefinition
 from duckrun.formats.ducklake.state.stored import EVERY, LAYOUT, ROWS, Stored, types_in
@@ -141,6 +141,7 @@ class States:
         self.catalog = catalog
         self._newest: dict[tuple[str, str], TableState] = {}
         self._unlisted: dict[int, str] = {}
+        self._has_applied = False
         self._doubted: set[int] = set()
         """Tables whose column bounds are read again after each commit."""
         self._committed, self._alone = -1, False
@@ -212,6 +213,7 @@ class States:
         Args:
             kind: ``table`` or ``view``.
         """
+        # duckdb_tables() would load every table of the lake and of all other attachments.
         entries, schemas = self.catalog.meta(f"ducklake_{kind}"), self.catalog.meta("ducklake_schema")
         rows = self.catalog.ask(
             f"SELECT {kind}_name FROM {entries} AS e JOIN {schemas} AS s USING (schema_id) "
@@ -219,6 +221,12 @@ class States:
             [schema],
         )
         return [name for (name,) in rows]
+
+    def has_applied(self) -> bool:
+        """True once the lake has the table of application transactions."""
+        schema, table = APPLIED.split(".")
+        self._has_applied = self._has_applied or table in self.names("table", schema)
+        return self._has_applied
 
     # -- one table
 
