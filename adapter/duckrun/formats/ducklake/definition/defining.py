@@ -115,16 +115,7 @@ class Defining:
         types = sql_types(schema) if types is None else types
         for name, kind in types.items():
             refuse_type(name, duckdb.type(kind))
-        return [
-            {
-                "name": f.name,
-                "type": str(duckdb.type(types[f.name])),
-                "nullable": f.nullable,
-                "metadata": {},
-                "default": None,
-            }
-            for f in schema
-        ]
+        return [definitions.field(f.name, str(duckdb.type(types[f.name])), f.nullable) for f in schema]
 
     def computed_columns(self, snapshot: Snapshot) -> set[str]:
         return {f["name"] for f in snapshot.format_state.definition.fields if f.get("default") is not None}

@@ -102,6 +102,14 @@ def kept(properties: Mapping[str, str]) -> dict[str, str]:
 # -- definitions
 
 
+def field(
+    name: str, kind: str, nullable: bool, comment: str | None = None, default: str | None = None
+) -> dict[str, Any]:
+    """Return a column in the form of a definition's ``fields``."""
+    metadata = {} if comment is None else {"comment": comment}
+    return {"name": name, "type": kind, "nullable": nullable, "metadata": metadata, "default": default}
+
+
 def field_of(column: ColumnSpec, dialect: str) -> dict[str, Any]:
     """Convert a column spec to a field of a definition.
 
@@ -110,13 +118,8 @@ def field_of(column: ColumnSpec, dialect: str) -> dict[str, Any]:
     """
     if column.generated is not None or column.identity is not None:
         raise UnsupportedFeature(f"column {column.name} is {column.computed}, which DuckLake does not have")
-    return {
-        "name": column.name,
-        "type": type_in(column.type, dialect, column.name),
-        "nullable": column.nullable,
-        "metadata": {} if column.comment is None else {"comment": column.comment},
-        "default": default_in(column.default, dialect),
-    }
+    kind = type_in(column.type, dialect, column.name)
+    return field(column.name, kind, column.nullable, column.comment, default_in(column.default, dialect))
 
 
 def default_in(default: str | None, dialect: str) -> str | None:

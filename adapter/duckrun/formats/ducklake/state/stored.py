@@ -15,7 +15,7 @@ from typing import Any
 from duckrun.formats.ducklake.catalog.bounds import bounds_sql
 from duckrun.formats.ducklake.catalog.catalog import Catalog
 from duckrun.formats.ducklake.catalog.schema_versions import unlisted_sql
-from duckrun.formats.ducklake.definition.definition import DuckLakeDefinition, properties_of
+from duckrun.formats.ducklake.definition.definition import DuckLakeDefinition, field, properties_of
 from duckrun.formats.ducklake.definition.partitions import Partition
 from duckrun.values.tables import SORT_BY
 
@@ -180,15 +180,7 @@ class Stored:
             literal = None if entry.value in (None, "NULL") else entry.value
             if literal is not None and entry.more == "literal":
                 literal = "'" + literal.replace("'", "''") + "'"
-            comment = comments.get(entry.column)
-            metadata = {} if comment is None else {"comment": comment}
-            yield {
-                "name": name,
-                "type": kind,
-                "nullable": bool(entry.flag),
-                "metadata": metadata,
-                "default": literal,
-            }
+            yield field(name, kind, bool(entry.flag), comments.get(entry.column), literal)
 
     def _partitions(self) -> Iterator[Partition]:
         names = {e.column: str(e.name) for e in self._there("column")}
