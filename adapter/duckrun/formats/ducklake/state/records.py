@@ -297,7 +297,7 @@ class Records:
         Raises:
             VersionNotReadable: Snapshots of the range have expired.
         """
-        tenures, oldest = Tenures.of(self.catalog, state), self.oldest()
+        tenures, oldest = Tenures.of(self.states, state), self.oldest()
         if tenures.at(after) is not None and after < oldest:
             raise VersionNotReadable(
                 f"Table {ref}: snapshot {after} of its lake has expired, so that nobody knows what changed since; "

@@ -322,7 +322,7 @@ class States:
                     return None
             at = number
         # DuckLake records a rename as created_table.
-        if created and not self._tables(
+        if created and not self.tables(
             "1", f"t.table_id = {state.id} AND t.table_name = ? AND {there('t', None)}", state.name
         ):
             return None
@@ -333,7 +333,7 @@ class States:
 
     def _row(self, ref: TableRef, at: int | None) -> tuple[Any, ...] | None:
         """Id, UUID, schema and name of a table, and the newest snapshot of its lake."""
-        rows = self._tables(
+        rows = self.tables(
             "t.table_id, CAST(t.table_uuid AS VARCHAR), s.schema_name, t.table_name, (SELECT max(snapshot_id) FROM "
             f"{self.catalog.meta('ducklake_snapshot')})",
             f"s.schema_name = ? AND t.table_name = ? AND {there('t', at)} AND {there('s', at)}",
@@ -342,7 +342,7 @@ class States:
         )
         return rows[0] if rows else None
 
-    def _tables(self, columns: str, where: str, *values: str) -> list[tuple[Any, ...]]:
+    def tables(self, columns: str, where: str, *values: str) -> list[tuple[Any, ...]]:
         """Return columns of tables ``t`` and their schemas ``s``, by the first column."""
         tables, schemas = self.catalog.meta("ducklake_table"), self.catalog.meta("ducklake_schema")
         joined = f"{tables} AS t JOIN {schemas} AS s USING (schema_id)"
@@ -357,12 +357,12 @@ class States:
         """Return the names and attachments through which a table is read at each snapshot."""
         columns = "greatest(t.begin_snapshot, s.begin_snapshot), s.schema_name, t.table_name"
         epoch = cache(partial(self._epoch_now, state.id))
-        return Places(self._tables(columns, f"t.table_id = {state.id}"), lambda at: self._own(epoch(), at))
+        return Places(self.tables(columns, f"t.table_id = {state.id}"), lambda at: self._own(epoch(), at))
 
     def at(self, snapshot: int | None) -> list[tuple[int, str, str]]:
         """Tables at a snapshot, or now, as (id, schema, name)."""
         where = f"{there('t', snapshot)} AND {there('s', snapshot)} AND s.schema_name <> ?"
-        rows = self._tables("t.table_id, s.schema_name, t.table_name", where, HIDDEN)
+        rows = self.tables("t.table_id, s.schema_name, t.table_name", where, HIDDEN)
         return [(int(number), schema, name) for number, schema, name in rows]
 
     def schemas(self, snapshot: int | None = None) -> list[str]:

@@ -47,7 +47,7 @@ class DuckLakeStates:
         state: TableState = snapshot.format_state
         key = (state.id, state.schema, state.name)
         if key not in self._tenures:
-            self._tenures[key] = Tenures.of(self._catalog, state)
+            self._tenures[key] = Tenures.of(self._states, state)
         return self._tenures[key]
 
     def _is_live(self, snapshot: Snapshot, version: int) -> bool:

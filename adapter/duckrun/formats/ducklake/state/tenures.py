@@ -8,8 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Self
 
-from duckrun.formats.ducklake.catalog.catalog import Catalog
-from duckrun.formats.ducklake.state.state import TableState
+from duckrun.formats.ducklake.state.state import States, TableState
 
 
 @dataclass(frozen=True)
@@ -36,21 +35,19 @@ class Tenures:
         self._state, self._entries = state, entries
 
     @classmethod
-    def of(cls, catalog: Catalog, state: TableState) -> Self:
+    def of(cls, states: States, state: TableState) -> Self:
         """Read the uses of a state's name, and the names of its table, from the catalog."""
-        meta = catalog.meta
         ended = (
             "CASE WHEN t.end_snapshot IS NULL THEN s.end_snapshot WHEN s.end_snapshot IS NULL THEN "
             "t.end_snapshot ELSE least(t.end_snapshot, s.end_snapshot) END"
         )
-        rows = catalog.ask(
-            f"SELECT t.table_id, s.schema_name, t.table_name, greatest(t.begin_snapshot, s.begin_snapshot), {ended} "
-            f"FROM {meta('ducklake_table')} AS t "
-            f"JOIN {meta('ducklake_schema')} AS s USING (schema_id) WHERE (s.schema_name = ? AND t.table_name = ?) "
-            f"OR t.table_id = {state.id} ORDER BY 4",
-            [state.schema, state.name],
+        rows = states.tables(
+            f"t.table_id, s.schema_name, t.table_name, greatest(t.begin_snapshot, s.begin_snapshot), {ended}",
+            f"(s.schema_name = ? AND t.table_name = ?) OR t.table_id = {state.id}",
+            state.schema,
+            state.name,
         )
-        return cls(state, [Tenure(*row) for row in rows])
+        return cls(state, sorted((Tenure(*row) for row in rows), key=lambda tenure: tenure.begun))
 
     def at(self, snapshot: int) -> Tenure | None:
         """Return the table with the name at a snapshot, else the state's own table.
