@@ -47,7 +47,6 @@ from duckrun.run.reruns import (
     Rerun,
     ToTakeBack,
     is_made_by,
-    newest_of,
     of_older_attempts,
     record_of,
     rerun_of,
@@ -293,9 +292,10 @@ class Transaction:
         # By the snapshot in hand, which opens no log.
         newest = form.counter(self.ref, app.app_id, snapshot).highest
         self.app = replace(app, version=0 if newest is None else newest + 1)
-        record = newest_of(form, snapshot, app)
+        record = None
         if newest is not None:
             commit = form.find_commit(self.ref, AppTransaction(app.app_id, newest), snapshot)
+            record = None if commit is None else form.record(self.ref, commit.version)
             note = {} if record is None else record.note
             if commit is None or self._rerun is None or note.get("attempt") == app.attempt:
                 return commit
