@@ -6,7 +6,7 @@ Figures come from the commit and the log; no table is read to count its rows.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -260,10 +260,8 @@ def key_finder(partitions: PartitionSlice, kind: pa.DataType) -> Callable[[str |
         wanted = {typed(key, kind): key for key in partitions.keys}
         return lambda value: wanted.get(typed(value, kind))
     plain = pa.types.is_date(kind) or (pa.types.is_timestamp(kind) and kind.tz is None)
-    windows = sorted(
-        (w.start.replace(tzinfo=None), w.end.replace(tzinfo=None), key)
-        for key, w in _windows(definition, partitions.keys)
-    )
+    by_key = {key: definition.time_window_for_partition_key(key) for key in partitions.keys}
+    windows = sorted((w.start.replace(tzinfo=None), w.end.replace(tzinfo=None), key) for key, w in by_key.items())
     starts = [start for start, _, _ in windows]
 
     def find(value: str | None) -> str | None:
@@ -289,10 +287,6 @@ def _moment(value: str, kind: pa.DataType) -> datetime:
         )
     except OverflowError as error:
         raise ValueError(f"{value!r} is too far") from error
-
-
-def _windows(definition: TimeWindowPartitionsDefinition, keys: Sequence[str]) -> list[tuple[str, Any]]:
-    return [(key, definition.time_window_for_partition_key(key)) for key in keys]
 
 
 def _megabytes(size: int | None) -> float | None:

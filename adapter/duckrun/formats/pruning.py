@@ -120,7 +120,7 @@ class _Pruner:
         if any(column.table for column in node.find_all(exp.Column)) or not all(map(self._partition, names)):
             return None
         renamed = node.transform(
-            lambda each: _named(f"p {each.name.lower()}") if isinstance(each, exp.Column) else each
+            lambda each: exp.column(f"p {each.name.lower()}", quoted=True) if isinstance(each, exp.Column) else each
         )
         # A predicate that is NULL does not match.
         return f"coalesce(({renamed.sql(dialect='duckdb')}), false)"
@@ -223,10 +223,6 @@ class _Pruner:
             for end in ("low", "high"):
                 self.columns[f"{end} {name.lower()}"] = bounds.column(end).combine_chunks().take(at)
         return self._known[key]
-
-
-def _named(name: str) -> exp.Column:
-    return exp.column(exp.to_identifier(name, quoted=True))
 
 
 @cache
