@@ -136,3 +136,18 @@ def test_catalogs_of_other_databases_keep_rows_right(tmp_path: Path, catalog: st
             session.sql(statement)
             row = session.sql("SELECT a, b FROM t").toArrow().to_pylist()
             assert row == [{"a": 2, "b": 1}], statement
+
+
+def test_a_write_goes_on_after_a_flush_without_rows(tmp_path: Path) -> None:
+    """It drops a table of inlined rows, and makes no snapshot."""
+    with duckrun.connect(tmp_path, format="ducklake", inline_rows=0) as session:
+        session.sql("CREATE TABLE t (a INT, b INT)")
+        session.sql("ALTER TABLE t RENAME COLUMN a TO c")
+        by_plain(tmp_path, "INSERT INTO t VALUES (1, 2)", "CALL ducklake_flush_inlined_data('lake')")
+        with plain(tmp_path) as (connection, _):
+            connection.execute("ALTER TABLE t ADD COLUMN z INT")
+        assert rows_of(session.sql("FROM t").toArrow()) == [{"c": 1, "b": 2, "z": None}]
+        with plain(tmp_path) as (connection, _):
+            connection.execute("CALL ducklake_flush_inlined_data('lake')")
+        session.sql("UPDATE t SET b = 3")
+        assert rows_of(session.sql("FROM t").toArrow()) == [{"c": 1, "b": 3, "z": None}]

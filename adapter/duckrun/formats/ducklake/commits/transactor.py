@@ -64,7 +64,9 @@ class Transactor:
             Behind: Another program has committed since the snapshot was read.
             CommitTaken: Another program commits meanwhile.
         """
-        with self._opened(cursor, 0 if snapshot is None else snapshot.format_state.epoch) as work:
+        # A flush of no row drops inlined tables, without a snapshot that would tell of it.
+        epoch = 0 if snapshot is None or self.together else self.states.epoch_now(snapshot.format_state)
+        with self._opened(cursor, epoch) as work:
             if snapshot is not None and work is not self.together and work.base != snapshot.format_state.at:
                 self.states.outrun()
                 raise Behind(f"snapshot {work.base} of the lake came meanwhile")
