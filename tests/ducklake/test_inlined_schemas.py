@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pytest
 
 import duckrun
-from duckrun import UnsupportedFeature
+from duckrun import SQL, UnsupportedFeature, WriteSpec
+from tests.ducklake.plain import connection
 from tests.ducklake.test_change_histories import plain
 
 CHANGES = {
@@ -43,10 +43,10 @@ def by_ours(root: Path, *statements: str) -> list[dict[str, Any]]:
 
 
 def by_plain(root: Path, *statements: str) -> list[dict[str, Any]]:
-    with plain(root) as (connection, _):
+    with plain(root) as (other, _):
         for statement in statements:
-            connection.execute(statement)
-        return rows_of(connection.execute("FROM t").to_arrow_table())
+            other.execute(statement)
+        return rows_of(other.execute("FROM t").to_arrow_table())
 
 
 def rows_of(table: Any) -> list[dict[str, Any]]:
@@ -74,8 +74,8 @@ def test_rows_that_another_program_inlined_are_read_and_flushed(tmp_path: Path, 
         for change in changes:
             session.sql(change)
     before = by_plain(tmp_path, "INSERT INTO t BY NAME SELECT 7 AS b")
-    with plain(tmp_path) as (connection, _):
-        connection.execute("ALTER TABLE t ADD COLUMN z INT")
+    with plain(tmp_path) as (other, _):
+        other.execute("ALTER TABLE t ADD COLUMN z INT")
     expected = [{**row, "z": None} for row in before]
     with pytest.raises(UnsupportedFeature, match="rows in its catalog"), read_only(tmp_path) as session:
         session.sql("FROM t").toArrow()
@@ -108,8 +108,7 @@ def read_only(root: Path) -> duckrun.Session:
 
 def forget(root: Path) -> None:
     """Unlist the schemas of inlined rows, as DuckLake leaves them."""
-    catalog = duckdb.connect()
-    catalog.execute(f"LOAD '{duckrun.storage.extensions.extension_path('sqlite_scanner')}'")
+    catalog = connection()
     catalog.execute(f"ATTACH '{root}/catalog.sqlite' AS c (TYPE sqlite)")
     catalog.execute(
         "DELETE FROM c.ducklake_schema_versions WHERE begin_snapshot IN "
@@ -144,10 +143,22 @@ def test_a_write_goes_on_after_a_flush_without_rows(tmp_path: Path) -> None:
         session.sql("CREATE TABLE t (a INT, b INT)")
         session.sql("ALTER TABLE t RENAME COLUMN a TO c")
         by_plain(tmp_path, "INSERT INTO t VALUES (1, 2)", "CALL ducklake_flush_inlined_data('lake')")
-        with plain(tmp_path) as (connection, _):
-            connection.execute("ALTER TABLE t ADD COLUMN z INT")
+        with plain(tmp_path) as (other, _):
+            other.execute("ALTER TABLE t ADD COLUMN z INT")
         assert rows_of(session.sql("FROM t").toArrow()) == [{"c": 1, "b": 2, "z": None}]
-        with plain(tmp_path) as (connection, _):
-            connection.execute("CALL ducklake_flush_inlined_data('lake')")
+        with plain(tmp_path) as (other, _):
+            other.execute("CALL ducklake_flush_inlined_data('lake')")
         session.sql("UPDATE t SET b = 3")
         assert rows_of(session.sql("FROM t").toArrow()) == [{"c": 1, "b": 3, "z": None}]
+
+
+def test_rows_that_a_session_has_inlined_first_are_widened(tmp_path: Path) -> None:
+    with duckrun.connect(tmp_path, format="ducklake", inline_rows=0) as session:
+        session.sql("CREATE TABLE t (a INT, b INT)")
+        session.sql("ALTER TABLE t RENAME COLUMN a TO c")
+    with duckrun.connect(tmp_path, format="ducklake", inline_rows=100) as session:
+        session.sql("INSERT INTO t VALUES (1, 2)")
+        wide = SQL(f"SELECT {2**40} AS c, 3 AS b")
+        session.execute("t", WriteSpec("append", schema_mode="sync_all_columns"), wide)
+        assert rows_of(session.sql("FROM t").toArrow()) == [{"c": 1, "b": 2}, {"c": 2**40, "b": 3}]
+    assert by_plain(tmp_path) == by_ours(tmp_path) == [{"c": 1, "b": 2}, {"c": 2**40, "b": 3}]

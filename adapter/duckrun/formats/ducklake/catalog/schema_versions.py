@@ -39,10 +39,13 @@ def unlisted_sql(catalog: Catalog, table_id: int | None = None) -> str:
     )
 
 
-def list_schemas(catalog: Catalog, table_id: int | None = None) -> None:
+def list_schemas(catalog: Catalog, table_id: int | None = None) -> bool:
     """List the schemas of a table's inlined rows, or of all tables (None).
 
     Two processes may do so at once: DuckLake reads a schema that is listed twice as one.
+
+    Returns:
+        True if some were not listed.
 
     Raises:
         StorageError: The catalog cannot be changed, and DuckLake would read rows wrongly.
@@ -56,7 +59,7 @@ def list_schemas(catalog: Catalog, table_id: int | None = None) -> None:
             remedy="open the lake once without read_only, and read the table",
         )
     if catalog.read_only or not are_outdated:
-        return
+        return bool(are_outdated)
     # The snapshot that began a schema may have expired. Its columns are then those of the schema
     # before.
     begun = (
@@ -75,3 +78,4 @@ def list_schemas(catalog: Catalog, table_id: int | None = None) -> None:
         if any(are_outdated):
             raise
         log.warning("lake %s: schemas of inlined rows stay unlisted: %s", catalog.storage.root, error)
+    return True

@@ -238,6 +238,8 @@ class Commits:
         work.note(ref, new.note)
         if snapshot is None or (ref.schema, ref.name) in work.defined or snapshot.format_state.fresh:
             work.began[ref] = None
+        if snapshot is None or not snapshot.format_state.inlined:
+            work.may_begin_inlining = True
         if work.is_shared:
             work.remember(ref, snapshot, new)
             return work.base + 1

@@ -64,8 +64,8 @@ class Transactor:
             Behind: Another program has committed since the snapshot was read.
             CommitTaken: Another program commits meanwhile.
         """
-        # A flush of no row drops inlined tables, without a snapshot that would tell of it.
-        epoch = 0 if snapshot is None or self.together else self.states.epoch_now(snapshot.format_state)
+        state = None if snapshot is None else snapshot.format_state
+        epoch = 0 if state is None else self.states.epoch_now(state) if state.has_old_inlined else state.epoch
         with self._opened(cursor, epoch) as work:
             if snapshot is not None and work is not self.together and work.base != snapshot.format_state.at:
                 self.states.outrun()
@@ -234,8 +234,8 @@ class Transactor:
                 log.warning("lake %s: bounds of columns of table %s stay lost: %s", self.storage.root, ref, error)
             if lost:
                 self.states.doubt(number)
-        if self.catalog.inline_rows:
-            list_schemas(self.catalog)
+        if work.may_begin_inlining and self.catalog.inline_rows and list_schemas(self.catalog):
+            self.states.forget()  # They do not know the tables of inlined rows.
         for ref, number in work.altered.items():  # Writes of other programs need it too.
             keep_out_of_older_rows(self.catalog, work, ref, number)
         for ref, option, value in work.options:

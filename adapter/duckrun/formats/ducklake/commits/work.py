@@ -63,6 +63,8 @@ class Work:
         """Tables whose definition by the running commit was carried out."""
         self.altered: dict[TableRef, int] = {}
         """Tables, by id, whose columns changed while rows may be inlined."""
+        self.may_begin_inlining = False
+        """True once a table was written that had no table of inlined rows (schema_versions.py)."""
         self.began: dict[TableRef, None] = {}
         """Tables whose columns may have lost bounds (bounds.py).
 

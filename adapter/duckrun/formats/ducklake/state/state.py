@@ -46,6 +46,8 @@ class TableState:
     column_ids: Mapping[str, int]
     inlined: bool = False
     """True if the catalog has tables of inlined rows for it, which a flush may drop."""
+    has_old_inlined: bool = False
+    """True if such a table has an older schema. A flush drops it, perhaps without a snapshot."""
     narrow: frozenset[str] = frozenset()
     """Columns for which DuckLake's statistics may be wrong at this snapshot.
 
@@ -396,6 +398,7 @@ class States:
             definition,
             stored.column_ids(),
             stored.inlined is not None,
+            stored.has_old_inlined,
             # After a rewrite, the statistics of every column may be wrong.
             frozenset(definition.names) if stored.rewritten else stored.narrow,
             stored.fresh,

@@ -149,6 +149,12 @@ class Stored:
         return bool(self._entries["unlisted"])
 
     @property
+    def has_old_inlined(self) -> bool:
+        """True if a table of inlined rows has an older schema than the table."""
+        newest = self._one("schema").number
+        return self.inlined is not None and newest is not None and self.inlined < newest
+
+    @property
     def first_schema(self) -> int | None:
         """First schema version of the table."""
         return self._one("schema").begun
@@ -215,7 +221,10 @@ def _question(catalog: Catalog, table_id: int, at: int, of: Collection[str]) -> 
         "bounds": ({"column": "column_id", "flag": "untrue"}, bounds_sql(catalog, at, table_id)),
         "oldest": ({"begun": "min(snapshot_id)"}, meta("ducklake_snapshot")),
         "inlined": ({"begun": "min(schema_version)"}, f"{meta('ducklake_inlined_data_tables')} {of_table}"),
-        "schema": ({"begun": "min(schema_version)"}, f"{meta('ducklake_schema_versions')} {of_table}"),
+        "schema": (
+            {"begun": "min(schema_version)", "number": "max(schema_version)"},
+            f"{meta('ducklake_schema_versions')} {of_table}",
+        ),
         "unlisted": ({"begun": "schema_version"}, unlisted_sql(catalog, table_id)),
         "column comment": (
             lifetime | {"column": "column_id", "value": "value"},
