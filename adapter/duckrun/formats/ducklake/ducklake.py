@@ -27,7 +27,7 @@ from duckrun.formats.ducklake.state.figures import column_figures
 from duckrun.formats.ducklake.state.inlined import inlined_tables
 from duckrun.formats.ducklake.state.lake_files import Footers, Reading
 from duckrun.formats.ducklake.state.records import Records
-from duckrun.formats.ducklake.state.state import States, TableState
+from duckrun.formats.ducklake.state.state import States, TableState, state_of
 from duckrun.formats.ducklake.whole import DuckLakeAsWhole
 from duckrun.formats.pruning import without_bounds
 from duckrun.sql.names import transpile
@@ -157,10 +157,10 @@ class DuckLakeFormat(Defining):
 
     def scan_sql(self, snapshot: Snapshot, read: ReadAs) -> str:
         assert not read.also, "what tells rows apart in the files of a DuckLake is its catalog's alone"
-        state = snapshot.format_state
+        state = state_of(snapshot)
         if state is None:  # The scan was planned in another process.
             snapshot_now = self.snapshot(snapshot.ref, snapshot.version)
-            state = snapshot_now.format_state
+            state = state_of(snapshot_now)
             self.records.refuse_moved(snapshot_now, read.files or ())
         epoch = state.epoch if state.at == -1 else self.states.epoch_now(state)
         self.catalog.ensure(epoch)
@@ -191,7 +191,7 @@ class DuckLakeFormat(Defining):
         return ListedFiles(
             snapshot.ref.location,
             lambda: self.records.files(snapshot),
-            lambda: self.records.weight(snapshot.format_state),
+            lambda: self.records.weight(state_of(snapshot)),
         )
 
     def _parts(self, snapshot: Snapshot) -> LakeFiles:
@@ -203,8 +203,7 @@ class DuckLakeFormat(Defining):
         return self.records.history(ref, self._state(ref), limit)
 
     def _state(self, ref: TableRef) -> TableState:
-        state: TableState = self.snapshot(ref).format_state
-        return state
+        return state_of(self.snapshot(ref))
 
     def detail(self, ref: TableRef) -> dict[str, Any]:
         snapshot = self.snapshot(ref)
@@ -217,9 +216,9 @@ class DuckLakeFormat(Defining):
             "location": self.catalog.data_path,
             "catalog": str(self.catalog.address),
             "version": snapshot.version,
-            "createdAt": self.records.time_of(snapshot.format_state.begun),
-            "partitionColumns": [str(key) for key in snapshot.format_state.definition.partition_by],
-            "sortColumns": list(snapshot.format_state.definition.sort_by),
+            "createdAt": self.records.time_of(state_of(snapshot).begun),
+            "partitionColumns": [str(key) for key in state_of(snapshot).definition.partition_by],
+            "sortColumns": list(state_of(snapshot).definition.sort_by),
             "numFiles": len(files),
             "sizeInBytes": sum(file.size for file in files),
             "properties": snapshot.properties,
@@ -274,11 +273,11 @@ class DuckLakeFormat(Defining):
     # -- exactly once
 
     def find_commit(self, ref: TableRef, app: AppTransaction, newest: Snapshot | None = None) -> Commit | None:
-        state = self.states.find(ref) if newest is None else newest.format_state
+        state = self.states.find(ref) if newest is None else state_of(newest)
         return None if state is None else self.applied.find_commit(ref, state, app, self.transactor.together)
 
     def counter(self, ref: TableRef, consumer: str, newest: Snapshot | None = None) -> Counter:
-        state = self.states.find(ref) if newest is None else newest.format_state
+        state = self.states.find(ref) if newest is None else state_of(newest)
         return Counter() if state is None else self.applied.counter(ref, state, consumer, self.transactor.together)
 
     def log_retention(self, snapshot: Snapshot) -> float:

@@ -18,7 +18,7 @@ from duckrun.formats.ducklake.commits.stored import Macros, Views
 from duckrun.formats.ducklake.commits.work import Work
 from duckrun.formats.ducklake.definition.types import refuse_type
 from duckrun.formats.ducklake.state.records import Records
-from duckrun.formats.ducklake.state.state import HIDDEN, TableState
+from duckrun.formats.ducklake.state.state import HIDDEN, TableState, state_of
 from duckrun.formats.ducklake.state.state_reader import DuckLakeStates
 from duckrun.formats.transactions import CommitFiles, Kept
 from duckrun.sql.quoting import quote_identifier, quote_literal
@@ -120,7 +120,7 @@ class DuckLakeAsWhole:
             )
         if snapshot is None:  # the folder may not exist yet
             return f"{self.data_path}{ref.schema}/{ref.name}"
-        return catalog.table_folder(snapshot.format_state.id).rstrip("/")
+        return catalog.table_folder(state_of(snapshot).id).rstrip("/")
 
     # -- files of others
 
@@ -192,10 +192,10 @@ class DuckLakeAsWhole:
         return LakeRestore(self._commits, self.views, self.macros, self._find).run(version, note)
 
     def figures(self, ref: TableRef | None) -> tuple[int, int]:
-        return self._records.figures(None if ref is None else self._find(ref).format_state)
+        return self._records.figures(None if ref is None else state_of(self._find(ref)))
 
     def commit_files(self, snapshot: Snapshot, version: int) -> CommitFiles | None:
-        return self._records.commit_files(snapshot.format_state, version)
+        return self._records.commit_files(state_of(snapshot), version)
 
     def set_inline_rows(self, rows: int, ref: TableRef | None) -> None:
         """Set the largest insert that stays in the catalog, for a table or (None) for the lake.

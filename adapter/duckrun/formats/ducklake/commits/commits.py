@@ -22,7 +22,7 @@ from duckrun.formats.ducklake.definition.ddl import changed_sql, created_sql, on
 from duckrun.formats.ducklake.definition.definition import DuckLakeDefinition, options_of
 from duckrun.formats.ducklake.definition.rules import altered
 from duckrun.formats.ducklake.definition.types import TYPES, widens
-from duckrun.formats.ducklake.state.state import TableState
+from duckrun.formats.ducklake.state.state import TableState, state_of
 from duckrun.sql.quoting import quote_identifier
 from duckrun.values.rows import WriteSpec
 from duckrun.values.snapshot import Snapshot, TableRef
@@ -51,7 +51,7 @@ class Commits:
             InvalidConfig: DuckLake rejects the definition.
         """
         definition = new.definition
-        state = None if snapshot is None else snapshot.format_state
+        state = None if snapshot is None else state_of(snapshot)
         self._refuse_rows_after_ddl(work, ref, new, state)
         if state is not None and state.inlined:
             inlined.keep_out_of_older_rows(self.catalog, work, ref, state.id)
@@ -180,7 +180,7 @@ class Commits:
         Raises:
             UnsupportedFeature: The change happens within a multi-table transaction.
         """
-        before: DuckLakeDefinition = snapshot.format_state.definition
+        before = state_of(snapshot).definition
         wider = {}
         for name, kind in before.sql_types.items():
             wanted = definition.sql_types.get(name, kind)
@@ -203,7 +203,7 @@ class Commits:
             """Widen the columns, then raise WentAhead."""
             work.rollback()
             base = work.base
-            if snapshot.format_state.inlined and inlined.lie_in_catalog(self.catalog, snapshot.format_state.id):
+            if state_of(snapshot).inlined and inlined.lie_in_catalog(self.catalog, state_of(snapshot).id):
                 base = flush_table(self.transactor, ref) or base
 
             def change(alone: Work) -> None:
@@ -213,7 +213,7 @@ class Commits:
                     alone.execute(statement)
                 alone.note(ref, {"mode": "alter", "reason": "types that the rows of the next commit ask for"})
 
-            version = self.transactor.once(change, snapshot.format_state.epoch)
+            version = self.transactor.once(change, state_of(snapshot).epoch)
             self.states.forget()
             raise WentAhead(f"the types of {', '.join(wider)} were widened", version)
 
@@ -236,9 +236,9 @@ class Commits:
         if work.is_shared and snapshot is not None and same:
             return snapshot.version
         work.note(ref, new.note)
-        if snapshot is None or (ref.schema, ref.name) in work.defined or snapshot.format_state.fresh:
+        if snapshot is None or (ref.schema, ref.name) in work.defined or state_of(snapshot).fresh:
             work.began[ref] = None
-        if snapshot is None or not snapshot.format_state.inlined:
+        if snapshot is None or not state_of(snapshot).inlined:
             work.may_begin_inlining = True
         if work.is_shared:
             work.remember(ref, snapshot, new)

@@ -21,7 +21,7 @@ from duckrun.formats.ducklake.commits.work import Work
 from duckrun.formats.ducklake.definition.definition import DuckLakeDefinition
 from duckrun.formats.ducklake.definition.types import widens
 from duckrun.formats.ducklake.state.applied import RESTORED
-from duckrun.formats.ducklake.state.state import hide
+from duckrun.formats.ducklake.state.state import hide, state_of
 from duckrun.sql.quoting import fresh_name, quote_identifier, quoted_list
 from duckrun.values.lake_format import DUCKLAKE
 from duckrun.values.rows import AppTransaction, ScanFile
@@ -47,14 +47,14 @@ def restore(
             "of that version."
         )
     with commits.transactor.transaction(commits.catalog.cursor(create=True), snapshot) as work:
-        anew = not _keeps_columns(snapshot.format_state.definition, then.format_state.definition)
+        anew = not _keeps_columns(state_of(snapshot).definition, state_of(then).definition)
         old = _kept(work, f"SELECT * FROM {then.scan_sql(row=_ROW)}")
         gone = work.execute(f"DELETE FROM {work.table(snapshot.ref)}") if anew else 0
-        commits.define(work, snapshot.ref, snapshot, NewCommit(None, then.format_state.definition), emptied=anew)
+        commits.define(work, snapshot.ref, snapshot, NewCommit(None, state_of(then).definition), emptied=anew)
         counts = put_back(work, snapshot, then, old)
         counts = (counts[0], counts[1], counts[2] + gone)
         note_after = {**note, **dict(zip(ROW_COUNTS, counts, strict=True))}
-        work.applied(snapshot.ref, AppTransaction(RESTORED, then.format_state.at), note_after)
+        work.applied(snapshot.ref, AppTransaction(RESTORED, state_of(then).at), note_after)
         return commits.commit(snapshot.ref, snapshot, NewCommit(None, work=work, note=note_after, app=app))
 
 
@@ -152,7 +152,7 @@ class LakeRestore:
                 done.append(f"table {schema}.{name} is back, as a new one")
                 continue
             snapshot = self.find(ref)
-            if snapshot.format_state.version > version:
+            if state_of(snapshot).version > version:
                 restore(self.commits, snapshot, version, note, None)
                 done.append(f"table {schema}.{name} is what it was")
         for (schema, name), (sql, comment) in views.items():
@@ -188,12 +188,12 @@ class LakeRestore:
             done.append(f"table {schema}.{name} has its name again")
 
     def _rename(self, ref: TableRef, new: TableRef) -> None:
-        self.commits.rename(ref, new, self.find(ref).format_state)
+        self.commits.rename(ref, new, state_of(self.find(ref)))
 
     def _come_back(self, work: Work, ref: TableRef, version: int, note: Mapping[str, Any]) -> None:
         """Create a table again from its rows at a snapshot."""
         then = self.find(ref, version)
-        new = NewCommit(None, then.format_state.definition, work=work)
+        new = NewCommit(None, state_of(then).definition, work=work)
         self.commits.define(work, ref, None, new)
         names = quoted_list(then.schema.names)
         count = work.execute(f"INSERT INTO {work.table(ref)} ({names}) SELECT {names} FROM {then.scan_sql()}")
@@ -247,7 +247,7 @@ def added_rows(snapshot: Snapshot, record: CommitRecord) -> str | None:
 def taken_back(work: Work, taken: TakenBack) -> tuple[Snapshot, int]:
     """See Format."""
     newest = taken.newest
-    live = replace(newest, format_state=replace(newest.format_state, at=-1), shared=None)
+    live = replace(newest, format_state=replace(state_of(newest), at=-1), shared=None)
     if taken.anew:
         return live, 0  # The write replaces all rows.
     if taken.base is not None:

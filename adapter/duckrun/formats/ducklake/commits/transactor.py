@@ -22,7 +22,7 @@ from duckrun.formats.ducklake.catalog.catalog import APPLIED, INLINE_LIMIT, Cata
 from duckrun.formats.ducklake.catalog.schema_versions import list_schemas
 from duckrun.formats.ducklake.commits.inlined import keep_out_of_older_rows
 from duckrun.formats.ducklake.commits.work import Work, taken
-from duckrun.formats.ducklake.state.state import States
+from duckrun.formats.ducklake.state.state import States, state_of
 from duckrun.sql.quoting import quote_identifier, quote_literal
 from duckrun.storage.trouble import is_full
 from duckrun.values.snapshot import Snapshot, TableRef
@@ -64,10 +64,10 @@ class Transactor:
             Behind: Another program has committed since the snapshot was read.
             CommitTaken: Another program commits meanwhile.
         """
-        state = None if snapshot is None else snapshot.format_state
+        state = None if snapshot is None else state_of(snapshot)
         epoch = 0 if state is None else self.states.epoch_now(state) if state.has_old_inlined else state.epoch
         with self._opened(cursor, epoch) as work:
-            if snapshot is not None and work is not self.together and work.base != snapshot.format_state.at:
+            if snapshot is not None and work is not self.together and work.base != state_of(snapshot).at:
                 self.states.outrun()
                 raise Behind(f"snapshot {work.base} of the lake came meanwhile")
             yield work

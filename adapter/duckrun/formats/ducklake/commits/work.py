@@ -18,7 +18,7 @@ from duckrun.formats.ducklake.catalog.answers import NotCommitted, delete_files_
 from duckrun.formats.ducklake.catalog.catalog import APPLIED, Catalog, set_option
 from duckrun.formats.ducklake.catalog.refusals import DuckLakeRefusal
 from duckrun.formats.ducklake.catalog.trouble import translated, unsure, unwritable
-from duckrun.formats.ducklake.state.state import TableState
+from duckrun.formats.ducklake.state.state import TableState, state_of
 from duckrun.sql.quoting import quote_identifier, quote_literal, with_values
 from duckrun.storage.extensions import keep_forever
 from duckrun.storage.trouble import lost_connection
@@ -144,7 +144,7 @@ class Work:
         """Record the new state of a table for later commits of this multi-table transaction."""
         self.defined.discard((ref.schema, ref.name))
         self.written[ref] = None
-        before: TableState | None = None if snapshot is None else snapshot.format_state
+        before = None if snapshot is None else state_of(snapshot)
         definition: Any = new.definition if new.definition is not None or before is None else before.definition
         if (ref.schema, ref.name) in self.new:
             self.new.discard((ref.schema, ref.name))

@@ -82,7 +82,7 @@ class Defining:
         partition_by: Sequence[str],
         snapshot: Snapshot | None,
     ) -> DuckLakeDefinition:
-        before = None if snapshot is None or spec.redefine else snapshot.format_state.definition
+        before = None if snapshot is None or spec.redefine else self.definition(snapshot)
         constraints = spec.constraints
         if constraints is not None and constraints.checks:
             raise UnsupportedFeature(NO_CHECKS)
@@ -102,7 +102,7 @@ class Defining:
         return definition
 
     def altered(self, snapshot: Snapshot, spec: AlterSpec) -> DuckLakeAlteration:
-        return altered(snapshot.format_state.definition, spec)
+        return altered(self.definition(snapshot), spec)
 
     def evolved(self, snapshot: Snapshot, fields: Sequence[Mapping[str, Any]], mode: SchemaMode) -> Alteration:
         return evolved(self.definition(snapshot), list(map(dict, fields)), mode, DuckLakeRules(), DuckLakeAlteration)
@@ -118,7 +118,7 @@ class Defining:
         return [definitions.field(f.name, str(duckdb.type(types[f.name])), f.nullable) for f in schema]
 
     def computed_columns(self, snapshot: Snapshot) -> set[str]:
-        return {f["name"] for f in snapshot.format_state.definition.fields if f.get("default") is not None}
+        return {f["name"] for f in self.definition(snapshot).fields if f.get("default") is not None}
 
     def spelled(self, kind: Any) -> str:
         return in_spark(kind)

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from duckrun.formats.ducklake.catalog.catalog import Catalog
 from duckrun.formats.ducklake.state.columns import Columns
 from duckrun.formats.ducklake.state.inlined import if_there, inlined_tables
-from duckrun.formats.ducklake.state.state import TableState, touches
+from duckrun.formats.ducklake.state.state import TableState, state_of, touches
 from duckrun.formats.ducklake.state.stored import ROWS, touching
 from duckrun.values.changes import Between, FileRows, StateRows
 from duckrun.values.snapshot import Snapshot
@@ -65,7 +65,7 @@ def state_rows(
     """
     if not steps:
         return ()
-    state: TableState = to.format_state
+    state = state_of(to)
     first = min(-1 if step.before is None else step.before for step in steps)
     last = max(step.after for step in steps)
     changes = _said(catalog, state, first, last)

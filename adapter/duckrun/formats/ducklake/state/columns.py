@@ -16,7 +16,7 @@ from duckrun.errors import SchemaMismatch
 from duckrun.formats.ducklake.catalog.bounds import bounds_sql
 from duckrun.formats.ducklake.catalog.catalog import Catalog
 from duckrun.formats.ducklake.definition.types import widens
-from duckrun.formats.ducklake.state.state import TableState, hide
+from duckrun.formats.ducklake.state.state import TableState, hide, state_of
 from duckrun.sql.nested import list_of, map_of, part_of, struct_of
 from duckrun.sql.quoting import quote_identifier, quote_literal
 from duckrun.values.snapshot import Snapshot
@@ -90,7 +90,7 @@ class Columns:
 
     def converted(self, snapshot: int, to: Snapshot, names: Sequence[str]) -> Mapping[str, str]:
         """Return columns of ``to`` as SQL over the table's columns at another snapshot."""
-        state: TableState = to.format_state
+        state = state_of(to)
         new = {column.name: column for column in self.at(state.at if state.at >= 0 else state.version)}
         old = {column.number: column for column in self.at(snapshot)}
         kinds = {field["name"]: field["type"] for field in state.definition.fields}
@@ -103,7 +103,7 @@ def by_name(then: TableState, to: Snapshot, names: Sequence[str], version: int) 
     Raises:
         SchemaMismatch: A type of that table does not widen to the current one.
     """
-    kinds = {field["name"]: field for field in to.format_state.definition.fields}
+    kinds = {field["name"]: field for field in state_of(to).definition.fields}
     there, kinds_then = then.columns(), then.definition.sql_types
     spelled = {name.lower(): name for name in there}
     converted = {}

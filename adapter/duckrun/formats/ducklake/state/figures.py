@@ -12,7 +12,7 @@ import duckdb
 
 from duckrun.formats.ducklake.catalog.catalog import Catalog, there
 from duckrun.formats.ducklake.state.inlined import if_there, inlined_rows, inlined_tables
-from duckrun.formats.ducklake.state.state import TableState
+from duckrun.formats.ducklake.state.state import TableState, state_of
 from duckrun.sql.quoting import quote_literal
 from duckrun.values.rows import ColumnFigures
 from duckrun.values.snapshot import Snapshot
@@ -31,7 +31,7 @@ def column_figures(catalog: Catalog, snapshot: Snapshot) -> dict[str, ColumnFigu
     No value lies outside of its bounds, except NaN. A statistic is None unless it is known for
     every file. The NULL count is None if some rows of a file do not count.
     """
-    state: TableState = snapshot.format_state
+    state = state_of(snapshot)
     if state.at < 0:  # Rows of an open transaction do not belong to a version yet.
         return {}
     names = [name for name in snapshot.schema.names if name not in snapshot.partition_columns]

@@ -21,7 +21,7 @@ from duckrun.errors import UnsupportedFeature
 from duckrun.formats.ducklake.catalog.catalog import Catalog
 from duckrun.formats.ducklake.catalog.refusals import DuckLakeRefusal
 from duckrun.formats.ducklake.state.inlined import if_there, inlined_rows, inlined_tables
-from duckrun.formats.ducklake.state.state import TableState
+from duckrun.formats.ducklake.state.state import state_of
 from duckrun.sql.quoting import quote_identifier, quote_literal
 from duckrun.values.lake_files import DeleteFile, LakeColumn, LakeFile, LakeFiles, NamedColumn
 from duckrun.values.snapshot import Snapshot
@@ -35,7 +35,7 @@ class Reading:
 
     def __init__(self, catalog: Catalog, footers: Footers, snapshot: Snapshot) -> None:
         self.catalog, self.footers, self.snapshot = catalog, footers, snapshot
-        self.state: TableState = snapshot.format_state
+        self.state = state_of(snapshot)
         self.epoch: int | str = self.state.epoch
         self.version: int = self.state.version
         self.now = f"begin_snapshot <= {self.version} AND ((end_snapshot IS NULL) OR end_snapshot > {self.version})"

@@ -15,7 +15,7 @@ from duckrun.formats.ducklake.catalog.catalog import Catalog, there
 from duckrun.formats.ducklake.state.applied import Applied
 from duckrun.formats.ducklake.state.figures import counts_whole
 from duckrun.formats.ducklake.state.inlined import inlined_rows, inlined_tables
-from duckrun.formats.ducklake.state.state import States, TableState, kinds_of, touches
+from duckrun.formats.ducklake.state.state import States, TableState, kinds_of, state_of, touches
 from duckrun.formats.ducklake.state.stored import DEFINITION, EVERY, LAYOUT, ROWS, touching
 from duckrun.formats.ducklake.state.tenures import Tenures
 from duckrun.formats.transactions import CommitFiles
@@ -162,7 +162,7 @@ class Records:
 
     def files(self, snapshot: Snapshot) -> Iterator[ScanFile]:
         """Yield the data files of a version."""
-        state: TableState = snapshot.format_state
+        state = state_of(snapshot)
         if state.at == -1:
             return
         meta, at = self.catalog.meta, state.version
@@ -199,7 +199,7 @@ class Records:
         Raises:
             UnsupportedFeature: The version belongs to an open transaction.
         """
-        state: TableState = snapshot.format_state
+        state = state_of(snapshot)
         if state.at == -1:
             raise UnsupportedFeature(
                 f"Table {snapshot.ref} is written within a transaction, whose rows nobody else can read yet: "
@@ -254,7 +254,7 @@ class Records:
 
     def row_count(self, snapshot: Snapshot) -> int | None:
         """Return the number of rows of a version, with inlined rows."""
-        state: TableState = snapshot.format_state
+        state = state_of(snapshot)
         inlined = inlined_tables(self.catalog.ask, self.catalog.meta, state.id)
         if not inlined and counts_whole(self.catalog, state):
             return counted_rows(snapshot.files())

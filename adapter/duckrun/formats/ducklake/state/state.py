@@ -14,7 +14,7 @@ from duckrun.formats.ducklake.catalog.schema_versions import list_schemas
 from duckrun.formats.ducklake.definition.definition import DuckLakeDefinition
 from duckrun.formats.ducklake.state.stored import EVERY, LAYOUT, ROWS, Stored, types_in
 from duckrun.sql.quoting import quoted_names
-from duckrun.values.snapshot import TableRef
+from duckrun.values.snapshot import Snapshot, TableRef
 
 # ``kind:id``, or ``kind:"schema"."name"`` for new entries.
 _CHANGE = re.compile(r'([a-z_]+):("(?:[^"]|"")*"(?:\."(?:[^"]|"")*")?|\d+)')
@@ -78,6 +78,12 @@ class TableState:
         """Columns whose statistics DuckDB must not see."""
         kinds = self.definition.sql_types
         return {name for name, kind in kinds.items() if name in self.narrow or kind == "FLOAT"}
+
+
+def state_of(snapshot: Snapshot) -> TableState:
+    """Return what the format knows of a table at a snapshot, with its type."""
+    state: TableState = snapshot.format_state
+    return state
 
 
 def hide(column: str) -> str:

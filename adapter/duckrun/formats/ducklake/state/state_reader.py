@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from duckrun.errors import SchemaMismatch, StorageError, UnsupportedFeature, VersionNotReadable
 from duckrun.formats.ducklake.state.changes import state_rows
 from duckrun.formats.ducklake.state.columns import Columns, by_name
-from duckrun.formats.ducklake.state.state import OpenTransaction, States, TableState, hide
+from duckrun.formats.ducklake.state.state import OpenTransaction, States, TableState, hide, state_of
 from duckrun.formats.ducklake.state.stored import touching
 from duckrun.formats.ducklake.state.tenures import Tenures
 from duckrun.sql.quoting import quote_identifier, quote_literal
@@ -44,7 +44,7 @@ class DuckLakeStates:
 
     def _named(self, snapshot: Snapshot) -> Tenures:
         """Tables that the name of a snapshot's table stood for, cached at the first call."""
-        state: TableState = snapshot.format_state
+        state = state_of(snapshot)
         key = (state.id, state.schema, state.name)
         if key not in self._tenures:
             self._tenures[key] = Tenures.of(self._states, state)
@@ -53,19 +53,17 @@ class DuckLakeStates:
     def _is_live(self, snapshot: Snapshot, version: int) -> bool:
         """True for the version that the open multi-table transaction will create."""
         work = self._together()
-        return (
-            work is not None and snapshot.format_state.at == -1 and version > work.base and version == snapshot.version
-        )
+        return work is not None and state_of(snapshot).at == -1 and version > work.base and version == snapshot.version
 
     def again(self, snapshot: Snapshot, version: int) -> Snapshot:
         if version in (snapshot.version, self.read_at(snapshot)):
             return snapshot
         self._states.check(version, snapshot.ref)
-        return self._of_state(snapshot.ref, self._states.again(snapshot.format_state, version))
+        return self._of_state(snapshot.ref, self._states.again(state_of(snapshot), version))
 
     def read_at(self, snapshot: Snapshot) -> int:
-        if snapshot.format_state.at >= 0:
-            return int(snapshot.format_state.at)
+        if state_of(snapshot).at >= 0:
+            return state_of(snapshot).at
         work = self._together()
         # An unchanged table is read at the start snapshot of the open transaction.
         return snapshot.version if work is None else max(snapshot.version, work.base)
@@ -115,7 +113,7 @@ class DuckLakeStates:
     # -- the rows
 
     def rows(self, steps: Sequence[Between], to: Snapshot, columns: Sequence[str]) -> tuple[StateRows, ...]:
-        named, state = self._named(to), to.format_state
+        named, state = self._named(to), state_of(to)
         tree = Columns.of(self._catalog, state)
 
         def is_own(version: int | None) -> bool:
@@ -142,7 +140,7 @@ class DuckLakeStates:
         self, to: Snapshot, tree: Columns, version: int | None, columns: Sequence[str], count: FileRows
     ) -> Iterator[StateRows]:
         """All rows of the table that had the name of ``to`` at a version, if there was one."""
-        state, together = to.format_state, self._together()
+        state, together = state_of(to), self._together()
         if version is None:
             return
         if self._is_live(to, version):
@@ -175,7 +173,7 @@ class DuckLakeStates:
         yield StateRows(version, by_name(then, to, columns, version), (count,), source=source, row_id=row_id)
 
     def whole(self, snapshot: Snapshot) -> StateRows:
-        return StateRows(snapshot.version, snapshot.format_state.columns(), (FileRows(None, snapshot.version, 1),))
+        return StateRows(snapshot.version, state_of(snapshot).columns(), (FileRows(None, snapshot.version, 1),))
 
     def sql(self, to: Snapshot, read: WeighedRead) -> str | None:
         states = read.states
@@ -193,7 +191,7 @@ class DuckLakeStates:
     def own_sql(self, function: OwnFunction, to: Snapshot, first: int, last: int) -> str:
         if function == "table_changes":
             _refuse_columns(to, "table_changes()", ("snapshot_id", "change_type"))
-        schema, name, epoch = self._states.places(to.format_state).at(last)
+        schema, name, epoch = self._states.places(state_of(to)).at(last)
         self._catalog.ensure(epoch)
         arguments = ", ".join(quote_literal(each) for each in (self._catalog.alias(epoch), schema, name))
         return f"(SELECT * FROM ducklake_{function}({arguments}, {first}, {last}))"
@@ -207,7 +205,7 @@ class DuckLakeStates:
 
         They have DuckLake's virtual columns.
         """
-        state, together = to.format_state, self._together()
+        state, together = state_of(to), self._together()
         places = self._states.places(state)
         sources = {}
         for version, since in versions:
@@ -235,7 +233,7 @@ class DuckLakeStates:
         check = (
             f"SELECT CASE WHEN count(*) > 0 THEN {raising(StorageError, message)} ELSE 'fine' END AS said "
             f"FROM {self._catalog.meta('ducklake_snapshot_changes')} "
-            f"WHERE snapshot_id > {seen} AND {touching(_FORGETS_FILES, to.format_state.id)}"
+            f"WHERE snapshot_id > {seen} AND {touching(_FORGETS_FILES, state_of(to).id)}"
         )
         nothing = ", ".join(["NULL"] * columns + ["CAST(0 AS BIGINT)", "CAST(0 AS BIGINT)"])
         return f"SELECT {nothing} FROM ({check}) AS guard WHERE said <> 'fine'"
@@ -243,7 +241,7 @@ class DuckLakeStates:
 
 def _refuse_columns(snapshot: Snapshot, what: str, added: Sequence[str]) -> None:
     """Raise SchemaMismatch if a user column hides a column that DuckLake adds."""
-    if twins := [name for name in snapshot.format_state.definition.names if name.lower() in added]:
+    if twins := [name for name in state_of(snapshot).definition.names if name.lower() in added]:
         raise SchemaMismatch(
             f"Table {snapshot.ref} has a column {twins[0]}, the name of one that DuckLake adds, so that {what} "
             "cannot be read: rename the column, or ask "
