@@ -23,6 +23,8 @@ ROWS = pa.table(
         "l": pa.array([datetime(2024, 1, 1, hour) for hour in range(5)], pa.timestamp("us")),
         "b": pa.array([True, False, None, True, False]),
         "m": pa.array([Decimal("1.10"), Decimal("2.20"), None, Decimal("0.00"), Decimal("3.30")]),
+        "st": pa.array([{"s": "é", "X": 2.5, "in": {"n": 1}}, {"s": "a", "X": float("nan"), "in": None}, None, {}, {}]),
+        "i": pa.array([2**53 + 1, 2**53, 1, None, -(2**53) - 1]),
     }
 )
 
@@ -62,6 +64,11 @@ ROWS = pa.table(
         "m > 1.5",
         "n = 1 + 1",
         "false",
+        "st.s = 'é'",
+        'ST.x > 2 and st."in".n is null',
+        "not st.s <> 'a'",
+        "i > 1e6",
+        "m >= 1.1e0",
     ],
 )
 def test_the_rows_are_those_that_duckdb_finds(sql: str, tmp_path: Path) -> None:
@@ -79,7 +86,19 @@ def test_the_rows_are_those_that_duckdb_finds(sql: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "sql",
-    ["n > x", "upper(s) = 'A'", "n = 1.5", "s = 5", "n = null", "n in (select 1)", "x = 'nan'::double", "s like 'a%'"],
+    [
+        "n > x",
+        "upper(s) = 'A'",
+        "n = 1.5",
+        "s = 5",
+        "n = null",
+        "n in (select 1)",
+        "x = 'nan'::double",
+        "s like 'a%'",
+        "i = 9.007199254740992e15",
+        "i = 16777216::float",
+        "st.s[1] = 'a'",
+    ],
 )
 def test_what_has_no_exact_form_is_refused(sql: str) -> None:
     with pytest.raises(UnsupportedFeature, match="cannot be filtered by"):
@@ -91,9 +110,20 @@ def test_bounds_that_leave_nan_out_are_not_gone_by(sql: str) -> None:
     with pytest.raises(UnsupportedFeature, match="column 'x' .* may hold NaN, .*RecordBatchReader"):
         arrow_predicate(sql, ROWS.schema, {"x", "n"})
     arrow_predicate("n = 1 and x is null", ROWS.schema, {"x", "n"})
+    with pytest.raises(UnsupportedFeature, match="column 'st'"):
+        arrow_predicate("st.x > 2", ROWS.schema, {"st"})
 
 
-@pytest.mark.parametrize(("sql", "message"), [("n = = 1", "is no SQL"), ("nn = 1", "the columns are n, x")])
+@pytest.mark.parametrize(
+    ("sql", "message"),
+    [
+        ("n = = 1", "is no SQL"),
+        ("nn = 1", "the columns are n, x"),
+        ("t.n = 1", "'t.n'; the fields of t are none"),
+        ("rows.n = 1", "'rows.n'; the columns are n"),
+        ("st.l = 1", "the fields of st are s, X, in"),
+    ],
+)
 def test_what_is_wrong_is_refused(sql: str, message: str) -> None:
     with pytest.raises(InvalidConfig, match=message):
         arrow_predicate(sql, ROWS.schema)
