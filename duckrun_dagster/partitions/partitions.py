@@ -12,6 +12,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 
 from dagster import (
     AllPartitionMapping,
@@ -33,7 +34,8 @@ from duckrun_dagster.contexts import known, naming, step_of
 
 # Most significant part first, so that texts sort by time.
 _SORTABLE_FORMAT = re.compile(r"%Y([-/.]?%m([-/.]?%d([ T_-]?%H(:?%M(:?%S)?)?)?)?)?")
-
+_INTEGER = re.compile("-?[0-9]+")
+_DAY = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 # Casts (sqlglot's type names) that leave a value in its partition.
 _TEXTS = frozenset({"VARCHAR", "TEXT", "CHAR"})
@@ -195,6 +197,9 @@ def _predicate(
             start, end = (_boundary(moment, field, definition.fmt) for moment in (window.start, window.end))
             ranges.append(f"{name} >= {start} AND {name} < {end}")
         return ranges[0] if len(ranges) == 1 else " OR ".join(f"({each})" for each in ranges)
+    if pa.types.is_integer(_value_type(field)):
+        static = isinstance(definition, StaticPartitionsDefinition)
+        _refuse_equal_numbers(keys, tuple(definition.get_partition_keys()) if static else tuple(keys), field)
     values = [_value(key, field) for key in keys]
     return f"{name} = {values[0]}" if len(values) == 1 else f"{name} IN ({', '.join(values)})"
 
@@ -271,14 +276,36 @@ def _refuse_repeated_time(moment: datetime, field: pa.Field) -> None:
         )
 
 
+def _refuse_equal_numbers(keys: Sequence[str], others: tuple[str, ...], field: pa.Field) -> None:
+    """Raise UnsupportedFeature for a partition that is the number of another one, as 01 is 1."""
+    equal = _equal_numbers(others)
+    for key in keys:
+        if key in equal:
+            raise UnsupportedFeature(
+                f"partitions {key!r} and {equal[key]!r} are one value of column {field.name}, which is {field.type}. "
+                "Use a text column for these partitions."
+            )
+
+
+@lru_cache(maxsize=8)  # a fan-in needs one predicate for each of its partitions
+def _equal_numbers(keys: tuple[str, ...]) -> dict[str, str]:
+    """Return the keys that are the number of another key, and that key."""
+    first, equal = dict[int, str](), dict[str, str]()
+    for key in filter(_INTEGER.fullmatch, keys):
+        other = first.setdefault(int(key), key)
+        if other != key:
+            equal |= {key: other, other: key}
+    return equal
+
+
 def _value(key: str, field: pa.Field) -> str:
     """Return a partition key as a literal of the column's type."""
     kind = _value_type(field)
     if _is_text(kind):
         return quote_literal(key)
-    if pa.types.is_integer(kind) and re.fullmatch(r"-?\d+", key):
+    if pa.types.is_integer(kind) and _INTEGER.fullmatch(key):
         return key
-    if pa.types.is_date(kind) and re.fullmatch(r"\d{4}-\d\d-\d\d", key):
+    if pa.types.is_date(kind) and _DAY.fullmatch(key):
         return f"DATE {quote_literal(key)}"
     raise UnsupportedFeature(
         f"partition {key!r} cannot be a value of column {field.name}, which is {field.type}. "

@@ -93,6 +93,19 @@ def test_downstream_loads_its_partition_a_range_and_everything(shop: Any) -> Non
     assert seen["weekly"] == [date(2024, 1, day) for day in range(1, 8)]
 
 
+@pytest.mark.parametrize("predicate", ["n = 1 -- not the others", "n = 1 /* not the others */", "n = 1 or n = 5"])
+def test_a_predicate_of_a_partition_may_end_in_a_comment(shop: Any, predicate: str) -> None:
+    seen: list[Any] = []
+
+    @dg.asset(partitions_def=DAILY, ins={"sales": dg.AssetIn(metadata={"predicate": predicate})})
+    def same(sales: pl.DataFrame) -> None:
+        seen.append(sales.select("day", "n").rows())
+
+    shop.run([sales()], partitions=("2024-01-01", "2024-01-02"))
+    shop.run([sales(), same], selection=[same], partitions="2024-01-02")
+    assert seen == [[(date(2024, 1, 2), 1)]]
+
+
 def test_an_unpartitioned_asset_sees_rows_that_no_partition_claims(shop: Any) -> None:
     seen: list[int] = []
 
@@ -147,8 +160,9 @@ HOUR = datetime(2024, 1, 1, 5, 30)
         (pa.array([20240101]), dg.DailyPartitionsDefinition("20240101", fmt="%Y%m%d"), "20240101"),
         (pa.array(["it's/odd"]), dg.StaticPartitionsDefinition(["it's/odd", "b"]), "it's/odd"),
         (pa.array([7]), dg.StaticPartitionsDefinition(["7", "8"]), "7"),
+        (pa.array([7]), dg.StaticPartitionsDefinition(["007", "1", "01"]), "007"),
     ],
-    ids=["hourly", "hourly with a zone", "text", "monthly", "whole number", "quote and slash", "static number"],
+    ids=["hourly", "hourly with a zone", "text", "monthly", "whole number", "quote and slash", "number", "zeros"],
 )
 def test_a_partition_is_held_by_a_column_of_its_own_type(shop: Any, column: Any, definition: Any, key: str) -> None:
     for _ in range(2):
@@ -577,6 +591,16 @@ def test_dates_cannot_hold_hours(shop: Any) -> None:
     hourly = dg.HourlyPartitionsDefinition("2024-01-01-00:00")
     message = shop.error([typed(pa.array([date(2024, 1, 1)]), hourly)], partitions="2024-01-01-05:00")
     assert "Asset typed" in message and "timestamp column" in message
+
+
+@pytest.mark.parametrize(
+    ("key", "words"), [("01", "'01' and '1' are one value"), ("1", "'1' and '01'"), ("٣", "'٣' cannot be")]
+)
+def test_whole_numbers_cannot_hold_two_spellings_of_one(shop: Any, key: str, words: str) -> None:
+    definition = dg.StaticPartitionsDefinition(["1", "01", "2", "٣"])
+    message = shop.error([typed(pa.array([int(key)]), definition)], partitions=key)
+    assert "Asset typed" in message and words in message and "text column" in message
+    shop.run([typed(pa.array([2]), definition)], partitions="2")
 
 
 def test_a_format_that_does_not_sort_is_refused_for_texts(shop: Any) -> None:

@@ -45,7 +45,8 @@ class TableScan:
     @property
     def spec(self) -> ReadSpec:
         """Return the read with both predicates combined."""
-        both = [f"({each})" for each in (self.partitions, self.requested.predicate) if each is not None]
+        # The line ends before the bracket, since a predicate may end with a comment.
+        both = [f"({each}\n)" for each in (self.partitions, self.requested.predicate) if each is not None]
         predicate = " AND ".join(both) if len(both) == 2 else self.partitions or self.requested.predicate
         return replace(self.requested, predicate=predicate)
 
