@@ -1,5 +1,7 @@
 """Inputs that may be missing, inputs with a value for each partition, and the smaller types of rows."""
 
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from typing import Any
 
 import dagster as dg
@@ -11,6 +13,7 @@ import pytest
 import duckrun
 
 DAYS = dg.StaticPartitionsDefinition(["it's é %20", "mon", "tue"])
+DAY, NIGHT = date(2020, 1, 1), datetime(2020, 1, 1, 23)
 ROWS = pa.table({"id": [1, 2], "name": ["ann", None]})
 
 
@@ -170,7 +173,21 @@ def _asset_of(name: str, value: Any) -> dg.AssetsDefinition:
         (pd.Series([1]), "pandas Series without a name"),
         (pl.Series([1]), "polars Series without a name"),
         ([1], "its item 0 is a int"),
-        ([{"n": 1}, {"n": "x"}], "column 'n' of the rows has no one type"),
+        ([{"n": 1}, {"n": "x"}], "column 'n' of the rows holds int (first in row 0) and str (first in row 1)"),
+        (
+            [{}, {"d": [DAY]}, {"d": [NIGHT]}],
+            "column 'd' of the rows holds date (first in row 1) and datetime (first in row 2)",
+        ),
+        (
+            [{"d": NIGHT.astimezone(UTC)}, {"d": NIGHT}],
+            "datetime with a time zone (first in row 0) and datetime (first",
+        ),
+        ([{"d": {"x": pd.Timestamp(1)}}], "column 'd' of the rows has nanoseconds in row 0"),
+        ([{"d": pd.NaT}], "column 'd' of the rows cannot be stored"),
+        ([{"n": Decimal("Infinity")}], "column 'n' of the rows cannot be stored"),
+        ([{"s": "\ud800"}], "column 's' of the rows cannot be stored"),
+        ([{"\ud800": 1}], "a column whose name is no text"),
+        ([{"e": {}}], "column 'e' has a struct without fields"),
     ],
 )
 def test_rows_that_are_no_table_are_refused(shop: Any, value: Any, words: str) -> None:

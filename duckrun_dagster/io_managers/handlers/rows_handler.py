@@ -6,6 +6,7 @@ from typing import Any, get_args, get_origin
 
 import pyarrow as pa
 
+from duckrun.engines.tabular.python_values import array_of
 from duckrun.errors import SchemaMismatch
 from duckrun_dagster.io_managers.annotation import is_row
 from duckrun_dagster.io_managers.handlers.handler import TableScan, TypeHandler
@@ -24,13 +25,12 @@ class RowsHandler(TypeHandler[list[Any]]):
                 "a list is rows, each a dictionary by the names of columns, "
                 f"and its item {other} is a {type(value[other]).__name__}"
             )
-        columns = {}
-        for name in dict.fromkeys(str(key) for row in value for key in row):
-            try:
-                columns[name] = pa.array([row.get(name) for row in value])
-            except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as error:
-                raise SchemaMismatch(f"column {name!r} of the rows has no one type: {error}") from error
-        return pa.table(columns)
+        names = dict.fromkeys(str(key) for row in value for key in row)
+        columns = {name: array_of([row.get(name) for row in value], f"column {name!r} of the rows") for name in names}
+        try:
+            return pa.table(columns)
+        except UnicodeEncodeError as error:
+            raise SchemaMismatch(f"the rows have a column whose name is no text: {error}") from error
 
     def from_scan(self, scan: TableScan, as_type: Any) -> list[Any]:
         return scan.frame().toArrow().to_pylist()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from duckrun.engines.tabular.python_values import conversion_errors, inconvertible, refuse_changed
 from duckrun.errors import SchemaMismatch
 from duckrun.libraries import pa, pc
 from duckrun.values.columns import holds, refuse_twins
@@ -20,14 +21,15 @@ _EXACT = 2**53
 def pandas_frame(table: pa.Table) -> pd.DataFrame:
     """Return the rows as a pandas frame; integers with NULLs become float64, as usual in pandas.
 
-    If a value would change, the column is ``Int64`` instead, or Python integers inside nested
-    values.
+    If a value would change, the column is ``Int64`` or ``UInt64`` instead, or Python integers
+    inside nested values.
     """
     frame = table.to_pandas()
     for place, column in enumerate(table.columns):
         if holds(column.type, _is_long) and _would_change(column.combine_chunks()):
             exact = column.to_pandas(integer_object_nulls=True)
-            frame.isetitem(place, exact.astype("Int64") if pa.types.is_integer(column.type) else exact)
+            kind = {pa.int64(): "Int64", pa.uint64(): "UInt64"}.get(column.type)
+            frame.isetitem(place, exact if kind is None else exact.astype(kind))
     return frame
 
 
@@ -50,11 +52,6 @@ def _would_change(values: Any) -> bool:
     return bounds["max"] is not None and max(-bounds["min"], bounds["max"]) > _EXACT
 
 
-def _conversion_errors() -> tuple[type[Exception], ...]:
-    """Return the errors of a column without a single Arrow type."""
-    return pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, TypeError, OverflowError
-
-
 def arrow_of_pandas(frame: pd.DataFrame) -> pa.Table:
     """Return a pandas frame as Arrow, with the contents that its to_parquet() writes.
 
@@ -62,8 +59,8 @@ def arrow_of_pandas(frame: pd.DataFrame) -> pa.Table:
     ``__index_level_0__``.
 
     Raises:
-        SchemaMismatch: The column labels have several levels, a column has values of several types,
-            or its type exists in pandas only.
+        SchemaMismatch: The column labels have several levels, or a column has values of several
+            types.
     """
     import pandas
 
@@ -77,17 +74,10 @@ def arrow_of_pandas(frame: pd.DataFrame) -> pa.Table:
     counting = isinstance(frame.index, pandas.RangeIndex) and frame.index.name is None
     try:
         table = pa.Table.from_pandas(frame, preserve_index=not counting)
-    except _conversion_errors() as error:
+    except conversion_errors() as error:
         raise _inconvertible(frame, error) from error
     refuse_twins(table.schema.names)
-    for field in table.schema:
-        if isinstance(field.type, pa.BaseExtensionType) and field.type.extension_name.startswith("pandas."):
-            kind = field.type.extension_name.removeprefix("pandas.")
-            remedy = ".dt.to_timestamp() or .astype(str)" if kind == "period" else ".astype(str)"
-            raise SchemaMismatch(
-                f"column {field.name!r} has the type {kind} of pandas, which Delta cannot store; convert it, for "
-                f"instance by {remedy}"
-            )
+    _refuse_changed(frame, table.schema)
     return table.replace_schema_metadata(None)
 
 
@@ -96,33 +86,27 @@ def _inconvertible(frame: pd.DataFrame, error: Exception) -> SchemaMismatch:
     for name, values in _columns(frame):
         try:
             pa.array(values, from_pandas=True)
-        except _conversion_errors() as cause:
-            return SchemaMismatch(
-                f"column {name!r} of the pandas DataFrame {_told(values) or f'cannot be stored: {cause}'}"
-            )
+        except conversion_errors() as cause:
+            return inconvertible(values.tolist(), _column(name), cause)
     return SchemaMismatch(f"the pandas DataFrame has a column with no one type: {error}")
 
 
-def _columns(frame: pd.DataFrame) -> Iterator[tuple[str, Any]]:
+def _refuse_changed(frame: pd.DataFrame, schema: pa.Schema) -> None:
+    """Refuse Python's dates and times that pyarrow has changed, in a column or in a category."""
+    types = {each.name: each.type.value_type if pa.types.is_dictionary(each.type) else each.type for each in schema}
+    types = {name: kind for name, kind in types.items() if holds(kind, pa.types.is_temporal)}
+    for name, values in _columns(frame) if types else ():
+        dtype = getattr(getattr(values.dtype, "categories", values), "dtype", None)
+        if name in types and dtype == "object":
+            refuse_changed(values.astype(object).tolist(), types[name], _column(name))
+
+
+def _columns(frame: pd.DataFrame) -> Iterator[tuple[str, pd.Series]]:
     for name in frame.columns:
         yield str(name), frame[name]
     for level, label in enumerate(frame.index.names):
         yield str(label or f"__index_level_{level}__"), frame.index.get_level_values(level).to_series()
 
 
-def _told(values: Any) -> str | None:
-    """Describe two values whose types conflict, with the first row of each; None if none do."""
-    kinds: dict[type, tuple[int, Any]] = {}
-    for row, (value, missing) in enumerate(zip(values, values.isna(), strict=True)):
-        if missing or type(value) in kinds:
-            continue
-        for other, (place, one) in kinds.items():
-            try:
-                pa.array([one, value])
-            except _conversion_errors():
-                return (
-                    f"holds {other.__name__} (first in row {place}) and {type(value).__name__} (first in row "
-                    f"{row}), and a column has one type: convert it, for instance by .astype(str)"
-                )
-        kinds[type(value)] = (row, value)
-    return None
+def _column(name: str) -> str:
+    return f"column {name!r} of the pandas DataFrame"
