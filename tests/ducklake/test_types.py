@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pytest
 
@@ -128,6 +130,35 @@ def test_a_variant_is_read_by_sql_and_a_geometry_as_its_bytes(lake: Session) -> 
     assert shapes["g"].to_pylist() == [lake.sql("select st_aswkb(g) as b from t").collect()[0]["b"]]
     lake.execute("shapes", WriteSpec("overwrite"), shapes)
     assert rows(lake, "select typeof(g), g::varchar from shapes") == [("GEOMETRY", "POINT (1 2)")]
+
+
+DURATIONS: dict[str, Any] = {
+    "arrow": lambda ns: pa.table({"d": pa.array([None, ns], pa.duration("ns"))}),
+    "stream": lambda ns: pa.table({"d": pa.array([None, ns], pa.duration("ns"))}).to_reader(),
+    "intervals": lambda ns: pa.table({"d": pa.array([None, (0, 0, ns)], pa.month_day_nano_interval())}),
+    "stream of intervals": lambda ns: pa.table({"d": pa.array([(0, 0, 1), None, (0, 0, ns)], pa.month_day_nano_interval())}).slice(1).to_reader(),
+    "pandas": lambda ns: pd.DataFrame({"d": pd.to_timedelta([None, ns])}),
+    "objects": lambda ns: pd.DataFrame({"d": pd.Series([None, pd.Timedelta(ns)], dtype=object)}),
+    "polars": lambda ns: pl.DataFrame({"d": pl.Series([None, ns]).cast(pl.Duration("ns"))}),
+    "lazy": lambda ns: pl.DataFrame({"d": pl.Series([None, ns]).cast(pl.Duration("ns"))}).lazy(),
+    "lazy microseconds": lambda ns: pl.DataFrame({"d": pl.Series([None, ns // 1000]).cast(pl.Duration("us"))}).lazy(),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DURATIONS)
+def test_a_duration_of_a_frame_is_an_interval_and_nanoseconds_are_refused(lake: Session, name: str) -> None:
+    lake.execute("t", WriteSpec("overwrite"), DURATIONS[name](2_000_000))
+    assert rows(lake, "select d::varchar as d from t order by d") == [("00:00:00.002",), (None,)]
+    if "microseconds" not in name:
+        with pytest.raises(SchemaMismatch, match=r"column 'd' .*(would lose data|nanoseconds)"):
+            lake.execute("t", WriteSpec("append"), DURATIONS[name](2_000_001))
+    assert rows(lake, "select count(*) from t") == [(2,)]
+
+
+def test_unsigned_integers_beyond_those_of_pandas_beside_null_are_read_as_they_are(lake: Session) -> None:
+    lake.execute("t", WriteSpec("overwrite"), pa.table({"n": pa.array([2**64 - 1, None, 1], pa.uint64())}))
+    numbers = lake.table("t").toDF().toPandas()["n"].sort_values()
+    assert numbers.dtype == "UInt64" and numbers.tolist() == [1, 2**64 - 1, pd.NA]
 
 
 REFUSED = [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import date
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -235,6 +235,8 @@ def test_an_index_that_the_table_has_not_is_refused_with_the_way_out(session: Se
         session.execute("t", WriteSpec("append"), pd.DataFrame({"x": [1, 2]}, index=[7, 9]))
 
 
+DAY, NIGHT = date(2020, 1, 1), datetime(2020, 1, 1, 23)
+PERIODS = pa.array(pd.period_range("2020", periods=2, freq="Y"))
 MISFITS: dict[str, tuple[Any, str]] = {
     "period": (pd.DataFrame({"p": pd.period_range("2020-01", periods=2, freq="M")}), r"'p'.*period.*to_timestamp\(\)"),
     "period as index": (pd.DataFrame({"x": [1]}, index=pd.period_range("2020", periods=1, freq="Y", name="p")), r"'p'.*period"),
@@ -248,6 +250,24 @@ MISFITS: dict[str, tuple[Any, str]] = {
     "large integers": (pd.DataFrame({"n": pd.Series([2**70], dtype=object)}), r"'n'"),
     "complex": (pd.DataFrame({"c": [1j]}), r"'c'"),
     "sparse": (pd.DataFrame({"s": pd.arrays.SparseArray([0, 1])}), r"s\b"),
+    "periods in a category": (pd.DataFrame({"p": pd.Categorical(pd.period_range("2020", periods=2, freq="Y"))}), r"'p'.*period"),
+    "periods of Arrow": (pa.table({"p": PERIODS}), r"'p'.*period"),
+    "periods of Arrow in lists": (pa.table({"p": pa.ListArray.from_arrays(pa.array([0, 2]), PERIODS)}), r"'p'.*period"),
+    "intervals of cut()": (pd.DataFrame({"i": pd.cut([1, 5], 2)}), r"'i'.*interval.*astype"),
+    "dates and times": (pd.DataFrame({"d": [DAY, NIGHT]}), r"'d'.*date \(first in row 0\) and datetime \(first in row 1\)"),
+    "times and dates": (pd.DataFrame({"d": [NIGHT, DAY]}), r"'d'.*datetime \(first in row 0\) and date \(first in row 1\)"),
+    "dates and times in lists": (pd.DataFrame({"d": [[DAY], None, [NIGHT]]}), r"'d'.*date \(.*row 0\) and datetime \(.*row 2\)"),
+    "dates and times in structs": (pd.DataFrame({"d": [{"x": DAY}, {"x": NIGHT}]}), r"'d'.*date \(.*row 0\) and datetime"),
+    "dates and times in a category": (pd.DataFrame({"d": pd.Categorical([DAY, NIGHT])}), r"'d'.*date \(.*row 0\) and datetime"),
+    "dates and times in an index": (pd.DataFrame({"x": [1, 2]}, index=pd.Index([DAY, NIGHT], name="d")), r"'d'.*date .*and datetime"),
+    "dates and numbers": (pd.DataFrame({"d": pd.Series([DAY, 5], dtype=object)}), r"'d'.*date .*and int"),
+    "times with and without a zone": (pd.DataFrame({"d": pd.Series([NIGHT, NIGHT.replace(tzinfo=UTC)], dtype=object)}), r"'d'.*datetime .*and datetime with a time zone"),
+    "nanoseconds": (pd.DataFrame({"d": pd.Series([None, pd.Timestamp(1)], dtype=object)}), r"'d'.*nanoseconds in row 1"),
+    "no text": (pd.DataFrame({"s": pd.Series(["\ud800"], dtype=object)}), r"'s'.*surrogates"),
+    "struct without fields": (pa.table({"e": pa.array([[{}]])}), r"'e'.*struct without fields"),
+    "field without a name": (pa.table({"e": pa.array([{"": 1}])}), r"'e'.*empty name"),
+    "fields of one name": (pa.table({"e": pa.StructArray.from_arrays([pa.array([1])] * 2, ["x", "x"])}), r"'e'.*one name"),
+    "union": (pa.table({"u": pa.nulls(1, pa.dense_union([pa.field("x", pa.int64())]))}), r"'u'.*union"),
     "one text": (pd.DataFrame([[1, 2]], columns=pd.Index([1, "1"], dtype=object)), r"two columns have the name '1'"),
 }  # fmt: skip
 

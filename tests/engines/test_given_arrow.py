@@ -81,11 +81,48 @@ def test_a_condition_of_a_merge_takes_nan_for_the_highest_number(tmp_path: Path,
         assert sorted(session.sql("select n from t").toArrow()["n"].to_pylist()) == [3, 10, 20]
 
 
-@pytest.mark.parametrize("kind", [pa.float16(), pa.decimal128(5, -2), pa.list_(pa.decimal128(5, -2))], ids=str)
+WORDS = pa.dictionary(pa.int8(), pa.string())
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.float16(),
+        pa.decimal128(5, -2),
+        pa.list_(pa.decimal128(5, -2)),
+        pa.dictionary(pa.int8(), WORDS),
+        pa.list_(pa.dictionary(pa.int8(), WORDS)),
+        pa.dictionary(pa.int8(), pa.list_(WORDS)),
+        pa.dictionary(pa.int8(), pa.struct([("x", pa.int64())])),
+        pa.dictionary(pa.int8(), pa.list_(pa.int64(), 2)),
+        pa.run_end_encoded(pa.int32(), WORDS),
+        pa.run_end_encoded(pa.int32(), pa.list_(pa.int64())),
+        pa.dense_union([pa.field("x", pa.int64())]),
+    ],
+    ids=str,
+)
 def test_a_type_that_duckdb_does_not_have_names_its_column(session: Session, kind: pa.DataType) -> None:
     with pytest.raises(duckrun.SchemaMismatch, match=re.escape(f"column 'v' has the type {kind}")):
         session.register("halves", pa.table({"v": pa.nulls(1, kind)}))
         session.sql("from halves").collect()
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pa.array([[1], [2]]),
+        pa.array([[("k", 1)], []], pa.map_(pa.string(), pa.int64())),
+        pa.array([[{"x": 1}], []]),
+        pa.RunEndEncodedArray.from_arrays(pa.array([1, 2], pa.int32()), pa.array(["a", "b"])),
+    ],
+    ids=lambda values: str(values.type),
+)
+def test_a_dictionary_of_other_values_is_read_as_they_are(tmp_path: Path, values: pa.Array) -> None:
+    encoded = pa.DictionaryArray.from_arrays(pa.array([1, None, 0]), values)
+    first, second = values.to_pylist()
+    with duckrun.connect(tmp_path / "lake") as session:
+        session.execute("t", WriteSpec("error"), pa.table({"i": range(3), "v": encoded}))
+        assert session.sql("select v from t order by i").toArrow()["v"].to_pylist() == [second, None, first]
 
 
 WRONG = pa.array([b"a", b"b\xff", b"z"]).view(pa.string())

@@ -166,7 +166,9 @@ The same for pandas, polars, Arrow and DuckDB on both engines, and in Dagster; `
   makes an `INTEGER`, as DuckDB's own `create table as` does; on Spark it is refused.
 - **The index of a pandas frame** is kept where `to_parquet()` keeps it: as a column of its name, or `__index_level_0__` without one. An index without a name that is a `RangeIndex` counts the rows and is left out. It comes
   back as a column. Filtered or concatenated frames have an index that is no range: `reset_index(drop=True)` leaves it out.
-- **pandas**: periods and intervals are refused (`.dt.to_timestamp()`, `.astype(str)`), labels of several levels too; values of several types name both types and the first row of each.
+- **pandas**: periods and intervals are refused (`.dt.to_timestamp()`, `.astype(str)`), in categories and Arrow data too, and labels of several levels; values of several types name both types and the first row of each.
+- **Python's dates and times**, in objects of pandas and in rows (`list[dict]`), are of one type in a column: dates beside times, and times with a zone beside times without one, are refused, nested too. So are nanoseconds of `pd.Timestamp` and `pd.Timedelta`.
+- **Arrow**: on DuckDB a dictionary of structs, of lists of one length or of dictionaries, run ends of any of these or of lists, and a dense union are refused: decode them. A struct has a field, and each a name of its own.
 """
 
 

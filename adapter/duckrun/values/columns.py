@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from duckrun.errors import SchemaMismatch
 from duckrun.libraries import pa
@@ -89,15 +89,66 @@ def holds(kind: pa.DataType, test: Callable[[pa.DataType], bool]) -> bool:
     return test(kind) or any(holds(child, test) for child in inner)
 
 
-def is_extended(field: pa.Field) -> bool:
-    """True if the metadata of a field, or of one inside it, names an Arrow extension type.
+def fields_in(field: pa.Field) -> Iterator[pa.Field]:
+    """Yield a field and all fields inside it. The values of a dictionary are a field."""
+    yield field
+    kind = field.type
+    if pa.types.is_dictionary(kind):
+        yield from fields_in(pa.field("", kind.value_type))
+    elif pa.types.is_nested(kind):
+        for i in range(kind.num_fields):
+            yield from fields_in(kind.field(i))
+
+
+def extension_of(field: pa.Field) -> str:
+    """Return the name of a field's Arrow extension type; empty if it has none.
 
     pyarrow shows the storage type of an extension that it does not know, such as ``geoarrow.wkb``.
     Source: Arrow columnar format, Extension Types.
     """
-    kind, metadata = field.type, field.metadata or {}
+    if isinstance(field.type, pa.BaseExtensionType):
+        return str(field.type.extension_name)
+    return str((field.metadata or {}).get(b"ARROW:extension:name", b"").decode())
+
+
+def refuse_unstorable(schema: pa.Schema) -> None:
+    """Refuse Arrow types that no engine reads right.
+
+    Raises:
+        SchemaMismatch: A column is a period or interval of pandas, or has a struct without fields,
+            or with an empty or repeated field name.
+    """
+    for column in schema:
+        for field in fields_in(column):
+            if (extension := extension_of(field)).startswith("pandas."):
+                kind = extension.removeprefix("pandas.")
+                remedy = ".dt.to_timestamp() or .astype(str)" if kind == "period" else ".astype(str)"
+                raise SchemaMismatch(
+                    f"column {column.name!r} has the type {kind} of pandas, which no table stores; convert it, for "
+                    f"instance by {remedy}"
+                )
+            if pa.types.is_struct(field.type):
+                _refuse_fields(column.name, [each.name for each in field.type])
+
+
+def _refuse_fields(column: str, names: Sequence[str]) -> None:
+    if not names:
+        raise SchemaMismatch(f"column {column!r} has a struct without fields, which no table stores; leave it out")
+    if not all(names):
+        raise SchemaMismatch(
+            f"column {column!r} has a struct field with an empty name, which SQL cannot say; rename it"
+        )
+    if len({name.lower() for name in names}) < len(names):
+        raise SchemaMismatch(
+            f"column {column!r} has a struct with two fields of one name, in any case ({', '.join(names)}); rename one"
+        )
+
+
+def is_extended(field: pa.Field) -> bool:
+    """True if a field, or one inside it, has an Arrow extension type that pyarrow does not know."""
+    kind = field.type
     inner = [kind.field(i) for i in range(kind.num_fields)] if pa.types.is_nested(kind) else []
-    return b"ARROW:extension:name" in metadata or any(map(is_extended, inner))
+    return b"ARROW:extension:name" in (field.metadata or {}) or any(map(is_extended, inner))
 
 
 def with_scalars(kind: pa.DataType, change: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:

@@ -15,7 +15,7 @@ from duckrun.engines.spark.structs import by_name, inner_types, loosened, same_f
 from duckrun.engines.tabular.values import exactly
 from duckrun.errors import SchemaMismatch, without_type
 from duckrun.values.choices import SchemaMode
-from duckrun.values.columns import refuse_twins
+from duckrun.values.columns import refuse_twins, refuse_unstorable
 from duckrun.values.partition_values import partition_columns
 
 
@@ -69,6 +69,7 @@ def storable_table(table: pa.Table) -> pa.Table:
     Raises:
         SchemaMismatch: Delta cannot store a column. The error names it.
     """
+    refuse_unstorable(table.schema)
     schema = pa.schema([pa.field(field.name, storable_arrow(field.name, field.type)) for field in table.schema])
     return table if table.schema.equals(schema) else exactly(table, schema)
 

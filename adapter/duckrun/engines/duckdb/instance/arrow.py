@@ -10,10 +10,10 @@ import duckdb
 
 from duckrun.engines.tabular.values import exactly
 from duckrun.errors import SchemaMismatch
-from duckrun.libraries import pa
+from duckrun.libraries import np, pa
 from duckrun.sql.quoting import quote_identifier
 from duckrun.sql.raising import marked
-from duckrun.values.columns import holds, with_scalars
+from duckrun.values.columns import fields_in, holds, refuse_unstorable, with_scalars
 
 
 def readable(rows: Any) -> Any:
@@ -23,8 +23,9 @@ def readable(rows: Any) -> Any:
         SchemaMismatch: DuckDB cannot read a type, a string is not UTF-8, or an instant has a part
             of a microsecond. A stream raises while it is read.
     """
+    refuse_unstorable(rows.schema)
     for field in rows.schema:
-        if holds(field.type, _is_of_tens):  # DuckDB 1.5.5 would end with an internal error
+        if any(_is_unreadable(each.type) for each in fields_in(field)):
             raise _cannot_read(field)
     return _with_nested_structs_whole(in_microseconds(_valid(rows)))
 
@@ -57,17 +58,20 @@ def register(cursor: duckdb.DuckDBPyConnection, name: str, rows: Any) -> tuple[s
 
 
 def _valid(rows: Any) -> Any:
-    """Refuse strings that are not UTF-8 in a table or a stream."""
+    """Refuse strings that are not UTF-8, and intervals with nanoseconds, in a table or a stream."""
     # Neither Arrow nor DuckDB looks at them, and DuckDB cannot read the files that it writes of
     # them. polars' strings, which come as views, are valid.
     places = [place for place, field in enumerate(rows.schema) if holds(field.type, _is_text)]
+    intervals = [place for place, field in enumerate(rows.schema) if pa.types.is_interval(field.type)]
 
     def valid(part: Any) -> Any:
         for place in places:
             _refuse_invalid(part.schema.names[place], part.column(place))
+        for place in intervals:
+            _refuse_nanoseconds(part.schema.names[place], part.column(place))
         return part
 
-    if isinstance(rows, pa.RecordBatchReader) and places:
+    if isinstance(rows, pa.RecordBatchReader) and (places or intervals):
         return _stream(rows, rows.schema, valid)
     return valid(rows) if isinstance(rows, pa.Table) else rows
 
@@ -103,8 +107,19 @@ def _refuse_invalid(name: str, column: pa.Array | pa.ChunkedArray) -> None:
         ) from error
 
 
+def _refuse_nanoseconds(name: str, column: pa.Array | pa.ChunkedArray) -> None:
+    # Arrow has no cast of such an interval. It is 16 bytes: months, days, nanoseconds.
+    for array in getattr(column, "chunks", [column]):
+        halves = np.frombuffer(array.buffers()[1] or b"", "<i8")
+        parts = halves[2 * array.offset + 1 : 2 * (array.offset + len(array)) : 2] % 1000
+        if (parts * array.is_valid().to_numpy(zero_copy_only=False)).any():
+            raise SchemaMismatch(f"column {name!r} has an interval with nanoseconds; round it to microseconds")
+
+
 def in_microseconds(rows: Any) -> Any:
-    """Cast instants of nanoseconds to microseconds, because DuckDB would truncate them silently.
+    """Cast instants and durations of nanoseconds to microseconds.
+
+    DuckDB would truncate them silently.
 
     Raises SchemaMismatch for a value that is not whole microseconds; a stream raises while it is
     read.
@@ -120,6 +135,8 @@ def in_microseconds(rows: Any) -> Any:
 
 
 def _of_microseconds(kind: pa.DataType) -> pa.DataType:
+    if kind == pa.duration("ns"):
+        return pa.duration("us")
     is_instant = pa.types.is_timestamp(kind) and kind.unit == "ns" and kind.tz is not None
     return pa.timestamp("us", kind.tz) if is_instant else kind
 
@@ -174,11 +191,21 @@ def _unreadable(cursor: duckdb.DuckDBPyConnection, schema: pa.Schema) -> SchemaM
 
 def _cannot_read(field: pa.Field) -> SchemaMismatch:
     return SchemaMismatch(
-        f"column {field.name!r} has the type {field.type}, which DuckDB cannot read; cast it, for instance to a "
-        "float, a decimal of 38 digits or a string"
+        f"column {field.name!r} has the type {field.type}, which DuckDB cannot read; cast or decode it, for instance "
+        "to a float, a decimal of 38 digits or a string"
     )
 
 
-def _is_of_tens(kind: pa.DataType) -> bool:
-    """True for decimals of a negative scale."""
-    return bool(pa.types.is_decimal(kind)) and kind.scale < 0
+def _is_unreadable(kind: pa.DataType) -> bool:
+    """True for types that DuckDB 1.5.5 lacks, reads as other values, or that end its instance."""
+    of = pa.types
+    if of.is_dictionary(kind):  # keys of an inner dictionary become its values, and NULL its first
+        values = kind.value_type
+        return of.is_struct(values) or of.is_fixed_size_list(values) or _has_dictionary(values)
+    if of.is_run_end_encoded(kind):
+        return of.is_nested(kind.value_type) or of.is_dictionary(kind.value_type)
+    return (of.is_union(kind) and kind.mode == "dense") or (of.is_decimal(kind) and kind.scale < 0)
+
+
+def _has_dictionary(kind: pa.DataType) -> bool:
+    return any(pa.types.is_dictionary(each.type) for each in fields_in(pa.field("", kind)))

@@ -22,7 +22,7 @@ from duckrun.libraries import pa
 from duckrun.sql.quoting import quote_identifier, quote_literal
 from duckrun.sql.typed import arrow_type, in_arrow
 from duckrun.values.checked import spec
-from duckrun.values.columns import holds, is_extended, refuse_twins, with_scalars
+from duckrun.values.columns import fields_with, holds, is_extended, refuse_twins, with_scalars
 from duckrun.values.computed import NumberedBy
 from duckrun.values.frozen import frozen
 from duckrun.values.layout import ROW_GROUP
@@ -241,11 +241,12 @@ def _polars(value: Any, cursor: duckdb.DuckDBPyConnection, name: str, file: Path
     # The streaming engine computes the frame to disk once, in bounded memory, and it can be read
     # again.
     empty = table_of_polars(polars.DataFrame(schema=value.collect_schema()))
-    exact = in_microseconds(empty) is empty
+    # polars writes durations as integers, which only Arrow reads as durations.
+    is_plain = in_microseconds(empty) is empty and not fields_with(empty.schema, pa.types.is_duration)
     types = _of_arrow(cursor, f"{name}_empty", empty).types
     # DuckDB's row group size. DuckDB holds one row group in memory, and polars' are twice as large.
     value.sink_parquet(file, row_group_size=ROW_GROUP)
-    if not exact:
+    if not is_plain:
         from pyarrow.dataset import dataset  # here, because it imports pandas
 
         return _of_arrow(cursor, name, dataset(file))
