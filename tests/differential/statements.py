@@ -42,13 +42,14 @@ def literal(value: Any) -> str:
 
 @st.composite
 def number(draw: Any, sides: tuple[str, ...]) -> str:
-    """An integer expression over columns of the sides."""
+    """A number over columns of the sides, for an integer column: engines round it or cut it."""
     side = draw(st.sampled_from(sides))
     column = f"{side}.v"
     return draw(
         st.sampled_from([
             column, f"{column} + 1", f"- {column}", f"{column} * 2", f"coalesce({column}, 0)", "7", "NULL",
             f"case when {side}.k = 'a' then 1 else {column} end", f"abs({column})",
+            f"{side}.d * 3", "2.5",
         ])
     )  # fmt: skip
 

@@ -22,6 +22,7 @@ from hypothesis import HealthCheck, settings, strategies as st
 import duckrun
 from duckrun import WriteSpec
 from duckrun.session import Session
+from duckrun.values.choices import EngineName
 from duckrun.values.lake_format import FormatName
 from tests.differential.statements import NOT_IN_SPARK, Statement, rows, statements
 from tests.drawing import rounds
@@ -92,7 +93,8 @@ def test_as_on_tables_of_duckdb(tmp_path: Path, format: FormatName, most: int, i
 
 
 @pytest.mark.spark
-def test_as_by_spark_sql_on_delta_tables(tmp_path: Path, spark: Any) -> None:
+@pytest.mark.parametrize("engine", ["spark", "duckdb"])
+def test_as_by_spark_sql_on_delta_tables(tmp_path: Path, spark: Any, engine: EngineName) -> None:
     folders = {name: tmp_path / "native" / name for name in "ts"}
     names = {name: f"delta.`{folder}`" for name, folder in folders.items()}
 
@@ -108,7 +110,7 @@ def test_as_by_spark_sql_on_delta_tables(tmp_path: Path, spark: Any) -> None:
         return natively
 
     allowed = statements.filter(lambda statement: statement.kind not in NOT_IN_SPARK)
-    with duckrun.connect(tmp_path / "lake", engine="spark", spark=spark) as session:
+    with duckrun.connect(tmp_path / "lake", engine=engine, spark=spark) as session:
         assert compared(300 if SOAK else 10, session, native, allowed, 5, dialect="spark") > 5
 
 

@@ -7,6 +7,7 @@ remains.
 from __future__ import annotations
 
 import re
+from decimal import ROUND_HALF_EVEN, ROUND_HALF_UP, Decimal
 from typing import Any
 
 from sqlglot import exp
@@ -67,14 +68,23 @@ _CASTS = {
 def _to_list(node: exp.Cast) -> exp.Expr:
     """Translate a cast of each element of a list, unless all are literals."""
     value, element = node.this, node.to.expressions[0] if node.to.expressions else None
-    is_plain = isinstance(value, exp.Array) and all(
-        isinstance(each, exp.Literal | exp.Null) for each in value.expressions
-    )
-    if is_plain or isinstance(value, exp.Null) or not isinstance(element, exp.DataType):
+    if isinstance(value, exp.Null) or not isinstance(element, exp.DataType):
         return node
     inner = type(node)(this=exp.column("e"), to=element.copy(), safe=node.args.get("safe"))
+    if isinstance(value, exp.Array) and all(_is_cast_alike(inner, each) for each in value.expressions):
+        return node
     each = cast(inner)
-    return node if each is inner else spark_sql("transform(x, e -> each)", x=value, each=each)
+    if each is inner:
+        return node
+    # coalesce() gives a NULL without a type one.
+    return spark_sql("if(x IS NULL, NULL, transform(coalesce(x, array()), e -> each))", x=value, each=each)
+
+
+def _is_cast_alike(to: exp.Cast, value: exp.Expr) -> bool:
+    """True for a literal that both engines cast to the same value."""
+    node = to.copy()
+    node.set("this", value.copy())
+    return isinstance(value, exp.Literal | exp.Null) and cast(node.copy()) == node
 
 
 def json_text(value: exp.Expr, *, is_lenient: bool) -> exp.Expr:
@@ -155,6 +165,9 @@ def to_integer(node: Any) -> exp.Expr:
     value, to = node.this, node.to.sql("spark")
     if _kind(value) == _INTEGER or _is_whole(value.unnest()):
         return node
+    if (number := _rounded(value.unnest())) is not None:
+        node.set("this", exp.Literal.number(number))
+        return node
     cast = "TRY_CAST" if isinstance(node, exp.TryCast) and node.args.get("safe") else "CAST"
     text = "trim(CAST(x AS STRING))"
     up = f"CASE WHEN regexp_extract({text}, '[.]([0-9])', 1) >= '5' THEN if({text} LIKE '-%', -1, 1) ELSE 0 END"
@@ -201,6 +214,16 @@ def _is_whole(value: exp.Expr) -> bool:
     inner = value.this.unnest() if isinstance(value, exp.Neg) else value
     is_digits = isinstance(inner, exp.Literal) and re.fullmatch(r"\s*[+-]?\d+\s*", inner.name) is not None
     return is_digits or isinstance(inner, exp.Null | exp.Boolean)
+
+
+def _rounded(value: exp.Expr) -> int | None:
+    """Return the integer to which DuckDB rounds the literal of a number; None for another value."""
+    inner = value.this.unnest() if isinstance(value, exp.Neg) else value
+    if not isinstance(inner, exp.Literal) or inner.is_string:
+        return None
+    is_double = "e" in inner.name.lower()
+    whole = int(Decimal(inner.name).to_integral_value(ROUND_HALF_EVEN if is_double else ROUND_HALF_UP))
+    return -whole if isinstance(value, exp.Neg) else whole
 
 
 _KIND, _INTEGER, _TEXT = "duckrun kind of cast", "integer", "text"

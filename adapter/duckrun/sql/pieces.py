@@ -174,6 +174,12 @@ def dialect_of(node: exp.Expr) -> str | None:
     return known(node, Key.READ)
 
 
+def read_in(tree: exp.Expr, dialect: str) -> exp.Expr:
+    """Return a built tree that means what its text would mean in a dialect."""
+    tree.meta[Key.READ] = dialect
+    return tree
+
+
 def loose(tree: exp.Expr) -> exp.Expr:
     """Return a copy that is no piece: it may be changed, and sqlglot generates its text."""
     copy = tree.copy()

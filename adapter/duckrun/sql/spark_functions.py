@@ -56,7 +56,12 @@ def to_text(node: Any) -> exp.Expr:
     A time has no zone behind it, and NaN another name. Other texts of large and small doubles, and
     of nested values, raise an error.
     """
-    if isinstance(node.this, exp.Literal | exp.Null):
+    value = node.this
+    if (
+        isinstance(value, exp.Null)
+        or isinstance(value, exp.Literal)
+        and (value.is_string or "e" not in value.name.lower())
+    ):
         return node
     double = "TRY_CAST(x AS DOUBLE)"
     return duckdb_sql(

@@ -57,6 +57,8 @@ class Reading:
     engine: Engine
     pins: Pins
     temp_views: Mapping[str, exp.Query] = field(default_factory=dict)
+    dialect: str = "duckdb"
+    """Dialect of the statement."""
     reads: Reads = NOTHING
     _names: dict[str, None] = field(default_factory=dict)
     """Tables and session values that are read, in the order of the text."""

@@ -272,7 +272,7 @@ class _Run:
     def __init__(self, session: StatementSession, dialect: str, options: Asked) -> None:
         self.session, self.dialect, self.asked = session, dialect, options
         self.engine = session.engine
-        self.reading = Reading(session.lakes, self.engine, session.pins, session.temp_views)
+        self.reading = Reading(session.lakes, self.engine, session.pins, session.temp_views, dialect)
 
     def carry_out(self, statement: Reads | OfNames) -> Result:
         match statement:

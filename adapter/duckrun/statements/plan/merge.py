@@ -14,11 +14,13 @@ from sqlglot import exp
 
 from duckrun.engines.frame import LazyRows
 from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature
+from duckrun.sql.pieces import read_in
 from duckrun.sql.quoting import fresh_name
 from duckrun.sql.raising import raising_tree
 from duckrun.sql.scopes import Source
 from duckrun.sql.sides import SOURCE, TARGET, Item, all_of, column_of, has_subquery, names_side
 from duckrun.statements.parse.parts import with_ctes
+from duckrun.statements.plan.assigned import Assigned
 from duckrun.statements.plan.conditions import conjuncts, equality
 from duckrun.statements.plan.defaults import is_default, with_defaults
 from duckrun.statements.plan.rows import Asked, Work, sides_of, source_items
@@ -51,6 +53,7 @@ class _Merge:
         self.names = {name.lower(): name for name in self.items[0].columns}
         self.sides = sides_of(snapshot, statement.alias, reading, self.items)
         self.spelled = {name.lower(): name for name in snapshot.schema.names}
+        self.assigned = Assigned(snapshot, reading)
         self.keys: dict[str, exp.Expr] = {}
         self.compared: dict[str, exp.Expr] = {}
         self.on: list[exp.Expr] = []
@@ -183,7 +186,7 @@ class _Merge:
                 when = replace(when, assigned=tuple(zip(names, when.positional, strict=True)), positional=None)
             elif _takes_all(when) and when.by == "position":
                 when = replace(when, assigned=self._all_by_position())
-            elif _takes_all(when) and when.by == "name" and self.asked.schema_mode == "fail":
+            elif _takes_all(when) and self._names_columns(when):
                 when = replace(when, assigned=self._by_name(when))
             elif _takes_all(when) and changed and self.given is None:
                 if self.asked.schema_mode != "fail":
@@ -197,6 +200,11 @@ class _Merge:
                 when = replace(when, assigned=tuple(values))
             completed.append(when)
         return completed
+
+    def _names_columns(self, when: When) -> bool:
+        """Return True if a clause for all columns becomes one that sets each."""
+        is_cast = bool(self.assigned) and self.given is None
+        return self.asked.schema_mode == "fail" and (when.by == "name" or is_cast)
 
     def _by_name(self, when: When) -> tuple[tuple[str, exp.Expr], ...]:
         new = [name for lower, name in self.names.items() if lower not in self.spelled]
@@ -236,7 +244,8 @@ class _Merge:
             message = exp.func("COALESCE", exp.cast(exp.paren(when.message.copy()), "text"), exp.Literal.string("NULL"))
             text = exp.DPipe(this=exp.DPipe(this=text, expression=exp.Literal.string(": ")), expression=message)
         done = "insert" if kind == "not_matched" else "update"
-        assigned = ((self.snapshot.schema.names[0], raising_tree(SchemaMismatch, text, self.reading.engine.name)),)
+        engine = self.reading.engine.name
+        assigned = ((self.snapshot.schema.names[0], read_in(raising_tree(SchemaMismatch, text, engine), engine)),)
         return When(f"{kind}_{done}", when.condition, assigned)  # type: ignore[arg-type]
 
     def _is_same(self, key: str, value: exp.Expr) -> bool:
@@ -249,7 +258,7 @@ class _Merge:
             condition = self._text(self.sides.rewritten(when.condition, visible))
         if when.assigned is None:
             return MergeClause(when.kind, condition)  # type: ignore[arg-type]
-        values = {self._assigned(name): self.sides.rewritten(value, visible) for name, value in when.assigned}
+        values = {self._assigned(name): self._cast(name, value, visible) for name, value in when.assigned}
         if len(values) < len(when.assigned):
             raise InvalidConfig(f"{self.what} sets a column twice.")
         side = TARGET if when.kind == "not_matched_insert" else SOURCE if "by_source" in when.kind else None
@@ -266,6 +275,11 @@ class _Merge:
             return MergeClause(when.kind, condition, columns=tuple(values))  # type: ignore[arg-type]
         texts = {name: self._text(value) for name, value in values.items()}
         return MergeClause(when.kind, condition, set=texts)  # type: ignore[arg-type]
+
+    def _cast(self, name: str, value: exp.Expr, visible: str | None) -> exp.Expr:
+        rewritten = self.sides.rewritten(value, visible)
+        is_key = self._assigned(name) in self.keys and self._is_plain(self._assigned(name), rewritten)
+        return rewritten if is_key else self.assigned.cast(rewritten, name)
 
     def _assigned(self, name: str) -> str:
         """Return the column to set.

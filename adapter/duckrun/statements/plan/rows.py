@@ -24,6 +24,7 @@ from duckrun.sql.sides import SOURCE, TARGET, Item, Sides, all_of, column_of, ha
 from duckrun.sql.written import written
 from duckrun.statements.parse.from_ddl import renamed
 from duckrun.statements.parse.parts import with_ctes
+from duckrun.statements.plan.assigned import Assigned
 from duckrun.statements.plan.conditions import conjuncts
 from duckrun.statements.plan.defaults import computed_of, default_of, defaults_of, with_defaults
 from duckrun.statements.plan.spliced import UNTYPED, under, with_types
@@ -183,13 +184,14 @@ def fitted(
             f"Table {snapshot.ref} has no column {', '.join(new)}; it has {', '.join(types)}. "
             "schema_mode='append_new_columns' would add what is new."
         )
-    columns: list[exp.Expr] = []
+    columns, assigned = list[exp.Expr](), Assigned(snapshot, reading)
     for at, name in enumerate(filled_columns):
         value: exp.Expr = exp.column(name, quoted=True)
         kind = types.get(name)
         grows = schema_mode != "fail" and kind is not None and _holds_struct(kind)  # fields that are new
         if kind is not None and not grows and kind != UNTYPED and name.lower() not in uncast:
-            value = _cast(value, kind, frame, at, reading, snapshot)
+            cast = assigned.cast(value, name)
+            value = _cast(value, kind, frame, at, reading, snapshot) if cast is value else cast
         columns.append(exp.alias_(value, name, quoted=True))
     left = [name for name in (types if whole else defaults) if name not in (*filled_columns, *fixed)]
     others = {name: default_of(name, defaults) for name in left}
@@ -322,6 +324,7 @@ class _Change:
         self.snapshot, self.reading = snapshot, reading
         self.columns = [self._sides(statement).assigned(name) for name, _ in assigned]
         values = [under(statement.with_, value) for _, value in assigned]
+        self._assigned = Assigned(snapshot, reading)
         if not statement.sources:
             statement = replace(statement, where=under(statement.with_, statement.where))
         subqueries = has_subquery(statement.where) or any(has_subquery(value) for value in values)
@@ -331,11 +334,19 @@ class _Change:
             self._by_whole_rows(statement, values)
         else:
             sides = self._sides(statement)
-            self.values = [_text(value, sides, reading) for value in values]
+            self.values = self._texts(values, sides)
             self.predicate = None if statement.where is None else _text(statement.where, sides, reading)
 
     def _sides(self, statement: Update | Delete, items: Sequence[Item] = ()) -> Sides:
         return sides_of(self.snapshot, statement.alias, self.reading, items)
+
+    def _texts(self, values: Sequence[exp.Expr], sides: Sides) -> list[str]:
+        """Return the values, cast to their columns, as the engine's SQL."""
+        engine = self.reading.engine.name
+        return [
+            self.reading.text(self._assigned.cast(sides.rewritten(value, dialect=engine), column))
+            for column, value in zip(self.columns, values, strict=True)
+        ]
 
     def _from_sources(self, statement: Update | Delete, values: Sequence[exp.Expr]) -> None:
         reading = self.reading
@@ -348,7 +359,7 @@ class _Change:
                 between.append(rewritten)
             else:
                 inside.append(condition)  # over the source alone: it reduces the rows before the join
-        self.values = [_text(value, sides, reading) for value in values]
+        self.values = self._texts(values, sides)
         if not reading.engine.subqueries_in_changes and (
             any(has_subquery(condition) for condition in between) or any(has_subquery(value) for value in values)
         ):
@@ -380,8 +391,8 @@ class _Change:
         new = [fresh_name(f"__duckrun_new_{number}", names) for number in range(len(values))]
         columns = [exp.alias_(column_of(TARGET, name), name, quoted=True) for name in names]
         columns += [
-            exp.alias_(reading.pinned(sides.rewritten(value)), name, quoted=True)
-            for name, value in zip(new, values, strict=True)
+            exp.alias_(self._assigned.cast(reading.pinned(sides.rewritten(value)), column), name, quoted=True)
+            for name, column, value in zip(new, self.columns, values, strict=True)
         ]
         query = exp.select(*columns).distinct().from_(table)
         if statement.where is not None:
