@@ -390,6 +390,16 @@ ON_CAST_TEXTS = (
     *(f"try_cast(s as {kind})" for kind in ("date", "timestamp", "timestamptz", "uuid", "json", "blob", "utinyint", "ubigint", "bit")),
     "s::uuid", "s::blob", "s::json",
 )  # fmt: skip
+BYTES = (
+    *(form.format(text) for text in ("\\xAA\\x00", "\\x41b\\x5C", "a b", "", "\n") for form in (
+        "'{}'::blob", "try_cast('{}' as blob)", "cast('{}' as bytea)", "('{}')::varbinary", "blob '{}'", "hex('{}'::blob)", "['{}', 'b', null]::blob[]",
+    )),
+    r"s = '\xff'::blob", r"s in ('\xFF'::blob, 'b'::blob)", r"coalesce(null, '\xFF'::blob)", "try_cast('é' as blob)", r"try_cast('\q' as blob)",
+)  # fmt: skip
+BYTES_OF_SPARK = (
+    "X'AA00'", "X'A'", "X''", "cast('\\\\xAA' as binary)", "cast('é' as binary)", "try_cast('é' as binary)", "binary('\\\\q')", "cast(s as binary)",
+    "cast(upper(cast(s as string)) as binary)", "hex(cast('é' as binary))", "s = X'61'",
+)  # fmt: skip
 
 
 TABLES = {
@@ -421,6 +431,7 @@ TABLES_OF_SPARK = {
     "lists": Table("l", LISTS, SPARK_ON_LISTS),
     "decimals": Table("m", DECIMALS, [*SPARK_ON_DECIMALS, *(each.format("m") for each in WHOLE_NUMBERS)]),
     "instants": Table("t", INSTANTS, SPARK_ON_INSTANTS),
+    "bytes": Table("s", ("'a'::blob", r"'\xC3\xA9'::blob", "null::blob"), BYTES_OF_SPARK),
 }  # fmt: skip
 OVER_ROWS = (
     "collect_list(v), collect_set(v), sum(v), count(v) from r where k = 'none'",
@@ -541,6 +552,18 @@ def test_texts_that_are_no_time_are_so_on_both(plain: duckdb.DuckDBPyConnection,
         for text in texts if function == "strptime" else [texts]:
             values = [f"'{each}'" for each in ([text] if isinstance(text, str) else text)]
             compare(plain, spark, Table("s", values, []), [f"{function}(s, '{time_format}')"], all_of_them=True)
+
+
+def test_a_literal_of_bytes_has_those_of_duckdb(plain: duckdb.DuckDBPyConnection, spark: Any) -> None:
+    compare(plain, spark, Table("s", [r"'\xFF'::blob", "'a'::blob", "null::blob"], []), BYTES, all_of_them=True)
+
+
+@pytest.mark.parametrize("text", ["é", r"\q", r"\xA", r"\XAA", "a\\"])
+def test_a_text_of_no_bytes_is_an_error_on_both(plain: duckdb.DuckDBPyConnection, spark: Any, text: str) -> None:
+    with pytest.raises(duckdb.ConversionException):
+        plain.execute(f"select '{text}'::blob")
+    with pytest.raises(Exception, match="no bytes: "):
+        spark.sql(on_spark(f"select '{text}'::blob")).collect()
 
 
 def test_a_text_is_parsed_by_the_first_format_that_fits(plain: duckdb.DuckDBPyConnection, spark: Any) -> None:

@@ -34,12 +34,36 @@ def cast(node: exp.Cast) -> exp.Expr:
         return to_text(node)
     if kind in (exp.DType.ARRAY, exp.DType.LIST):
         return _to_list(node)
+    if (literal := to_bytes(node)) is not node:
+        return literal
     wrong, is_wrong, right = _CASTS.get(kind, ("", "", ""))
-    is_known = isinstance(node.this.unnest(), exp.Literal | exp.Null) or (wrong == _NO_TIME and not is_lenient)
-    if not wrong or is_known:
+    value = node.this.unnest()
+    is_literal = isinstance(value, exp.Literal | exp.Null)
+    # Only ASCII without a backslash has the same bytes in both engines.
+    is_known = is_literal and (kind != exp.DType.VARBINARY or (value.name.isascii() and "\\" not in value.name))
+    if not wrong or is_known or (wrong == _NO_TIME and not is_lenient):
         return node
-    instead = "NULL" if is_lenient and kind != exp.DType.VARBINARY else failing(f"{wrong}:")
+    # TRY_CAST reads escapes, too, and only those of literals are translated.
+    instead = "NULL" if is_lenient and (kind != exp.DType.VARBINARY or is_literal) else failing(f"{wrong}:")
     return spark_sql(f"if({is_wrong}, {instead}, {right})", x=node.this, node=node.copy())
+
+
+def to_bytes(node: exp.Cast) -> exp.Expr:
+    r"""Translate ``'\xAA'::blob`` to ``X'AA'``: a cast of Spark reads no escapes.
+
+    An invalid text stays a cast, which ``cast()`` checks.
+    """
+    value = node.this.unnest()
+    is_escaped = isinstance(value, exp.Literal) and "\\" in value.name and _ESCAPED_BYTES.fullmatch(value.name)
+    if node.to.this != exp.DType.VARBINARY or not is_escaped:
+        return node
+    letters = _ESCAPED_BYTE.sub(lambda escape: chr(int(escape[1], 16)), value.name)
+    return exp.HexString(this=letters.encode("latin-1").hex().upper())
+
+
+_ESCAPED_BYTE = re.compile(r"\\x([0-9a-fA-F]{2})")
+_ESCAPED_BYTES = re.compile(rf"(?:{_ESCAPED_BYTE.pattern}|[\x00-\x5b\x5d-\x7f])*")
+"""Texts that DuckDB casts to a BLOB."""
 
 
 _NO_TIME = "no time"
@@ -54,7 +78,7 @@ _CASTS = {
     ),
     exp.DType.VARBINARY: (
         "no bytes",
-        "typeof(x) = 'string' AND NOT CAST(x AS STRING) RLIKE '^[ -\\\\[\\\\]-~]*$'",
+        "typeof(x) = 'string' AND NOT CAST(x AS STRING) RLIKE '^[\\\\x00-\\\\[\\\\]-\\\\x7F]*$'",
         "node",
     ),
     **dict.fromkeys(
@@ -70,9 +94,10 @@ def _to_list(node: exp.Cast) -> exp.Expr:
     value, element = node.this, node.to.expressions[0] if node.to.expressions else None
     if isinstance(value, exp.Null) or not isinstance(element, exp.DataType):
         return node
-    inner = type(node)(this=exp.column("e"), to=element.copy(), safe=node.args.get("safe"))
-    if isinstance(value, exp.Array) and all(_is_cast_alike(inner, each) for each in value.expressions):
+    if isinstance(value, exp.Array) and all(isinstance(each, exp.Literal | exp.Null) for each in value.expressions):
+        value.set("expressions", [_as_element(node, each, element) for each in value.expressions])
         return node
+    inner = type(node)(this=exp.column("e"), to=element.copy(), safe=node.args.get("safe"))
     each = cast(inner)
     if each is inner:
         return node
@@ -80,11 +105,11 @@ def _to_list(node: exp.Cast) -> exp.Expr:
     return spark_sql("if(x IS NULL, NULL, transform(coalesce(x, array()), e -> each))", x=value, each=each)
 
 
-def _is_cast_alike(to: exp.Cast, value: exp.Expr) -> bool:
-    """True for a literal that both engines cast to the same value."""
-    node = to.copy()
-    node.set("this", value.copy())
-    return isinstance(value, exp.Literal | exp.Null) and cast(node.copy()) == node
+def _as_element(node: exp.Cast, value: exp.Expr, element: exp.DataType) -> exp.Expr:
+    """Return a literal in a list, cast if both engines would not cast it to the same value."""
+    plain = type(node)(this=value.copy(), to=element.copy(), safe=node.args.get("safe"))
+    translated = cast(plain.copy())
+    return value if translated == plain else translated
 
 
 def json_text(value: exp.Expr, *, is_lenient: bool) -> exp.Expr:

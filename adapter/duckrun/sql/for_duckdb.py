@@ -57,6 +57,8 @@ def _cast(node: exp.Cast) -> exp.Expr:
     if node.to.this in exp.DataType.INTEGER_TYPES:
         wrong = spark.failing("no whole number", "x", node.to.sql("duckdb"))
         return spark.to_integer(plain, "TRY_CAST" if lenient else "CAST", "NULL" if lenient else wrong)
+    if node.to.this in (exp.DType.BINARY, exp.DType.VARBINARY):
+        return spark.to_bytes(plain)
     return spark.to_text(plain) if node.to.this in exp.DataType.TEXT_TYPES else plain
 
 
@@ -141,6 +143,8 @@ def _extract(node: exp.Extract) -> exp.Expr:
 
 def _function(node: exp.Anonymous) -> exp.Expr:
     name, arguments = str(node.this).lower(), node.expressions
+    if name == "binary" and len(arguments) == 1:
+        return spark.to_bytes(exp.cast(arguments[0], "binary"))
     if name in ("date_part", "datepart") and len(arguments) == 2 and isinstance(arguments[0], exp.Literal):
         return _extract(exp.Extract(this=exp.var(arguments[0].name.upper()), expression=arguments[1]))
     if name == "weekday" and len(arguments) == 1:

@@ -216,10 +216,11 @@ def _select(node: Any) -> exp.Expr:
     return layered
 
 
-def _json(node: Any) -> exp.Expr:
-    """Translate casts to JSON: a string, or its content if the target is a VARIANT.
+def _cast(node: Any) -> exp.Expr:
+    """Translate literals of a BLOB, and casts to JSON.
 
-    Delta tables store JSON as strings, as DuckDB does.
+    JSON is a string, or its content if the target is a VARIANT. Delta tables store JSON as strings,
+    as DuckDB does.
     """
     is_lenient = isinstance(node, exp.TryCast)
     if node.to.this in _LACKING or (is_lenient and node.to.this in exp.DataType.UNSIGNED_INTEGER_TYPES):
@@ -233,7 +234,7 @@ def _json(node: Any) -> exp.Expr:
         value = call("try_parse_json" if is_lenient else "parse_json", exp.cast(inner, "text"))
         # JSON's null is NULL to DuckDB.
         return spark_sql("if(is_variant_null(value), NULL, value)", value=value)
-    return node
+    return duckdb.to_bytes(node)
 
 
 _IS_JSON = "duckrun is JSON"
@@ -444,7 +445,7 @@ _RULES: dict[type[exp.Expr], Rule] = {
     exp.Bracket: _bracket,
     exp.ArrayFilter: lambda node: with_places(node, 1),
     exp.AtTimeZone: duckdb.at_time_zone,
-    exp.Cast: _json,
+    exp.Cast: _cast,
     exp.Chr: duckdb.character,
     exp.Concat: _concat,
     exp.Corr: _array_agg,

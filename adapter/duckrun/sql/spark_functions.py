@@ -50,6 +50,15 @@ def to_integer(node: Any, cast: str, wrong: str) -> exp.Expr:
     )
 
 
+def to_bytes(node: exp.Cast) -> exp.Expr:
+    """Translate a cast to binary: the bytes of a text in UTF-8. A cast of DuckDB reads escapes."""
+    if isinstance(node.this, exp.Literal) and node.this.is_string:
+        return call("encode", node.this)
+    return duckdb_sql(
+        "CASE WHEN typeof(x) = 'VARCHAR' THEN encode(CAST(x AS VARCHAR)) ELSE node END", x=node.this, node=node
+    )
+
+
 def to_text(node: Any) -> exp.Expr:
     """Translate a cast to a string.
 
