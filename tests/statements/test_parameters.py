@@ -70,10 +70,49 @@ def test_question_marks_are_counted_through_the_whole_text(duck: Session) -> Non
     assert "1" in str(duck.sql("explain select ?", params=[1]).collect())
 
 
-@pytest.mark.parametrize("value", [pa.scalar(3), pd.NA, pd.NaT, pd.Timestamp("2024-01-01"), np.int64(3)], ids=repr)
-def test_values_of_libraries_are_plain_ones(duck: Session, value: Any) -> None:
-    plain = {"3": 3, "<NA>": None, "NaT": None}.get(str(value), value)
-    assert duck.sql("select ? as v", params=[value]).collect() == [{"v": plain}]
+_MOMENT, _PERIOD = datetime(2024, 2, 29, 1, 2, 3, 4), timedelta(days=1, microseconds=5)
+OF_LIBRARIES = [
+    (pa.scalar(3), 3), (np.int64(3), 3), (np.bool_(True), True), (np.float32(1.5), 1.5), (np.str_("NaT"), "NaT"),
+    *((null, None) for null in (pd.NA, pd.NaT, np.datetime64("NaT"), np.datetime64("NaT", "ns"), np.timedelta64("NaT", "ns"), pa.scalar(None))),
+    *((text, text) for text in ("NaT", "<NA>", "nan", "None", "NULL")),
+    *((np.datetime64(_MOMENT).astype(f"M8[{unit}]"), _MOMENT) for unit in ("us", "ns")),
+    *((np.timedelta64(_PERIOD).astype(f"m8[{unit}]"), _PERIOD) for unit in ("us", "ns")),
+    (np.datetime64("2024-02-29"), date(2024, 2, 29)), (np.timedelta64(1, "W"), timedelta(days=7)),
+    (pd.Timestamp(_MOMENT), _MOMENT), (pd.Timedelta(_PERIOD), _PERIOD), (pd.Series(pd.to_datetime([_MOMENT])).values[0], _MOMENT),
+    (pa.scalar(1000, pa.timestamp("ns")), datetime(1970, 1, 1, 0, 0, 0, 1)), (pa.scalar(1000, pa.time64("ns")), time(0, 0, 0, 1)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("value", "plain"), OF_LIBRARIES, ids=repr)
+def test_values_of_libraries_are_plain_ones(duck: Session, value: Any, plain: Any) -> None:
+    query = "select typeof(v), v::varchar, typeof(w), w::varchar from (select ? as v, ? as w)"
+    native = duckdb.connect().execute(query, [plain, [plain]]).fetchall()
+    assert rows_of(duck.sql(query, params=[value, [value]])) == native
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        *((value, "nanoseconds would be lost") for value in (
+            pd.Timestamp("2024-01-01 00:00:00.123456789"), pd.Timedelta(1, "ns"), np.datetime64(1, "ns"), np.timedelta64(1, "ps"),
+            pa.scalar(1, pa.timestamp("ns")), pa.scalar(1, pa.duration("ns")), pa.scalar(1, pa.time64("ns")),
+        )),
+        *((value, f"{type(value).__name__}, which has no literal") for value in (
+            np.array([7]), np.array([1, 2]), np.ma.masked, pd.Series([7]), pd.Index([1, 2]), pd.array([7]), pd.DataFrame({"a": [7]}), pa.array([7]),
+        )),
+        *((value, "no datetime or timedelta of Python") for value in (
+            np.timedelta64(5, "M"), np.timedelta64(5), np.datetime64("10000-01-01"), np.datetime64("-0001-01-01", "us"),
+        )),
+        ("a\ud800", "lone surrogate"), ({"a\udfff": 1}, "lone surrogate"), ({"a": "\udfff"}, "lone surrogate"),
+    ],
+    ids=ascii,
+)  # fmt: skip
+@pytest.mark.parametrize("dialect", ["duckdb", "spark"])
+def test_a_value_that_would_change_is_refused_by_name(duck: Session, dialect: str, value: Any, said: str) -> None:
+    with pytest.raises(UnsupportedFeature, match=said):
+        duck.sql("select ?", params=[value], dialect=dialect)
+    with pytest.raises(UnsupportedFeature, match=said):
+        duck.sql("select ?", params=[[value]], dialect=dialect)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ So a value is equal on both engines, and valid wherever a literal is. No part of
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime, time, timedelta
@@ -162,25 +163,70 @@ def literal(value: Any, dialect: str, what: str = "A parameter") -> str:
     >>> literal(1.5, "spark")
     "CAST('1.5' AS DOUBLE)"
     """
-    if hasattr(value, "as_py"):
-        value = value.as_py()  # pyarrow's scalars
-    elif hasattr(value, "item") and not isinstance(value, str | bytes):
-        value = value.item()  # numpy's
-    if value is None or str(value) in ("NaT", "<NA>"):
+    plain = _plain(value, what)
+    if plain is None:
         return "NULL"
     for kind, written in _LITERALS.items():
-        if isinstance(value, kind):
-            return written(value, dialect)
+        if isinstance(plain, kind):
+            return written(plain, dialect)
     raise UnsupportedFeature(
-        f"{what} is a {type(value).__name__}, which has no literal in SQL: give a plain Python value, or register it."
+        f"{what} is a {type(plain).__name__}, which has no literal in SQL: give a plain Python value, or register it."
+    )
+
+
+def _plain(value: Any, what: str) -> Any:
+    """Return a scalar of pyarrow, numpy or pandas as a value of Python; None for their NULLs."""
+    numpy: Any = sys.modules.get("numpy")  # not imported here: a value of numpy implies that it is
+    if hasattr(value, "as_py"):
+        if getattr(value.type, "unit", None) == "ns" and (value.value or 0) % 1000:
+            raise _too_fine(value, what)
+        value = value.as_py()
+    elif numpy is not None and isinstance(value, numpy.generic):
+        value = _plain_of_numpy(value, numpy, what)
+    if type(value).__name__ in ("NaTType", "NAType"):
+        return None
+    if getattr(value, "nanosecond", 0) or getattr(value, "nanoseconds", 0):  # Timestamp, Timedelta
+        raise _too_fine(value, what)
+    return value
+
+
+def _plain_of_numpy(value: Any, numpy: Any, what: str) -> Any:
+    plain, kind = value.item(), value.dtype.kind
+    if kind not in "mM" or not isinstance(plain, int):
+        return plain
+    # item() returns the number of units where datetime or timedelta cannot have the value.
+    unit, _ = numpy.datetime_data(value.dtype)
+    if unit in ("ns", "ps", "fs", "as"):
+        micros = value.astype(f"{kind}8[us]")
+        if micros != value:
+            raise _too_fine(value, what)
+        plain = micros.item()
+    if isinstance(plain, int):
+        raise UnsupportedFeature(f"{what} is {value!r}, which is no datetime or timedelta of Python.")
+    return plain
+
+
+def _too_fine(value: Any, what: str) -> UnsupportedFeature:
+    return UnsupportedFeature(
+        f"{what} is {value!r}, whose nanoseconds would be lost: a literal has microseconds. Round it, or register it."
     )
 
 
 def _text(value: str, dialect: str) -> str:
+    _refuse_surrogates(value)
     if dialect == "spark":
         value = value.replace("\\", "\\\\")
     pieces = [quote_literal(piece) for piece in value.split("\0")]
     return pieces[0] if len(pieces) == 1 else f"({' || chr(0) || '.join(pieces)})"
+
+
+def _refuse_surrogates(text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise UnsupportedFeature(
+            f"A parameter has a text with the lone surrogate {text[error.start]!r}, which UTF-8 cannot encode."
+        ) from error
 
 
 def _cast(text: str, kind: str) -> str:
@@ -254,7 +300,10 @@ def _list(values: Iterable[Any], dialect: str) -> str:
 
 
 def _struct(value: Mapping[str, Any], dialect: str) -> str:
-    pairs = zip(map(str, value), _all(value.values(), dialect), strict=True)
+    names = [str(name) for name in value]
+    for name in names:
+        _refuse_surrogates(name)
+    pairs = zip(names, _all(value.values(), dialect), strict=True)
     if dialect == "duckdb":
         return "{" + ", ".join(f"{quote_literal(name)}: {text}" for name, text in pairs) + "}"
     return "named_struct(" + ", ".join(f"{_text(name, dialect)}, {text}" for name, text in pairs) + ")"
