@@ -459,6 +459,29 @@ def _changes() -> Iterator[Case]:
     )
     yield Case(
         s,
+        "UPDATE with subqueries, dialect='spark'",
+        "update orders o set qty = (select max(n.qty) from news n where n.id = o.id), "
+        "item = (select max(item) from orders) where id in (select id from news)",
+        (FIG, (2, "nut", 22), NUT),
+        dialect="spark",
+        daily=True,
+    )
+    yield Case(
+        s,
+        "WITH … UPDATE, dialect='spark'",
+        "with n as (select * from news where id = 2) update orders set qty = (select max(qty) from n)",
+        ((1, "fig", 22), (2, "kiwi", 22), (3, "nut", 22)),
+        dialect="spark",
+    )
+    yield Case(
+        s,
+        "DELETE with a subquery, dialect='spark'",
+        "delete from orders o where qty < (select max(n.qty) from news n where n.id = o.id)",
+        (FIG, NUT),
+        dialect="spark",
+    )
+    yield Case(
+        s,
         "WITH … UPDATE",
         "with n as (select * from news where id = 2) update orders set qty = (select max(qty) from n) where id in (select id from n)",
         (FIG, (2, "kiwi", 22), NUT),

@@ -205,6 +205,14 @@ def all_of(conditions: Sequence[exp.Expr]) -> exp.Expr:
     return exp.and_(*whole) if whole else exp.true()
 
 
+def named(value: exp.Expr, name: str) -> exp.Expr:
+    """Return a value under a name.
+
+    ``exp.alias_()`` would put the name into a subquery, which may be a piece and must not change.
+    """
+    return exp.Alias(this=value.copy(), alias=exp.to_identifier(name, quoted=True))
+
+
 def column_of(side: str, name: str) -> exp.Column:
     """Return a column of a side, as a rewritten expression uses it."""
     return exp.column(exp.to_identifier(name, quoted=True), table=exp.to_identifier(side))

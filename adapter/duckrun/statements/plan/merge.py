@@ -18,7 +18,7 @@ from duckrun.sql.pieces import read_in
 from duckrun.sql.quoting import fresh_name
 from duckrun.sql.raising import raising_tree
 from duckrun.sql.scopes import Source
-from duckrun.sql.sides import SOURCE, TARGET, Item, all_of, column_of, has_subquery, names_side
+from duckrun.sql.sides import SOURCE, TARGET, Item, all_of, column_of, has_subquery, named, names_side
 from duckrun.statements.parse.parts import with_ctes
 from duckrun.statements.plan.assigned import Assigned
 from duckrun.statements.plan.conditions import conjuncts, equality
@@ -89,7 +89,7 @@ class _Merge:
     def _queried(self) -> LazyRows:
         """Return the source's query with the keys and the values that the clauses use."""
         assert isinstance(self.statement.source, exp.Expr)
-        columns = [exp.alias_(tree, name, quoted=True) for name, tree in self.projected.items()]
+        columns = [named(tree, name) for name, tree in self.projected.items()]
         if self.whole:
             present = {name.lower() for name in self.projected}
             columns += [

@@ -20,7 +20,7 @@ from duckrun.sql.dialects import text_in
 from duckrun.sql.names import transpile
 from duckrun.sql.quoting import fresh_name
 from duckrun.sql.scopes import Source, other_source
-from duckrun.sql.sides import SOURCE, TARGET, Item, Sides, all_of, column_of, has_subquery, names_side
+from duckrun.sql.sides import SOURCE, TARGET, Item, Sides, all_of, column_of, has_subquery, named, names_side
 from duckrun.sql.written import written
 from duckrun.statements.parse.from_ddl import renamed
 from duckrun.statements.parse.parts import with_ctes
@@ -389,9 +389,9 @@ class _Change:
         table.set("alias", exp.TableAlias(this=exp.to_identifier(TARGET)))
         names = snapshot.schema.names
         new = [fresh_name(f"__duckrun_new_{number}", names) for number in range(len(values))]
-        columns = [exp.alias_(column_of(TARGET, name), name, quoted=True) for name in names]
+        columns = [named(column_of(TARGET, name), name) for name in names]
         columns += [
-            exp.alias_(self._assigned.cast(reading.pinned(sides.rewritten(value)), column), name, quoted=True)
+            named(self._assigned.cast(reading.pinned(sides.rewritten(value)), column), name)
             for name, column, value in zip(new, self.columns, values, strict=True)
         ]
         query = exp.select(*columns).distinct().from_(table)
