@@ -15,7 +15,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from duckrun import AppTransaction, CommitConflict, SchemaMismatch, StorageError, UnsupportedFeature, WriteSpec
+from duckrun import (
+    AppTransaction,
+    Commit,
+    CommitConflict,
+    DuckrunError,
+    SchemaMismatch,
+    StorageError,
+    UnsupportedFeature,
+    WriteSpec,
+)
 from duckrun.errors import InvalidConfig, TableNotFound
 from duckrun.session import Session
 from duckrun.values.tables import (
@@ -343,3 +352,56 @@ def test_a_table_with_column_mapping_is_altered_by_both_engines(duck: Session, s
         assert alter(duck, DropColumn("a b")).files_added == 0
         assert rows_of(duck.scan("main.orders")) == rows_of(other.scan("main.orders")) == [(1,)]
         assert duck.table("main.orders").snapshot().files() == files
+
+
+_COMPUTED = {
+    "a default": ("id int, qty int default 3", 3),
+    "a generated column": ("id int not null, g int generated always as (id * 2)", 14),
+    "an identity column": ("id int, n bigint generated always as identity (start with 5)", 5),
+}
+
+
+@pytest.mark.only_format("delta", "it has computed columns")
+@pytest.mark.parametrize("before", ["another table", "the same table"])
+@pytest.mark.parametrize("dialect", ["duckdb", "spark"])
+@pytest.mark.parametrize("what", _COMPUTED)
+def test_a_table_with_rows_is_replaced_by_one_with_computed_columns(
+    session: Session, what: str, dialect: str, before: str
+) -> None:
+    columns, value = _COMPUTED[what]
+    session.sql(
+        "create table main.t as select 1 as a, 'x' as b"
+        if before != "the same table"
+        else f"create table main.t ({columns})"
+    )
+    session.sql(
+        "insert into main.t values (2, 'y')" if before != "the same table" else "insert into main.t (id) values (1)"
+    )
+    commit = session.sql(f"create or replace table main.t ({columns})", dialect=dialect)
+    assert isinstance(commit, Commit) and (commit.version, session.table("main.t").toDF().count()) == (nth(2), 0)
+    session.sql("insert into main.t (id) values (7)")
+    assert rows_of(session.scan("main.t")) == [(7, value)]
+    assert session.table("main.t").toDF(version=nth(1)).count() == (1 if before == "the same table" else 2)
+
+
+@pytest.mark.only_format("delta", "it has computed columns")
+def test_a_replacement_that_fails_leaves_the_table(session: Session) -> None:
+    session.sql("create table main.t as select 1 as a")
+    with pytest.raises(DuckrunError):
+        session.sql("create or replace table main.t (id int, g int generated always as (nothing * 2))")
+    assert (session.table("main.t").snapshot().version, rows_of(session.scan("main.t"))) == (nth(0), [(1,)])
+
+
+@pytest.mark.spark
+@pytest.mark.only_format("delta", "it is about Spark's own statement")
+@pytest.mark.parametrize("columns", ["id int, q int", "id int, qty int"])
+def test_a_clustered_table_is_replaced_without_its_rows(root: Path, spark: Any, columns: str) -> None:
+    import duckrun
+
+    with duckrun.connect(root, engine="spark", spark=spark) as session:
+        session.sql(
+            "create table main.t (id int, qty int) cluster by (id); insert into main.t values (1, 2)", dialect="spark"
+        )
+        commit = session.sql(f"create or replace table main.t ({columns}) cluster by (id)", dialect="spark")
+        assert isinstance(commit, Commit) and (commit.version, rows_of(session.scan("main.t"))) == (nth(2), [])
+        assert not [table for table in spark.catalog.listTables() if table.name.startswith("__duckrun_")]

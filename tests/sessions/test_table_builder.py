@@ -83,6 +83,15 @@ def test_a_table_that_is_there_and_one_that_is_not(session: Session) -> None:
     assert table.toDF(version=nth(1)).count() == 1
 
 
+@pytest.mark.only_format("delta", "it has computed columns")
+@pytest.mark.parametrize("name", ["main.orders", ODD])
+def test_a_replacement_with_a_generated_column_has_no_rows(session: Session, name: str) -> None:
+    orders(DeltaTable.create(session), name).execute()
+    builder = DeltaTable.createOrReplace(session).tableName(name).addColumn("id", "INT")
+    table = builder.addColumn("twice", "INT", generatedAlwaysAs="id * 2").execute()
+    assert (table.toDF().columns, table.snapshot().version) == (["id", "twice"], nth(1))
+
+
 @pytest.mark.lacks_format("ducklake", UnsupportedFeature, "the catalog says where files lie")
 @once
 def test_a_location_of_its_own_goes_with_the_name(session: Session, tmp_path: Path) -> None:

@@ -5,12 +5,14 @@ Spark's own CREATE and ALTER serve tables whose features only Spark knows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 from duckrun.engines.data_files import file_size
 from duckrun.engines.spark.access import SparkAccess
 from duckrun.engines.spark.commit import SparkCommit
+from duckrun.engines.spark.errors import errors_about
 from duckrun.engines.spark.sql import cluster_clause, properties_list, quote, text_literal, to_spark
 from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature
 from duckrun.formats.definitions import Alteration, TableDefinition
@@ -73,8 +75,10 @@ def instead(
         computed = any(column.computed for column in spec.columns)
         if special or computed or spec.cluster_by or (snapshot is not None and logs.only_spark(snapshot)):
             commit = SparkCommit(access, spec, _without_app(transaction), snapshot)
-            text = _create(form, spec, special, commit.target, replaces=snapshot is not None)
-            return lambda: commit.alone(text, _OWN)
+            definition = _definition(form, spec, special)
+            if snapshot is not None:
+                return lambda: _replace(commit, definition)
+            return lambda: commit.alone(f"CREATE TABLE {commit.target} {definition}", _OWN)
     if isinstance(spec, AlterSpec) and snapshot is not None:
         needs_spark = any(
             isinstance(c, tables.ClusterBy)
@@ -96,7 +100,43 @@ def _without_app(transaction: Transaction) -> Transaction:
     return transaction
 
 
-def _create(form: Format, spec: CreateSpec, special: Mapping[str, str], target: str, *, replaces: bool) -> str:
+def _replace(commit: SparkCommit, definition: str) -> Commit:
+    """Replace a table by one without rows, in one commit."""
+    # Spark replaces only a table with a name in its catalog. One at a path keeps its rows, and
+    # another schema raises DELTA_CREATE_TABLE_SCHEME_MISMATCH.
+    location = f"LOCATION {text_literal(commit.location)}"
+
+    def run() -> None:
+        with _name_in_catalog(commit, location) as name, errors_about(commit.what, analysis=InvalidConfig):
+            commit.statement(f"CREATE OR REPLACE TABLE {name} {definition} {location}")
+
+    commit.reason = _OWN
+    return commit.proved(run)
+
+
+@contextmanager
+def _name_in_catalog(commit: SparkCommit, location: str) -> Iterator[str]:
+    """Yield a name of the table in Spark's catalog, which makes no commit.
+
+    Raises:
+        UnsupportedFeature: The catalog takes no table at a location.
+    """
+    name = quote(f"__duckrun_{commit.token}")
+    try:
+        commit.statement(f"CREATE TABLE {name} USING DELTA {location}")
+    except Exception as error:
+        raise UnsupportedFeature(
+            f"{commit.what}: Spark replaces a table only by a name in its catalog, which refuses one: {error}",
+            remedy="Drop the table and create it, or run this with engine: duckdb",
+        ) from error
+    try:
+        yield name
+    finally:
+        commit.statement(f"DROP TABLE IF EXISTS {name}")  # of a location: it deletes no file
+
+
+def _definition(form: Format, spec: CreateSpec, special: Mapping[str, str]) -> str:
+    """Return what follows the name of a table in CREATE TABLE."""
     plain = {k: v for k, v in spec.table_properties.items() if k not in special}
     columns = tuple(replace(column, generated=None, identity=None, default=None) for column in spec.columns)
     if any(column.default is not None for column in spec.columns):
@@ -111,7 +151,7 @@ def _create(form: Format, spec: CreateSpec, special: Mapping[str, str], target: 
         parts.append(f"COMMENT {text_literal(definition.description)}")
     if definition.properties or special:
         parts.append(f"TBLPROPERTIES ({properties_list({**definition.properties, **special})})")
-    return f"CREATE {'OR REPLACE ' if replaces else ''}TABLE {target} {' '.join(parts)}"
+    return " ".join(parts)
 
 
 def _columns(form: Format, definition: TableDefinition, spec: CreateSpec) -> str:
