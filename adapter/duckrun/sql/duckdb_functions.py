@@ -263,6 +263,8 @@ def _of_kind(kind: str, sql: str, value: exp.Expr) -> exp.Expr:
 def _kind(value: exp.Expr) -> str | None:
     """Kind of a value's type if it is known: a cast of a cast needs fewer cases."""
     inner = value.unnest()
+    if isinstance(inner, exp.Cast) and inner.to.this in exp.DataType.INTEGER_TYPES:
+        return _INTEGER
     is_plain = isinstance(inner, exp.Cast) and inner.is_type("date", "decimal", "boolean")
     return inner.meta.get(_KIND) or ("plain" if is_plain else None)
 
