@@ -39,8 +39,8 @@ from duckrun.errors import DuckrunError, InvalidConfig, SchemaMismatch, StorageE
 from duckrun.formats.definitions import Alteration
 from duckrun.formats.format import logs_of
 from duckrun.run.pins import NOTHING, Reads
-from duckrun.sql.dates import with_columns
 from duckrun.sql.dialects import text_in, tree_in
+from duckrun.sql.kinds import Columns, with_columns
 from duckrun.sql.names import transpile
 from duckrun.sql.quoting import fresh_name
 from duckrun.sql.scalar import why_not_scalar_in_spark
@@ -231,9 +231,9 @@ class SparkEngine(SpecEngine):
 
     def pinned(self, snapshot: Snapshot, where: exp.Expr | None = None) -> exp.Expr:
         """Return a table at a version as a node of a query's syntax tree, for ``select()``."""
-        dates = {field.name: pa.types.is_date(field.type) for field in snapshot.schema}
+        types = Columns(lambda: snapshot.schema)
         if snapshot.ref.format == DUCKLAKE:
-            return with_columns(self._view_of(self._of_ducklake(snapshot)), dates)
+            return with_columns(self._view_of(self._of_ducklake(snapshot)), types)
         location, version = snapshot.log()
         table = exp.Table(
             this=exp.to_identifier(self.access.location_of(location), quoted=True),
@@ -241,10 +241,10 @@ class SparkEngine(SpecEngine):
             version=exp.Version(this="VERSION", kind="AS OF", expression=exp.Literal.number(version)),
         )
         if not (rounded := snapshot.rounded()):
-            return with_columns(table, dates)
+            return with_columns(table, types)
         columns = [unseen(name) if name in rounded else quote(name) for name in snapshot.schema.names]
         query = exp.var(f"SELECT {', '.join(columns)} FROM {table.sql(dialect='spark')}")
-        return with_columns(exp.Subquery(this=query), dates)
+        return with_columns(exp.Subquery(this=query), types)
 
     def select(self, query: exp.Expr, what: str = "query", tables: Sequence[exp.Expr] = ()) -> LazyRows:
         """Return the lazy rows of a query whose tables are ``pinned()``.
