@@ -26,6 +26,7 @@ from duckrun.sql.building import (
     untranslated_to_duckdb,
     with_places,
 )
+from duckrun.sql.comparisons import compare_as_spark
 from duckrun.sql.pieces import dialect_of
 from duckrun.sql.time_formats import duckdb_format, duckdb_format_to_parse
 
@@ -41,6 +42,7 @@ def for_duckdb(root: exp.Expr) -> None:
     Raises:
         UnsupportedFeature: for a part without a translation.
     """
+    compare_as_spark(root)
     rewrite(root, lambda node: _RULES.get(type(node)) if dialect_of(node) == "spark" else None)
 
 

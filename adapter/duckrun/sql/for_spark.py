@@ -15,6 +15,7 @@ from sqlglot import exp
 
 from duckrun.sql import duckdb_functions as duckdb, regexes, texts, times
 from duckrun.sql.building import Rule, call, number, refusing, rewrite, spark_rule, spark_sql, untranslated, with_places
+from duckrun.sql.comparisons import compare_as_duckdb
 from duckrun.sql.dates import mark_days
 from duckrun.sql.file_paths import FILE_READERS
 from duckrun.sql.generators import generates, lifted, series, series_table, unnest_table
@@ -32,6 +33,8 @@ def for_spark(root: exp.Expr, *, is_definition: bool = False) -> None:
             or a generated column.
     """
     mark_days(root)
+    if not is_definition:
+        compare_as_duckdb(root)
     rewrite(root, _first_rule)
     if not is_definition:
         # Last, as these repeat their values: generators and windows have names by now.

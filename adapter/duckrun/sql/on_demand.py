@@ -13,6 +13,7 @@ if TYPE_CHECKING:
         alike,
         conditions as sql_conditions,
         dialects,
+        kinds,
         names as sql_names,
         placing,
         scalar,
@@ -24,6 +25,7 @@ else:
 
     alike = on_demand("duckrun.sql.alike")
     dialects = on_demand("duckrun.sql.dialects")
+    kinds = on_demand("duckrun.sql.kinds")
     placing = on_demand("duckrun.sql.placing")
     scalar = on_demand("duckrun.sql.scalar")
     scopes = on_demand("duckrun.sql.scopes")

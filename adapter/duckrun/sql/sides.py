@@ -13,6 +13,7 @@ from functools import cached_property
 from sqlglot import exp
 
 from duckrun.errors import InvalidConfig
+from duckrun.sql.kinds import Columns, with_type
 from duckrun.sql.names import editing
 from duckrun.sql.pieces import all_in, has_any
 from duckrun.sql.placing import InText
@@ -31,6 +32,8 @@ class Item:
     columns: dict[str, str]
     """Names in the target or the source, by the item's column names."""
     side: str = SOURCE
+    types: Columns | None = None
+    """Types by the names in the target or the source, if they are known."""
 
     @property
     def alias(self) -> str:
@@ -50,7 +53,10 @@ class Item:
     def given(self, name: str) -> exp.Column | None:
         """Return a column of the side by its name in any case; None for an unknown one."""
         unique = self._by_lower.get(name.lower())
-        return None if unique is None else column_of(self.side, unique)
+        if unique is None:
+            return None
+        column = column_of(self.side, unique)
+        return column if self.types is None else with_type(column, self.types)
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from duckrun.run.pins import NOTHING, Reads, together
 from duckrun.run.work_log import Read
 from duckrun.sql.conditions import condition_on
 from duckrun.sql.dialects import text_in
+from duckrun.sql.kinds import Columns, with_columns
 from duckrun.sql.names import parse_query, replace_tables
 from duckrun.sql.pieces import all_in
 from duckrun.sql.placing import may_have_scans, with_scans
@@ -265,7 +266,8 @@ class Reading:
         # The blanks force quotes, which make the name recognizable in DuckDB's text.
         name = f"duckrun scan {len(self._scans) + 1}"
         self._scans[name] = text_in(self._pin(snapshot), self.engine.name)
-        return exp.Subquery(this=exp.var(f"SELECT * FROM {quote_identifier(name)}"))
+        scan = exp.Subquery(this=exp.var(f"SELECT * FROM {quote_identifier(name)}"))
+        return with_columns(scan, Columns(lambda: snapshot.schema))
 
     def _pin(self, snapshot: Snapshot, where: exp.Expr | None = None) -> exp.Expr:
         table = self.engine.pinned(snapshot, where)

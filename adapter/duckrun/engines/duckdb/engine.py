@@ -46,7 +46,7 @@ from duckrun.run.memory import Arbiter
 from duckrun.run.pins import NOTHING, Reads, together
 from duckrun.run.transaction import Transaction
 from duckrun.sql.char_types import padded_columns
-from duckrun.sql.on_demand import dialects, scalar, written
+from duckrun.sql.on_demand import dialects, kinds, scalar, written
 from duckrun.sql.plain_names import dotted_names
 from duckrun.storage.storage import Storage
 from duckrun.values.changes import WeighedRead
@@ -165,7 +165,7 @@ class DuckDBEngine(SpecEngine):
     def pinned(self, snapshot: Snapshot, where: exp.Expr | None = None) -> exp.Expr:
         scan = exp.Subquery(this=exp.var(self._scan_sql(snapshot, where)[1:-1]))
         scan.meta[_TYPED] = typed_columns(snapshot)
-        return scan
+        return kinds.with_columns(scan, kinds.Columns(lambda: snapshot.schema))
 
     def _scan_sql(self, snapshot: Snapshot, where: str | exp.Expr | None = None) -> str:
         advise(snapshot, self.arbiter.limit(), self.instance.scratch)

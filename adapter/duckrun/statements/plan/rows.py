@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -16,7 +17,9 @@ from sqlglot import exp
 from duckrun.engines.frame import LazyRows, projected
 from duckrun.errors import InvalidConfig, SchemaMismatch, UnsupportedFeature
 from duckrun.lake.lakes import OWN_CATALOGS
+from duckrun.libraries import pa
 from duckrun.sql.dialects import text_in
+from duckrun.sql.kinds import Columns
 from duckrun.sql.names import transpile
 from duckrun.sql.quoting import fresh_name
 from duckrun.sql.scopes import Source, other_source
@@ -425,7 +428,8 @@ def sides_of(snapshot: Snapshot, alias: str, reading: Reading, items: Sequence[I
         lambda: names,
         loses_name=True,
     )
-    return Sides(str(ref), reading.names.sight, Item(target, {name: name for name in names}, TARGET), items)
+    item = Item(target, {name: name for name in names}, TARGET, Columns(lambda: snapshot.schema))
+    return Sides(str(ref), reading.names.sight, item, items)
 
 
 def source_items(sources: Sequence[exp.Expr], with_: exp.With | None, reading: Reading) -> list[Item]:
@@ -439,9 +443,11 @@ def source_items(sources: Sequence[exp.Expr], with_: exp.With | None, reading: R
             raise InvalidConfig("A subquery in FROM, USING or MERGE needs a name: (…) AS name.")
         source = _source(tree, common, reading)
         column_names: list[str] = []
+        frame = None
         if not hidden:
             all_of_it = Item(source, {}).column(exp.Star())
-            column_names = reading.frame(with_ctes(exp.select(all_of_it).from_(sources[0].copy()), with_)).columns
+            frame = reading.frame(with_ctes(exp.select(all_of_it).from_(sources[0].copy()), with_))
+            column_names = frame.columns
         columns: dict[str, str] = {}
         for name in column_names:
             unique_name, number = name, 2
@@ -449,8 +455,19 @@ def source_items(sources: Sequence[exp.Expr], with_: exp.With | None, reading: R
                 unique_name, number = f"{name}_{number}", number + 1
             taken.add(unique_name.lower())
             columns[name] = unique_name
-        items.append(Item(replace(source, columns=partial(list, columns)), columns))
+        types = None if frame is None else Columns(partial(_types_of, frame, columns))
+        items.append(Item(replace(source, columns=partial(list, columns)), columns, types=types))
     return items
+
+
+def _types_of(frame: LazyRows, names: Mapping[str, str]) -> pa.Schema:
+    """Return the types of a source's columns, under the names of its side.
+
+    None of them, if one has no Arrow type.
+    """
+    with suppress(UnsupportedFeature):
+        return pa.schema([field.with_name(names[field.name]) for field in frame.schema if field.name in names])
+    return pa.schema([])
 
 
 def _source(tree: exp.Expr, common: Collection[str], reading: Reading) -> Source:
