@@ -257,10 +257,10 @@ class BranchFormat(DeltaFormat):
         self._refuse_other_line(snapshot)
         return super().handle_of(snapshot)
 
-    def handle(self, ref: TableRef, version: int | None = None) -> DeltaTable:
+    def _opened(self, ref: TableRef, version: int | None) -> DeltaTable:
         line = self.line_storage.lines.get(ref.location)
         if line is None or (version is not None and version <= line.base):
-            return super().handle(ref, version)
+            return super()._opened(ref, version)
         newest = self.latest_version(ref)
         if newest is None:
             raise TableNotFound(f"There is no table {ref} in branch {self.branch.name}.")
