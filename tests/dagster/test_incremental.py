@@ -1,7 +1,9 @@
 """Inputs of changes: an asset gets what changed since its own last commit, once, whatever happens in between."""
 
 import os
+import shutil
 import time
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -305,7 +307,7 @@ def test_what_a_sensor_watches(shop: Any) -> None:
         changes_sensor("late", [plain]).evaluate_tick(context)
 
 
-def test_maintenance_names_the_consumers_that_it_strands(shop: Any) -> None:
+def test_maintenance_names_the_consumers_that_it_strands(shop: Any, tmp_path: Path) -> None:
     fill(shop)
     shop.run(assets(copy))
     with duckrun.connect(shop.root, schema="shop") as session:
@@ -313,7 +315,10 @@ def test_maintenance_names_the_consumers_that_it_strands(shop: Any) -> None:
         fill(shop, "update raw set v = 1", "update raw set v = 2")
         dry = session.execute("raw", VacuumSpec(0, dry_run=True, enforce_retention=False))
         assert len(dry.warnings) == 1 and "changes:copy has read table shop.raw up to version 0" in dry.warnings[0]
+        other = shutil.copytree(shop.root, tmp_path / "other")
         shop.run(assets(copy))
+        with duckrun.connect(other, schema="shop") as copied:  # its own output is where it was
+            assert copied.execute("raw", VacuumSpec(0, dry_run=True, enforce_retention=False)).warnings == dry.warnings
         assert session.execute("raw", VacuumSpec(0, dry_run=True, enforce_retention=False)).warnings == ()
         fill(shop, "update raw set v = 3", "update raw set v = 4")
         done = session.execute("raw", VacuumSpec(0, enforce_retention=False))

@@ -438,6 +438,8 @@ class Lake:
         self.ensure_writable(ref)
         self.refuse_other_format()
         kind = "view" if isinstance(definition, ViewDefinition) else "location"
+        if isinstance(definition, LocationDefinition):
+            definition = LocationDefinition(self.storage.relative(definition.location))
         values = {"kind": kind, **{each.name: getattr(definition, each.name) for each in fields(definition)}}
         # A line for each value: with an indent for each column json would be ten times slower.
         lines = (f"  {json.dumps(name)}: {json.dumps(value, ensure_ascii=False)}" for name, value in values.items())
@@ -489,7 +491,7 @@ class Lake:
         values = parsed(raw, place)
         kind = values.pop("kind", None)
         if kind == "location":
-            return built(LocationDefinition, values, place)
+            return LocationDefinition(self.storage.absolute(built(LocationDefinition, values, place).location))
         if kind != "view":
             raise newer(place, f"a definition of kind {kind!r}")
         try:

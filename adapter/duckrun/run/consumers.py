@@ -21,8 +21,9 @@ CONSUMERS = "_duckrun/consumers"
 
 def register(storage: Storage, upstream: TableRef, consumer: str, output: TableRef) -> None:
     """Record in a table's folder that a consumer with another output table reads it."""
-    note = json.dumps({"consumer": consumer, "output": output.location, "name": str(output), "reads": str(upstream)})
-    path = f"{CONSUMERS}/{hashed(f'{consumer} {output.location}')}.json"
+    place = storage.relative(output.location)
+    note = json.dumps({"consumer": consumer, "output": place, "name": str(output), "reads": str(upstream)})
+    path = f"{CONSUMERS}/{hashed(f'{consumer} {place}')}.json"
     if storage.read_at(upstream.location, path) is None:
         storage.put_new(upstream.location, path, note.encode())
 
@@ -39,13 +40,15 @@ class Reading:
 
 def consumers_of(lake: Lake, snapshot: Snapshot) -> Iterator[Reading]:
     """Yield the consumers of a table whose outputs are readable and in the same storage."""
-    location = snapshot.ref.location
+    location, seen = snapshot.ref.location, set[tuple[str, str]]()
     for key in list(lake.storage.keys(location, CONSUMERS)):
         raw = lake.storage.read_at(location, key["path"])
         note = json.loads(raw) if raw is not None else {}
-        output = lake.output_at(note["output"]) if note else None
-        if output is None or not lake.format.exists(output):
+        output = lake.output_at(lake.storage.absolute(note["output"])) if note else None
+        # An older version has recorded the same consumer under another file name.
+        if output is None or (note["consumer"], output.location) in seen or not lake.format.exists(output):
             continue
+        seen.add((note["consumer"], output.location))
         holds = lake.format.counter(output, note["consumer"]).holds
         path = "" if holds is None else offsets_path(note["consumer"], holds)
         raw = lake.storage.read_at(output.location, path) if path else None

@@ -161,6 +161,20 @@ class Storage:
         values = (plain.get(name) or os.environ.get(name.upper()) for name in names)
         return next((value for value in values if value), None)
 
+    # -- locations in the files of a lake
+
+    def relative(self, location: str) -> str:
+        """Return a location as files of the lake record it: relative to the root if it is below.
+
+        So a lake that is copied or moved has its own tables, and not those of its old place.
+        """
+        return location.removeprefix(f"{self.root}/")
+
+    def absolute(self, recorded: str) -> str:
+        """Return the location that a file of the lake records."""
+        is_whole = "://" in recorded or os.path.isabs(recorded)
+        return recorded if is_whole else f"{self.root}/{recorded}"
+
     # -- the four spellings
 
     def delta_options(self) -> dict[str, str] | None:
