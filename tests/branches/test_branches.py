@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import json
+import shutil
 from pathlib import Path
 
 import pyarrow as pa
@@ -24,7 +26,9 @@ from duckrun import (
     WriteSpec,
 )
 from duckrun.formats.delta.log.lines import LineStorage
+from duckrun.lake.lake import LocationDefinition
 from duckrun.storage.storage import Storage
+from duckrun.values.cursors import hashed
 from tests.branches.rows import values
 
 
@@ -279,3 +283,79 @@ def test_the_storage_of_a_branch_maps_each_access_below_a_table() -> None:
     # Objects of the lake's root, and objects that are never in a log.
     outside = {"read", "put", "remove", "put_at", "remove_below"}
     assert mapped - outside <= set(vars(LineStorage))
+
+
+def as_older_versions_wrote(root: Path) -> None:
+    """Let the records of forks have absolute paths."""
+    for file in root.glob("_duckrun/branches/*/forks/*.json"):
+        record = json.loads(file.read_text())
+        location = (root / record.pop("path")).as_posix()
+        file.unlink()
+        file.with_name(f"{hashed(location)}.json").write_text(json.dumps({**record, "location": location}))
+
+
+def files(root: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in root.rglob("*") if path.is_file() and path.suffix != ".lock"}
+
+
+@pytest.mark.parametrize("end", ["publish", "discard", "rebase"])
+@pytest.mark.parametrize("is_old", [False, True], ids=["now", "older version"])
+def test_a_copied_and_a_moved_lake_have_their_own_branches(
+    main: Session, branch: Session, root: Path, is_old: bool, end: str
+) -> None:
+    main.lake.put_definition(main.lake.parse("sales.aside"), LocationDefinition(f"{root}/files/aside"))
+    main.execute("sales.aside", WriteSpec("error"), pa.table({"x": [1]}))
+    branch.sql("delete from sales.orders where id < 5")
+    branch.sql("insert into sales.items values (2)")
+    branch.sql("create table sales.made as select 7 as x")
+    if is_old:
+        as_older_versions_wrote(root)
+    branch.sql("insert into sales.items values (3)")
+    before = files(root)
+    copy = Path(shutil.copytree(root, root.with_name("copy")))
+    with duckrun.connect(copy) as session, duckrun.connect(copy, branch="pr-42") as again:
+        again.sql("insert into sales.aside values (2)")
+        if end == "rebase":
+            session.sql("insert into sales.orders values (50, 'EU', 1)")
+        assert getattr(session, end)("pr-42")
+        if end == "publish":
+            assert session.sql("from sales.orders").count() == 5
+            assert values(session, "from sales.aside") == [(1,), (2,)]
+            assert values(session, "from sales.made") == [(7,)]
+    assert files(root) == before
+    moved = root.rename(root.with_name("moved"))
+    with duckrun.connect(moved) as session:
+        assert session.publish("pr-42").versions == {"sales.items": 1, "sales.made": 0, "sales.orders": 1}
+        assert values(session, "from sales.items") == [(1,), (2,), (3,)]
+        assert values(session, "from sales.aside") == [(1,)]
+    assert not root.exists()
+
+
+@pytest.mark.parametrize("is_old", [False, True], ids=["now", "older version"])
+def test_a_table_outside_of_a_moved_lake_stays_where_it_is(
+    main: Session, branch: Session, root: Path, is_old: bool
+) -> None:
+    away = root.with_name("elsewhere") / "sales" / "away"
+    main.lake.put_definition(main.lake.parse("sales.away"), LocationDefinition(away.as_posix()))
+    main.execute("sales.away", WriteSpec("error"), pa.table({"x": [1]}))
+    branch.sql("insert into sales.away values (2)")
+    if is_old:
+        as_older_versions_wrote(root)
+    with duckrun.connect(root.rename(root.with_name("moved"))) as session:
+        assert session.publish("pr-42").versions == {"sales.away": 1}
+    assert DeltaTable(away).to_pyarrow_table().num_rows == 2
+
+
+def test_an_older_branch_of_a_moved_lake_names_a_table_that_was_left_behind(
+    main: Session, branch: Session, root: Path
+) -> None:
+    branch.sql("create table sales.made as select 7 as x")
+    as_older_versions_wrote(root)
+    copy = Path(shutil.copytree(root, root.with_name("copy")))
+    shutil.rmtree(copy / "sales" / "made")
+    with (
+        duckrun.connect(copy) as session,
+        pytest.raises(CommitConflict, match=f"sales.made: {copy}/sales/made/.*/branch.json is missing"),
+    ):
+        session.publish("pr-42")
+    assert branch.tables() == ["sales.items", "sales.made", "sales.orders"]

@@ -470,7 +470,8 @@ def test_nested_and_mapped_tables_are_read_and_published(main: Session, branch: 
     assert [values(main, f"from sales.{name}") for name in ("nested", "orders")] == expected
 
 
-def test_a_killed_publish_is_finished_by_the_next_or_undone(root: Path) -> None:
+@pytest.mark.parametrize("is_moved", [False, True], ids=["here", "moved"])
+def test_a_killed_publish_is_finished_by_the_next_or_undone(root: Path, is_moved: bool) -> None:
     number, ended = 0, set()
     written = root.with_name("written")
     with duckrun.connect(root) as main, duckrun.connect(root, branch="b") as branch:
@@ -488,7 +489,12 @@ def test_a_killed_publish_is_finished_by_the_next_or_undone(root: Path) -> None:
             with suppress(Killed):
                 main.publish("b")
         is_done = count[0] <= number
-        with duckrun.connect(root) as main:
+        place = root
+        if is_moved:
+            place = root.with_name(f"moved-{number}")
+            root.rename(place)
+            root.mkdir()
+        with duckrun.connect(place) as main:
             if number % 2:  # the next session that writes finishes it, or takes it back
                 main.sql("create table other as select 1 as x")
                 rows = [values(main, f"from {name}") for name in ("one", "two", "three")]
@@ -498,7 +504,8 @@ def test_a_killed_publish_is_finished_by_the_next_or_undone(root: Path) -> None:
             assert [values(main, f"from {name}") for name in ("one", "two", "three")] == [[(1,), (2,)]] * 3, number
             assert (values(main, "from five"), main.branches()) == ([(1,)], [])
             assert [main.table(name).snapshot().version for name in ("one", "two", "three")] == [1, 1, 1], number
-            assert not list((root / "_duckrun" / "publish" / "pending").glob("*"))
+            assert not list((place / "_duckrun" / "publish" / "pending").glob("*"))
+        assert not is_moved or not any(root.iterdir())
         if is_done:
             break
         number += 1

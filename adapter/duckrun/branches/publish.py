@@ -211,7 +211,7 @@ def publish(lake: Lake, name: str, rows: RowAccess) -> Published:
                     planned, conflicts = _with_feeds(lake, tables, planned, rows)
                 decision: dict[str, Any] = {"decision": "abort"}
                 if not conflicts:
-                    decision = {"decision": "commit", "tables": [asdict(table) for table in planned]}
+                    decision = {"decision": "commit", "tables": [_as_record(lake, table) for table in planned]}
                 decided = attempt.decide(decision)
                 if decided["decision"] == "commit":
                     return _rolled_forward(attempt, tables, decided, rows, started)
@@ -329,22 +329,28 @@ def _sealed(attempt: _Attempt, tables: BranchTables) -> list[tuple[TableRef, Lin
     lines = []
     for ref in registry.forks(attempt.storage, attempt.branch):
         line = tables.line(ref)
-        if line is not None:  # else the process of the fork has ended before it wrote the line
+        if line is not None:  # else see _lost()
             tables.seal(ref, line, attempt.id)
             lines.append((ref, line))
     return lines
 
 
 def _lost(lake: Lake, tables: BranchTables, branch: Branch) -> dict[str, list[str]]:
-    """Return the tables whose change went with main's folder, and the reason of each."""
+    """Return the forked tables whose line is missing, and the reason of each."""
     lost = {}
     for ref, table_id in registry.forks(lake.storage, branch).items():
-        if not table_id or tables.line(ref) is not None:
+        if tables.line(ref) is not None:
             continue
-        now = lake.format.begin(ref)
-        if now is None or now.table_id != table_id:
+        now = lake.format.begin(ref) if table_id else None
+        if table_id and (now is None or now.table_id != table_id):
             how = "dropped" if now is None else "created again"
-            lost[str(ref)] = [f"main's table was {how} since, and the change of the branch went with its folder"]
+            why = f"main's table was {how} since, and the change of the branch went with its folder"
+        else:
+            why = (
+                f"{ref.location}/{branch.pointer} is missing: it was removed, or the first write to the table was "
+                "ended half-way. Put it back, or repeat that write in the branch"
+            )
+        lost[str(ref)] = [why]
     return lost
 
 
@@ -419,12 +425,25 @@ def _with_feeds(
     return feeding, conflicts
 
 
+def _as_record(lake: Lake, table: PlannedTable) -> dict[str, Any]:
+    """Return a table as the record of a publish has it."""
+    rest = {"change": table.change, "before": table.before, "feed": table.feed}
+    return registry.recorded(lake.storage, table.ref) | rest
+
+
+def _planned(lake: Lake, branch: Branch, record: Mapping[str, Any]) -> PlannedTable:
+    """Return a table that the record of a publish has."""
+    ref = registry.table_of(lake.storage, branch, record)
+    rest = record["change"], record["before"], tuple(record["feed"])
+    return PlannedTable(ref.schema, ref.name, ref.location, *rest)
+
+
 def _rolled_forward(
     attempt: _Attempt, tables: BranchTables, plan: Mapping[str, Any], rows: RowAccess, started: float
 ) -> Published:
     """Carry out a decided publish."""
     lake, branch = attempt.lake, attempt.branch
-    planned = [PlannedTable(**{**table, "feed": tuple(table["feed"])}) for table in plan["tables"]]
+    planned = [_planned(lake, branch, table) for table in plan["tables"]]
     versions: dict[str, int | None] = {}
     failed: dict[str, str] = {}
     moved: dict[str, cursors.Moved] = {}

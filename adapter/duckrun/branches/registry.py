@@ -10,8 +10,9 @@ import json
 import socket
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from typing import Any
 
 from duckrun.errors import CommitConflict, InvalidConfig
 from duckrun.formats.branches import BranchTables
@@ -20,6 +21,7 @@ from duckrun.storage.parallel import at_once
 from duckrun.storage.storage import Storage
 from duckrun.values.branches import REGISTRY, Branch
 from duckrun.values.cursors import hashed
+from duckrun.values.names import RESERVED, folder_of
 from duckrun.values.nearest import did_you_mean
 from duckrun.values.snapshot import TableRef
 
@@ -107,8 +109,30 @@ def reserve(storage: Storage) -> int:
 # -- tables that a branch has forked
 
 
-def _fork_path(branch: Branch, ref: TableRef) -> str:
-    return f"{branch.home}/forks/{hashed(ref.location)}.json"
+def recorded(storage: Storage, ref: TableRef) -> dict[str, str]:
+    """Return a table as records of branches name it."""
+    return {"schema": ref.schema, "name": ref.name, "path": storage.relative(ref.location)}
+
+
+def table_of(storage: Storage, branch: Branch, record: Mapping[str, Any]) -> TableRef:
+    """Return the table that a record names."""
+    schema, name = record["schema"], record["name"]
+    if "path" in record:
+        return TableRef(schema, name, storage.absolute(record["path"]))
+    # An older version recorded the place of then, and the lake may have been moved since. A table
+    # outside of the lake of then has a definition, or another end of its location.
+    location, inside = record["location"], f"{folder_of(schema)}/{folder_of(name)}"
+    if location.endswith(f"/{inside}"):
+        file = f"{folder_of(name)}.json"
+        homes = (f"{folder_of(schema)}/{RESERVED}", f"{branch.home}/definitions/{folder_of(schema)}")
+        definitions = [json.loads(storage.read(f"{home}/{file}") or b"{}") for home in homes]
+        if all(each.get("location") != location for each in definitions):
+            location = storage.absolute(inside)
+    return TableRef(schema, name, location)
+
+
+def _fork_path(branch: Branch, location: str) -> str:
+    return f"{branch.home}/forks/{hashed(location)}.json"
 
 
 def register(storage: Storage, branch: Branch, ref: TableRef, table_id: str) -> None:
@@ -123,8 +147,8 @@ def register(storage: Storage, branch: Branch, ref: TableRef, table_id: str) -> 
     Raises:
         CommitConflict: The branch was published or discarded, or is being published.
     """
-    fork = {"schema": ref.schema, "name": ref.name, "location": ref.location, "table_id": table_id}
-    storage.put(_fork_path(branch, ref), json.dumps(fork).encode())
+    fork = {**recorded(storage, ref), "table_id": table_id}
+    storage.put(_fork_path(branch, storage.relative(ref.location)), json.dumps(fork).encode())
     # A publish closes the branch before it lists the forks. So it sees this one, or this sees it
     # closed.
     refuse_closed(storage, branch)
@@ -132,7 +156,8 @@ def register(storage: Storage, branch: Branch, ref: TableRef, table_id: str) -> 
 
 def unregister(storage: Storage, branch: Branch, ref: TableRef) -> None:
     """Remove the record of a fork."""
-    storage.remove(_fork_path(branch, ref))
+    for location in {storage.relative(ref.location), ref.location}:  # that of an older version
+        storage.remove(_fork_path(branch, location))
 
 
 def refuse_closed(storage: Storage, branch: Branch) -> None:
@@ -152,7 +177,7 @@ def forks(storage: Storage, branch: Branch) -> dict[TableRef, str]:
     folder = f"{branch.home}/forks"
     read = at_once(storage.read, [f"{folder}/{name}" for name in storage.list_names(folder)[1]])
     records = [json.loads(raw) for raw in read if raw is not None]
-    ids = {TableRef(each["schema"], each["name"], each["location"]): each.get("table_id", "") for each in records}
+    ids = {table_of(storage, branch, each): each.get("table_id", "") for each in records}
     return dict(sorted(ids.items(), key=lambda fork: fork[0].location))
 
 

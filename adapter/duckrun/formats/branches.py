@@ -37,7 +37,7 @@ class RowAccess:
 
 @dataclass(frozen=True)
 class PlannedTable:
-    """One table of a publish, as its record describes it. Survives JSON."""
+    """One table of a publish, as its record describes it."""
 
     schema: str
     name: str

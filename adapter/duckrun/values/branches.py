@@ -103,6 +103,11 @@ class Branch(Record):
         """Folder of the branch inside a table's folder."""
         return f"{BRANCHES}/{self.folder}"
 
+    @property
+    def pointer(self) -> str:
+        """Path of the file of a line, relative to the table's folder."""
+        return f"{self.data}/branch.json"
+
 
 @dataclass(frozen=True)
 class Line(Record):
