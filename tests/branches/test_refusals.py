@@ -5,6 +5,8 @@ from __future__ import annotations
 import shutil
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from itertools import count
 from pathlib import Path
 
 import pyarrow as pa
@@ -23,6 +25,7 @@ from duckrun import (
     VersionNotReadable,
     WriteSpec,
 )
+from tests.branches.killing import interrupted_at
 from tests.branches.rows import values
 
 ORDERS = "select i::int as id, if(i % 2 = 0, 'EU', 'US') as region, i::int as price from range(10) r(i)"
@@ -279,3 +282,134 @@ def test_a_table_that_another_writer_made_anew_has_no_rows_of_the_branch(
             fresh.publish("pr-42")
         assert values(fresh, "select id from sales.orders") == [(70,)] * 3
         assert fresh.discard("pr-42")
+
+
+WRITES: dict[str, tuple[str, Callable[[Session], bool]]] = {
+    "first write": ("insert into sales.other values (50)", lambda s: (50,) in values(s, "from sales.other")),
+    "first write drops": ("drop table sales.other", lambda s: "sales.other" not in s.tables()),
+    "commit": ("insert into sales.items values (50)", lambda s: (50,) in values(s, "from sales.items")),
+    "drop": ("drop table sales.items", lambda s: "sales.items" not in s.tables()),
+    "drop and create": (
+        "drop table sales.items; create table sales.items as select 8 as item",
+        lambda s: values(s, "from sales.items") == [(8,)],
+    ),
+    "create": ("create table sales.made as select 1 as x", lambda s: "sales.made" in s.tables()),
+    "view": ("create view sales.seen as select 1 as x", lambda s: "sales.seen" in s.tables()),
+    "view replaced": (
+        "create or replace view sales.whole as select 9 as x",
+        lambda s: values(s, "from sales.whole") == [(9,)],
+    ),
+    "view dropped": ("drop view sales.whole", lambda s: "sales.whole" not in s.tables()),
+    "own view dropped": ("drop view sales.own", lambda s: "sales.own" not in s.tables()),
+    "schema": ("create schema plans", lambda s: "plans" in s.lake.schemas()),
+}
+"""Writes to a branch, each with a check that main has its effect."""
+
+
+def left_of_branch(root: Path) -> list[Path]:
+    """Return files of branches that should go with them."""
+    registry = [path for path in root.glob("_duckrun/branches/**/*.json") if path.name != "closed.json"]
+    return [*root.rglob("branch.json"), *registry]
+
+
+@pytest.mark.parametrize("end", ["publish", "discard"])
+@pytest.mark.parametrize("write", WRITES)
+def test_a_write_while_its_branch_ends_is_in_main_or_raises(
+    main: Session, branch: Session, root: Path, write: str, end: str
+) -> None:
+    main.sql("create table sales.other as select 1 as id; create view sales.whole as select 1 as x")
+    branch.sql("create view sales.own as select 2 as x")
+    statement, is_in_main = WRITES[write]
+    for number in count(1):
+        lake = root.with_name(f"lake-{number}")
+        shutil.copytree(root, lake)
+
+        def end_branch(lake: Path = lake) -> None:
+            # Refused while a first write to a table is half-way; the branch is open again.
+            with duckrun.connect(lake) as other, suppress(CommitConflict):
+                getattr(other, end)("pr-42")
+
+        is_written = False
+        with duckrun.connect(lake, branch="pr-42") as session, pytest.MonkeyPatch.context() as patched:
+            writes = interrupted_at(patched, number, end_branch)
+            with suppress(CommitConflict):
+                session.sql(statement)
+                is_written = True
+        if writes[0] < number:
+            break
+        with duckrun.connect(lake) as after:
+            if after.branches():
+                assert end == "publish" and is_written
+                after.publish("pr-42")
+            if end == "publish" and is_written:
+                assert is_in_main(after), number
+            assert left_of_branch(lake) == [], number
+            for name in after.tables():
+                assert after.sql(f"from {name}").collect()
+            for name in ("orders", "items", "other"):
+                after.sql(f"drop table if exists sales.{name}")
+    assert number > 1
+
+
+@pytest.mark.parametrize("end", ["publish", "discard"])
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "insert into sales.orders values (50, 'EU', 1)",
+        "insert into sales.other values (50)",
+        "drop table sales.other",
+        "create table sales.made as select 1 as x",
+        "create view sales.seen as select 1 as x",
+        "create schema plans",
+        "create schema plans; create table plans.made as select 1 as x",
+    ],
+)
+def test_an_open_session_of_an_ended_branch_takes_no_writes(
+    main: Session, branch: Session, root: Path, end: str, statement: str
+) -> None:
+    main.sql("create table sales.other as select 1 as id")
+    getattr(main, end)("pr-42")
+    before = main.tables()
+    with pytest.raises(CommitConflict, match="takes no more"):
+        branch.sql(statement)
+    assert (main.tables(), main.lake.schemas()) == (before, ["sales"])
+    assert left_of_branch(root) == []
+
+
+def test_a_table_whose_line_is_missing_is_named_by_the_publish(main: Session, branch: Session, root: Path) -> None:
+    branch.sql("create table sales.made as select 1 as x")
+    for name in ("items", "made"):
+        shutil.rmtree(root / "sales" / name / "_branches")
+    for call in (main.publish, main.rebase):
+        with pytest.raises(CommitConflict, match=r"sales.items: .*branch.json is missing.*sales.made: .*is missing"):
+            call("pr-42")
+    branch.sql("create table sales.made as select 3 as x")
+    branch.sql("insert into sales.items values (3)")
+    assert main.publish("pr-42").versions == {"sales.items": 1, "sales.made": 0, "sales.orders": 1}
+    assert values(main, "from sales.items") == [(1,), (3,)]
+
+
+def test_a_killed_drop_is_completed_by_the_publish(main: Session, branch: Session, root: Path) -> None:
+    (line,) = (root / "sales" / "items").rglob("branch.json")
+    before = line.read_bytes()
+    branch.sql("drop table sales.items")
+    line.write_bytes(before)  # its process ended after it had ended the line's log
+    with pytest.raises(TableNotFound):
+        branch.sql("insert into sales.items values (3)")
+    line.write_bytes(before)
+    assert main.publish("pr-42").versions == {"sales.orders": 1, "sales.items": None}
+    assert main.tables() == ["sales.orders"]
+
+
+@pytest.mark.parametrize("name", [None, "pr-42"])
+def test_a_damaged_checkpoint_of_main_names_the_table(
+    main: Session, branch: Session, root: Path, name: str | None
+) -> None:
+    folder = root / "sales" / "orders"
+    DeltaTable(folder).create_checkpoint()
+    (checkpoint,) = folder.glob("_delta_log/*.checkpoint.parquet")
+    checkpoint.write_bytes(checkpoint.read_bytes()[:200])
+    with duckrun.connect(root, branch=name) as session:
+        for statement in ("from sales.orders", "delete from sales.orders where id = 1"):
+            with pytest.raises(StorageError, match="Cannot open table sales.orders"):
+                session.sql(statement).collect()

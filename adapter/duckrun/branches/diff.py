@@ -32,7 +32,7 @@ def _info(lake: Lake, branch: Branch) -> BranchInfo:
     changed = [(ref, line) for ref, line, _ in changed_tables(lake, branch, tables)]
     sums = sums_of([record for ref, line in changed for record in tables.commits(ref, line)])
     views = tuple(name for name, _ in changed_views(lake, branch))
-    state = "open" if lake.storage.read(registry.closed_path(branch)) is None else "publishing"
+    state = "publishing" if registry.is_closed(lake.storage, branch) else "open"
     return BranchInfo(
         branch.name,
         branch.created,

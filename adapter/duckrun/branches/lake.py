@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cached_property
 from typing import Any
 
 from duckrun.branches import registry
-from duckrun.errors import InvalidConfig, ReadOnlyLake, UnsupportedFeature
+from duckrun.errors import CommitConflict, InvalidConfig, ReadOnlyLake, UnsupportedFeature
 from duckrun.formats.branches import BranchTables
 from duckrun.lake.catalogued import open_lake
 from duckrun.lake.lake import Lake, NameDefinition
@@ -147,20 +148,23 @@ class BranchLake(Lake):
         return None if raw == registry.DROPPED else self._parsed(raw, path)
 
     def _put_definition(self, ref: TableRef, body: bytes) -> None:
-        registry.refuse_closed(self._main, self.branch)
         path = self._own_definition_path(ref.schema, ref.name)
+        objects = {path: body, **registry.claim(self.branch, ref, self.by)}
         if self.storage.read(path) is None:  # a publish compares main's definition then with that of now
             before = self._main.read(self._definition_path(ref.schema, ref.name)) or b""
-            self.storage.put(registry.base_path(self.branch, path), before)
-        self.storage.put(path, body)
-        self.claim(ref)
+            objects = {registry.base_path(self.branch, path): before, **objects}
+        self._write(objects)
+
+    def _write(self, objects: Mapping[str, bytes | None]) -> None:
+        registry.write(self._main, self.branch, objects)
 
     def claim(self, ref: TableRef) -> None:
-        registry.claim(self._main, self.branch, ref, self.by)
+        self._write(registry.claim(self.branch, ref, self.by))
 
     def drop_table(self, ref: TableRef, *, force: bool = False) -> None:
         super().drop_table(ref, force=force)
-        self.claim(ref)
+        with suppress(CommitConflict):  # of a publish that has the drop
+            self.claim(ref)
 
     def remove_definition(self, ref: TableRef) -> None:
         if self._read_definition(ref.schema, ref.name) is None:
@@ -169,7 +173,7 @@ class BranchLake(Lake):
         if super()._read_definition(ref.schema, ref.name) is not None:
             self._put_definition(ref, registry.DROPPED)
         else:
-            self.storage.remove(self._own_definition_path(ref.schema, ref.name))
+            self._write({self._own_definition_path(ref.schema, ref.name): None})
 
     def _defined(self, schema: str) -> list[str]:
         files = self.storage.list_names(f"{self.branch.home}/definitions/{folder_of(schema)}")[1]
@@ -188,7 +192,7 @@ class BranchLake(Lake):
 
     def make_schema(self, schema: str) -> None:
         if schema not in super().schemas():
-            self.storage.put(f"{self.branch.home}/schemas/{folder_of(schema)}/schema.json", json.dumps(schema).encode())
+            self._write({self._schema_path(schema): json.dumps(schema).encode()})
 
     def remove_schema(self, schema: str) -> None:
         if schema in super().schemas():
@@ -196,4 +200,7 @@ class BranchLake(Lake):
                 f"Schema {schema} is main's, and branch {self.branch_name} cannot drop it",
                 remedy="drop its tables and views here; drop the schema in the lake itself",
             )
-        self.storage.remove(f"{self.branch.home}/schemas/{folder_of(schema)}/schema.json")
+        self._write({self._schema_path(schema): None})
+
+    def _schema_path(self, schema: str) -> str:
+        return f"{self.branch.home}/schemas/{folder_of(schema)}/schema.json"

@@ -13,7 +13,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -330,8 +330,7 @@ def _sealed(attempt: _Attempt, tables: BranchTables) -> list[tuple[TableRef, Lin
     for ref in registry.forks(attempt.storage, attempt.branch):
         line = tables.line(ref)
         if line is not None:  # else see _lost()
-            tables.seal(ref, line, attempt.id)
-            lines.append((ref, line))
+            lines.append((ref, tables.seal(ref, line, attempt.id)))
     return lines
 
 
@@ -479,12 +478,13 @@ def _rolled_forward(
 
 def _closed(attempt: _Attempt, tables: BranchTables) -> None:
     """Remove a published branch; its files are main's now."""
-    for ref in registry.forks(attempt.storage, attempt.branch):
-        tables.forget(ref)
     # Before the name is free, so that of two publishes of a name the later one is the last.
     if (record := attempt.storage.read(attempt.record)) is not None:
         attempt.storage.put(f"{PUBLISHED}/{attempt.branch.name}.json", record)
+    # Before the forks are listed: a fork that is recorded later sees that the branch has ended.
     registry.remove_name(attempt.storage, attempt.branch)
+    for ref in registry.forks(attempt.storage, attempt.branch):
+        tables.forget(ref)
     _remove_home(attempt.storage, attempt.branch)
     attempt.forget()
 
@@ -618,12 +618,10 @@ def _removed(attempt: _Attempt, tables: BranchTables) -> tuple[str, ...]:
         line = tables.line(ref)
         if line is not None and tables.change(ref, line) is not None:
             changed.append(str(ref))
-        tables.remove(ref)
-        with suppress(OSError):  # of a table that only the branch had
-            if storage.is_local:
-                for folder in (Path(ref.location, "_branches"), Path(ref.location)):
-                    folder.rmdir()
-    _remove_home(storage, branch)
+    # Before the forks are listed: a fork that is recorded later sees that the branch has ended.
     registry.remove_name(storage, branch)
+    for ref in registry.forks(storage, branch):
+        registry.remove_files(storage, branch, ref)
+    _remove_home(storage, branch)
     attempt.forget()
     return tuple(changed)

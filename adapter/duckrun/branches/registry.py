@@ -10,8 +10,9 @@ import json
 import socket
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 from duckrun.errors import CommitConflict, InvalidConfig
@@ -19,7 +20,7 @@ from duckrun.formats.branches import BranchTables
 from duckrun.formats.factory import branch_format
 from duckrun.storage.parallel import at_once
 from duckrun.storage.storage import Storage
-from duckrun.values.branches import REGISTRY, Branch
+from duckrun.values.branches import BRANCHES, REGISTRY, Branch
 from duckrun.values.cursors import hashed
 from duckrun.values.names import RESERVED, folder_of
 from duckrun.values.nearest import did_you_mean
@@ -92,7 +93,8 @@ def open_tables(storage: Storage, branch: Callable[[], Branch]) -> BranchTables:
     return branch_format(
         storage,
         branch,
-        lambda ref, table_id: register(storage, branch(), ref, table_id),
+        lambda ref, table_id: forking(storage, branch(), ref, table_id),
+        lambda ref: refuse_ended(storage, branch(), ref),
         lambda: reserve(storage),
     )
 
@@ -135,8 +137,9 @@ def _fork_path(branch: Branch, location: str) -> str:
     return f"{branch.home}/forks/{hashed(location)}.json"
 
 
-def register(storage: Storage, branch: Branch, ref: TableRef, table_id: str) -> None:
-    """Record a fork.
+@contextmanager
+def forking(storage: Storage, branch: Branch, ref: TableRef, table_id: str) -> Iterator[None]:
+    """Record a fork, and let the caller write its line.
 
     Args:
         storage: Storage of the lake.
@@ -149,9 +152,12 @@ def register(storage: Storage, branch: Branch, ref: TableRef, table_id: str) -> 
     """
     fork = {**recorded(storage, ref), "table_id": table_id}
     storage.put(_fork_path(branch, storage.relative(ref.location)), json.dumps(fork).encode())
-    # A publish closes the branch before it lists the forks. So it sees this one, or this sees it
-    # closed.
-    refuse_closed(storage, branch)
+    yield
+    # A publish closes the branch before it lists the forks. So it sees the line and seals it, or
+    # this sees the branch closed.
+    if is_closed(storage, branch):
+        refuse_ended(storage, branch, ref)
+        raise _takes_no_more(branch)  # its publish removes the line, or opens the branch again
 
 
 def unregister(storage: Storage, branch: Branch, ref: TableRef) -> None:
@@ -160,13 +166,82 @@ def unregister(storage: Storage, branch: Branch, ref: TableRef) -> None:
         storage.remove(_fork_path(branch, location))
 
 
+def remove_files(storage: Storage, branch: Branch, ref: TableRef) -> None:
+    """Remove all files of a branch in a table's folder."""
+    _remove(storage, branch, ref, [key["path"] for key in storage.keys(f"{ref.location}/{branch.data}")])
+
+
+def _remove(storage: Storage, branch: Branch, ref: TableRef, paths: Sequence[str]) -> None:
+    """Remove the file of a line and others of the branch, and folders that only the branch had."""
+    storage.remove_files(ref.location, [branch.pointer])  # first: without it no other file is read
+    storage.remove_below(f"{ref.location}/{branch.data}", paths)
+    with suppress(OSError):
+        if storage.is_local:
+            for folder in (Path(ref.location, BRANCHES), Path(ref.location)):
+                folder.rmdir()
+
+
+def _has_ended(storage: Storage, branch: Branch) -> bool:
+    """True if a branch was published or discarded, so that nobody removes what is put now.
+
+    A publish and a discard free the name before they list what they remove.
+    """
+    return find(storage, branch.name) != branch
+
+
+def refuse_ended(storage: Storage, branch: Branch, ref: TableRef) -> None:
+    """Remove a line that was put after its branch was published or discarded.
+
+    Raises:
+        CommitConflict: It was.
+    """
+    if _has_ended(storage, branch):
+        _remove(storage, branch, ref, ())  # main has the data files of a published branch
+        unregister(storage, branch, ref)
+        raise _takes_no_more(branch)
+
+
+def write(storage: Storage, branch: Branch, objects: Mapping[str, bytes | None]) -> None:
+    """Put objects into a branch's home, or remove those that are None.
+
+    Raises:
+        CommitConflict: The branch takes no more writes; the objects are as before.
+    """
+    refuse_closed(storage, branch)
+    before = {path: storage.read(path) for path in objects}
+    _put_all(storage, objects)
+    # A publish closes the branch before it reads them. So it sees them, or this sees it closed.
+    if is_closed(storage, branch):
+        _put_all(storage, before)
+        if _has_ended(storage, branch):
+            _put_all(storage, dict.fromkeys(objects))
+        raise _takes_no_more(branch)
+
+
+def _put_all(storage: Storage, objects: Mapping[str, bytes | None]) -> None:
+    for path, body in objects.items():
+        if body is None:
+            storage.remove(path)
+        else:
+            storage.put(path, body)
+
+
+def is_closed(storage: Storage, branch: Branch) -> bool:
+    """True if a branch takes no more writes."""
+    return storage.read(closed_path(branch)) is not None
+
+
 def refuse_closed(storage: Storage, branch: Branch) -> None:
     """Raise CommitConflict if a branch takes no more writes."""
-    if storage.read(closed_path(branch)) is not None:
-        raise CommitConflict(
-            f"Branch {branch.name} is being published, was published, or was discarded, and takes no more writes",
-            remedy="write to the lake itself, or to another branch",
-        )
+    if is_closed(storage, branch):
+        raise _takes_no_more(branch)
+
+
+def _takes_no_more(branch: Branch) -> CommitConflict:
+    return CommitConflict(
+        f"Branch {branch.name} is being published, was published, or was discarded, and takes no more writes",
+        remedy="write to the lake itself, or to another branch",
+    )
 
 
 def forks(storage: Storage, branch: Branch) -> dict[TableRef, str]:
@@ -199,13 +274,10 @@ def _claim_path(branch: Branch, name: str) -> str:
     return f"{branch.home}/claims/{hashed(name)}.json"
 
 
-def claim(storage: Storage, branch: Branch, ref: TableRef, by: tuple[str, str] | None) -> None:
-    """Record the step and the attempt that dropped or defined a name; None forgets them."""
-    path = _claim_path(branch, str(ref))
-    if by is None:
-        storage.remove(path)
-    else:
-        storage.put(path, json.dumps({"step": by[0], "attempt": by[1]}).encode())
+def claim(branch: Branch, ref: TableRef, by: tuple[str, str] | None) -> dict[str, bytes | None]:
+    """Return the object that tells the step and the attempt that dropped or defined a name."""
+    body = None if by is None else json.dumps({"step": by[0], "attempt": by[1]}).encode()
+    return {_claim_path(branch, str(ref)): body}
 
 
 def claimed(storage: Storage, branch: Branch, name: str) -> set[tuple[str, str]]:

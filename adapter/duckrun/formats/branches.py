@@ -111,8 +111,11 @@ class BranchTables(Format, Protocol):
             CommitConflict: Main's table cannot take the net change.
         """
 
-    def seal(self, ref: TableRef, line: Line, id: str) -> None:
+    def seal(self, ref: TableRef, line: Line, id: str) -> Line:
         """End the line: no commit may follow.
+
+        Returns:
+            The line, or the one that has taken its place meanwhile.
 
         Raises:
             CommitConflict: Another publish has sealed it.
@@ -123,6 +126,3 @@ class BranchTables(Format, Protocol):
 
     def forget(self, ref: TableRef) -> None:
         """Remove the file of a line, so that the table is main's."""
-
-    def remove(self, ref: TableRef) -> None:
-        """Remove all files of the branch in a table's folder."""

@@ -6,6 +6,7 @@ Each format is a package beside it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 from duckrun.formats.branches import BranchTables
 from duckrun.formats.format import Format
@@ -31,7 +32,8 @@ def format_of(storage: Storage, form: LakeFormat = DELTA_LAKE, *, read_only: boo
 def branch_format(
     storage: Storage,
     branch: Callable[[], Branch],
-    register: Callable[[TableRef, str], None],
+    forking: Callable[[TableRef, str], AbstractContextManager[None]],
+    refuse_ended: Callable[[TableRef], None],
     reserve: Callable[[], int],
 ) -> BranchTables:
     """Return the format object of a lake of Delta tables in a branch.
@@ -39,9 +41,12 @@ def branch_format(
     Args:
         storage: Storage of the lake.
         branch: Returns the branch, at its first use.
-        register: Records that the branch forks a table, with the id of main's, before the fork.
+        forking: Records that the branch forks a table, with the id of main's. The line is written
+            inside of it.
+        refuse_ended: Removes the line of a table, and raises CommitConflict, if the branch was
+            published or discarded.
         reserve: Returns a number that is higher than all it has returned before, in any process.
     """
     from duckrun.formats.delta.branched import BranchFormat
 
-    return BranchFormat(storage, branch, register, reserve)
+    return BranchFormat(storage, branch, forking, refuse_ended, reserve)

@@ -9,7 +9,7 @@ import json
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -33,8 +33,8 @@ from duckrun.formats.delta.definition.properties import FEED, ROW_TRACKING, is_o
 from duckrun.formats.delta.delta import DeltaFormat
 from duckrun.formats.delta.files.scan_sql import BranchReads, scan_sql
 from duckrun.formats.delta.files.vectors import deleted_of
-from duckrun.formats.delta.log.entries import COPY, entry, mark_at, parse_commit
-from duckrun.formats.delta.log.lines import LineStorage, entry_of, lines_at, numbers_in, pointer_path, seal, seal_of
+from duckrun.formats.delta.log.entries import COPY, LOG, entry, mark_at, parse_commit
+from duckrun.formats.delta.log.lines import LineStorage, entry_of, lines_at, numbers_in, seal, seal_of
 from duckrun.formats.delta.versions.heads import Head
 from duckrun.formats.delta.versions.long_logs import LongLogs
 from duckrun.formats.delta.versions.newest import Opened
@@ -79,7 +79,10 @@ class BranchFormat(DeltaFormat):
     Args:
         storage: The lake's storage.
         branch: Returns the branch; it is created at its first use.
-        register: Records a fork in the branch's registry, with the id of main's table.
+        forking: Records a fork in the branch's registry, with the id of main's table. The line is
+            written inside of it.
+        refuse_ended: Removes the line of a table, and raises CommitConflict, if the branch was
+            published or discarded.
         reserve: Returns a number that is higher than all it has returned before, in any process.
     """
 
@@ -87,13 +90,14 @@ class BranchFormat(DeltaFormat):
         self,
         storage: Storage,
         branch: Callable[[], Branch],
-        register: Callable[[TableRef, str], None],
+        forking: Callable[[TableRef, str], AbstractContextManager[None]],
+        refuse_ended: Callable[[TableRef], None],
         reserve: Callable[[], int],
     ) -> None:
         self.line_storage = LineStorage(storage, branch)
         super().__init__(self.line_storage)
         self._long_logs = _NoLongLogs(self.line_storage)
-        self._register, self._reserve = register, reserve
+        self._forking, self._refuse_ended, self._reserve = forking, refuse_ended, reserve
         self._scan_logs, self._spark_logs = ScanLogs(self), ReadLogs(self, storage)
         self._differences = Differences(self)
         self._later: dict[str, bool] = {}
@@ -150,7 +154,8 @@ class BranchFormat(DeltaFormat):
             base, table_id = (-1, "") if snapshot is None else (snapshot.version, snapshot.table_id)
             self._put_new(ref, replace(self._new_line(base, table_id), number=self._number(snapshot)))
         elif line.state == "dropped":
-            self._put(ref, replace(line, state="live", base=-1, log=_new_log()))
+            self._replace(ref, line, replace(line, state="live", base=-1, log=_new_log()))
+            self._refuse_ended(ref)
 
     def _number(self, base: Snapshot | None) -> int:
         """Return a new number for a line that gives row ids; 0 for another one.
@@ -163,22 +168,67 @@ class BranchFormat(DeltaFormat):
         line = self.line_storage.lines.get(ref.location)
         return 0 if line is None else line.number << _OF_A_LINE
 
-    def _new_line(self, base: int, table_id: str, state: str = "live") -> Line:
+    def _new_line(self, base: int, table_id: str) -> Line:
         created = int(time.time() * 1000)
-        return Line(self.branch.data, base, table_id, state, main=base, created=created, by=self.branch.by)
+        return Line(self.branch.data, base, table_id, main=base, created=created, by=self.branch.by)
 
     def _put_new(self, ref: TableRef, line: Line) -> None:
-        self._register(ref, line.table_id)
-        path = pointer_path(self.branch)
-        if self.line_storage.plain.put_new(ref.location, path, line.to_json()) is None:
-            self.line(ref)
-            raise CommitTaken(f"the fork of table {ref}")
+        with self._forking(ref, line.table_id):
+            if self.line_storage.plain.put_new(ref.location, self.branch.pointer, line.to_json()) is None:
+                self.line(ref)
+                raise CommitTaken(f"the fork of table {ref}")
         self.line_storage.lines[ref.location] = line
         self.newest.forget(ref.location)
 
+    def _replace(self, ref: TableRef, line: Line, following: Line) -> None:
+        """Put another line in the place of one, whose log ends first.
+
+        So a publish and a commit, which write to that log, come before or meet its end.
+
+        Raises:
+            CommitTaken: Another process has put another line in its place.
+            CommitConflict: A publish has sealed the line.
+        """
+        id = uuid.uuid4().hex
+        if self._end(ref, line, id, following) is not None:
+            raise CommitTaken(f"the line of table {ref}")
+        self._put(ref, following)
+
+    def _end(self, ref: TableRef, line: Line, id: str, following: Line | None = None) -> Line | None:
+        """End the log of a line by a seal.
+
+        Args:
+            ref: The table.
+            line: The line.
+            id: Id of the seal.
+            following: Line that the seal lets follow.
+
+        Returns:
+            The line that has taken its place; None if the seal ends it.
+
+        Raises:
+            CommitConflict: The seal of a publish or rebase has ended it.
+        """
+        plain = self.line_storage.plain
+        while True:
+            numbers = numbers_in(plain, ref.location, line)
+            newest = numbers[-1] if numbers else line.base
+            last = entry_of(line, newest)
+            raw = plain.read_at(ref.location, last) if numbers else None
+            if raw is not None and (sealed := seal_of(raw)) is not None:
+                if sealed == id:
+                    return None
+                if (other := self.line_storage.follow(ref.location, last, raw)) is not None:
+                    self.newest.forget(ref.location)
+                    return other
+                raise CommitConflict(f"Table {ref}: {sealed}, a publish or rebase of the same branch, is under way")
+            if plain.put_new(ref.location, entry_of(line, newest + 1), seal(id, following)) is not None:
+                if following is None:
+                    self._sealed[ref.location] = newest
+                return None
+
     def _put(self, ref: TableRef, line: Line) -> None:
-        self.line_storage.plain.put_at(ref.location, pointer_path(self.branch), line.to_json())
-        self.line_storage.lines[ref.location] = line
+        self.line_storage.point(ref.location, line)
         self.newest.forget(ref.location)
 
     # -- access to the log
@@ -341,8 +391,20 @@ class BranchFormat(DeltaFormat):
             self._refuse_definition(ref, snapshot, definition.fields, definition.properties)
         self._fork(ref, snapshot if over is None else over)
         version = super().commit(ref, snapshot, new, over=over)
+        self._refuse_removed(ref, version)
         self._forget_handle(snapshot)
         return version
+
+    def _refuse_removed(self, ref: TableRef, version: int) -> None:
+        """Raise CommitConflict if a new table was committed to a folder that main has removed.
+
+        A publish of the drop before it removes the folder, and its seal with it.
+        """
+        line = self.line_storage.lines.get(ref.location)
+        is_new = line is not None and version == 0 and line.base < 0 <= line.main
+        if is_new and next(self.line_storage.plain.keys(ref.location, LOG), None) is None:
+            self._refuse_ended(ref)
+            raise CommitConflict(f"Table {ref} was dropped in main while branch {self.branch.name} created it again")
 
     def _refuse_definition(
         self,
@@ -382,6 +444,7 @@ class BranchFormat(DeltaFormat):
         what = f"version {version} of table {ref}"
         if self.storage.put_new(ref.location, entry(version), as_entry(actions), what) is None:
             raise CommitTaken(what)
+        self._refuse_removed(ref, version)
         self._forget_handle(snapshot)
 
     def restore(self, now: Snapshot, version: int, note: dict[str, Any], app: AppTransaction | None) -> int:
@@ -397,12 +460,18 @@ class BranchFormat(DeltaFormat):
         """Write no checkpoint: it would lie in main's log."""
 
     def drop(self, ref: TableRef, *, force: bool = False) -> None:
-        line = self.line(ref)
-        if line is not None:
-            self._put(ref, replace(line, state="dropped"))
-        elif super().exists(ref):
-            snapshot = self.snapshot(ref)
-            self._put_new(ref, self._new_line(snapshot.version, snapshot.table_id, "dropped"))
+        while True:
+            line = self.line(ref)
+            if line is not None and line.state == "dropped" or line is None and not super().exists(ref):
+                return
+            with suppress(CommitTaken):  # look again
+                if line is None:
+                    self._fork(ref, self.snapshot(ref))
+                else:
+                    self._replace(ref, line, replace(line, state="dropped", log=_new_log()))
+                    with suppress(CommitConflict):  # of a publish that has the drop
+                        self._refuse_ended(ref)
+                    return
 
     # -- reads
 
@@ -553,7 +622,9 @@ class BranchFormat(DeltaFormat):
             if line.state == "live" and now.table_id == line.table_id:
                 self._put(ref, moved)
             return None
-        fresh = BranchFormat(self.line_storage.plain, self.line_storage.branch, self._register, self._reserve)
+        fresh = BranchFormat(
+            self.line_storage.plain, self.line_storage.branch, self._forking, self._refuse_ended, self._reserve
+        )
         fresh.line_storage.fixed[ref.location] = moved
         net = self._net(ref, line)
         note = {**self._note("rebase", id), "reason": f"on version {now.version} of main"}
@@ -564,19 +635,10 @@ class BranchFormat(DeltaFormat):
         self._put(ref, moved)
         return version
 
-    def seal(self, ref: TableRef, line: Line, id: str) -> None:
-        plain = self.line_storage.plain
-        while True:
-            numbers = numbers_in(plain, ref.location, line)
-            newest = numbers[-1] if numbers else line.base
-            raw = plain.read_at(ref.location, entry_of(line, newest)) if numbers else None
-            if raw is not None and (sealed := seal_of(raw)) is not None:
-                if sealed == id:
-                    return
-                raise CommitConflict(f"Table {ref}: {sealed}, a publish or rebase of the same branch, is under way")
-            if plain.put_new(ref.location, entry_of(line, newest + 1), seal(id)) is not None:
-                self._sealed[ref.location] = newest
-                return
+    def seal(self, ref: TableRef, line: Line, id: str) -> Line:
+        while (other := self._end(ref, line, id)) is not None:
+            line = other
+        return line
 
     def unseal(self, ref: TableRef, line: Line, id: str) -> None:
         plain = self.line_storage.plain
@@ -587,14 +649,9 @@ class BranchFormat(DeltaFormat):
             plain.remove_files(ref.location, [entry_of(line, numbers[-1])])
 
     def forget(self, ref: TableRef) -> None:
-        self.line_storage.plain.remove_files(ref.location, [pointer_path(self.branch)])
+        self.line_storage.plain.remove_files(ref.location, [self.branch.pointer])
         self.line_storage.lines.pop(ref.location, None)
         self.newest.forget(ref.location)
-
-    def remove(self, ref: TableRef) -> None:
-        plain, folder = self.line_storage.plain, f"{ref.location}/{self.branch.data}"
-        self.forget(ref)
-        plain.remove_below(folder, [key["path"] for key in plain.keys(folder)])
 
     # -- what belongs to main
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict
 from typing import Any
 
 from duckrun.errors import CommitConflict, VersionNotReadable
@@ -16,6 +17,7 @@ from duckrun.formats.delta.log.checkpoints import newest_whole
 from duckrun.formats.delta.log.entries import ENTRY, LOG
 from duckrun.storage.storage import Storage, Written
 from duckrun.values.branches import BRANCHES, Branch, Line
+from duckrun.values.records import built
 from duckrun.values.snapshot import TableRef
 
 _OF_VERSION = re.compile(rf"{LOG}/(\d{{20}})\.")
@@ -24,11 +26,7 @@ _HINT = f"{LOG}/_last_checkpoint"
 _NOTES = ("_duckrun/offsets", "_duckrun/consumers")
 """Notes of consumers of changes, in the folder of a table."""
 _SEAL = "seal"
-
-
-def pointer_path(branch: Branch) -> str:
-    """Return the path of the file of a line, relative to the table's folder."""
-    return f"{branch.data}/branch.json"
+_NEXT = "next"
 
 
 def entry_of(line: Line, version: int) -> str:
@@ -37,15 +35,26 @@ def entry_of(line: Line, version: int) -> str:
 
 
 def seal_of(raw: bytes) -> str | None:
-    """Return the id of the publish that a log entry seals the line for; None for a commit."""
+    """Return the id of the seal that a log entry is; None for a commit."""
     if not raw.startswith(b'{"seal"'):
         return None
     return str(json.loads(raw)[_SEAL])
 
 
-def seal(publish: str) -> bytes:
-    """Return the log entry that ends a line for a publish."""
-    return json.dumps({_SEAL: publish}).encode()
+def next_of(raw: bytes, place: str) -> Line | None:
+    """Return the line that a seal lets follow; None for the seal of a publish."""
+    line = json.loads(raw).get(_NEXT)
+    return None if line is None else built(Line, line, place)
+
+
+def seal(id: str, following: Line | None = None) -> bytes:
+    """Return the log entry that ends a line.
+
+    Args:
+        id: Id of a publish or rebase, or of the write that puts another line in the place of this.
+        following: That line.
+    """
+    return json.dumps({_SEAL: id} if following is None else {_SEAL: id, _NEXT: asdict(following)}).encode()
 
 
 def lines_at(storage: Storage, location: str, paths: Iterable[str] | None = None) -> dict[str, Line]:
@@ -96,12 +105,28 @@ class LineStorage(Storage):
         if location in self.fixed:
             self.lines[location] = self.fixed[location]
             return self.fixed[location]
-        path = pointer_path(self.branch())
+        path = self.branch().pointer
         raw = self.plain.read_at(location, path)
         if raw is None:
             self.lines.pop(location, None)
             return None
         line = self.lines[location] = Line.from_json(raw, f"{location}/{path}")
+        return line
+
+    def point(self, location: str, line: Line) -> None:
+        """Put the file of a line."""
+        self.plain.put_at(location, self.branch().pointer, line.to_json())
+        self.lines[location] = line
+
+    def follow(self, location: str, path: str, raw: bytes) -> Line | None:
+        """Put the file of the line that follows a seal: its process may have ended before it did.
+
+        Returns:
+            The line; None for the seal of a publish.
+        """
+        line = next_of(raw, f"{location}/{path}")
+        if line is not None:
+            self.point(location, line)
         return line
 
     def stored(self, location: str, path: str) -> str:
@@ -161,7 +186,7 @@ class LineStorage(Storage):
         written = self.plain.put_new(location, stored, data, what)
         if written is None and stored != path:
             raw = self.plain.read_at(location, stored)
-            if raw is not None and seal_of(raw) is not None:
+            if raw is not None and seal_of(raw) is not None and not self.follow(location, stored, raw):
                 raise CommitConflict(
                     f"Branch {self.branch().name} is being published, or was published, and takes no more commits",
                     remedy="write to the lake itself, or to another branch",
