@@ -1,4 +1,4 @@
-"""Bounds of columns that a DuckLake has lost: rows beyond them are read, changed and kept as they are, whoever lost them.
+"""Statistics of columns that a DuckLake has lost: rows beyond them are read, changed and kept as they are, whoever lost them.
 
 DuckDB's extension loses them in a commit of several files, the first of which has nothing but NULL of a column (duckdb 1.5.5). What it reads then by
 itself is said here too, so that a release without the fault is noticed.
@@ -291,6 +291,102 @@ def test_files_without_bounds_are_adopted_and_read(root: Path, tmp_path: Path) -
             )
         for query in questions("INTEGER"):
             assert rows(session, query) == expected(unchanged("INTEGER"), query), query
+
+
+def without_v(folder: Path) -> str:
+    """A file that lacks the column v."""
+    folder.mkdir()
+    pq.write_table(pa.table({"id": pa.array([3], pa.int32()), "p": pa.array([2], pa.int32())}), folder / "f.parquet")
+    return str(folder / "f.parquet")
+
+
+def add(root: Path, path: str, catalog: str | None = None) -> None:
+    """Add a file to the table t, by plain DuckDB."""
+    with attached(root, catalog) as plain:
+        plain.execute(f"CALL ducklake_add_data_files('lake', 't', '{path}', allow_missing => true)")
+
+
+DEFAULTS = {
+    kind: values[1].removeprefix(f"{kind} ")
+    for kind, values in VALUES.items()
+    if "STRUCT" not in kind and "[]" not in kind
+}
+del DEFAULTS["BOOLEAN"]  # DuckLake stores it as an expression, which older rows do not get.
+
+
+@pytest.mark.parametrize("by", ["this library", "others"])
+@pytest.mark.parametrize(
+    ("kind", "default"), [*((kind, None) for kind in VALUES), *((kind, value) for kind, value in DEFAULTS.items())]
+)
+def test_rows_of_a_file_that_lacks_a_column_are_read_and_changed(
+    root: Path, tmp_path: Path, kind: str, default: str | None, by: str
+) -> None:
+    low, _, one, other = VALUES[kind]
+    model, path = duckdb.connect(), without_v(tmp_path / "given")
+    with duckrun.connect(root, format="ducklake") as session:
+        model.execute("SET TimeZone = 'UTC'")
+        for sql in (
+            f"CREATE TABLE t (id INTEGER, p INTEGER, v {kind}{f' DEFAULT {default}' if default else ''})",
+            f"INSERT INTO t VALUES (1, 1, {one}), (2, 1, {other})",
+        ):
+            session.sql(sql)
+            model.execute(sql)
+        if by == "others":
+            add(root, path)
+        else:
+            session.moving.adopt_files("t", path)
+        model.execute("INSERT INTO t (id, p) VALUES (3, 2)")
+        for query in questions(kind):
+            assert rows(session, query) == expected(model, query), query
+        if by == "this library":
+            with attached(root) as plain:
+                plain.execute("SET TimeZone = 'UTC'")
+                for query in questions(kind):
+                    assert expected(plain, of(query, "lake.t")) == expected(model, query), query
+        for sql in (
+            f"UPDATE t SET p = 7 WHERE v {f'= {default}' if default else 'IS NULL'}",
+            f"INSERT INTO t VALUES (4, 1, {low})",
+        ):
+            session.sql(sql)
+            model.execute(sql)
+        for query in (*questions(kind), "SELECT id, p FROM t"):
+            assert rows(session, query) == expected(model, query), query
+        session.upkeep.merge_files("t")
+        for query in questions(kind):
+            assert rows(session, query) == expected(model, query), query
+
+
+def test_a_file_that_lacks_a_field_of_a_struct_has_null_there(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "given").mkdir()
+    path = f"{tmp_path}/given/f.parquet"
+    duckdb.sql(f"COPY (SELECT 2 AS id, {{x: 5}} AS s) TO '{path}'")
+    with duckrun.connect(root, format="ducklake") as session:
+        session.sql("CREATE TABLE t (id INTEGER, s STRUCT(x INTEGER, y INTEGER))")
+        session.sql("INSERT INTO t VALUES (1, {x: 1, y: 2})")
+        add(root, path)
+        assert rows(session, "SELECT id FROM t WHERE s.y IS NULL") == Counter({"(2,)": 1})
+        assert rows(session, "SELECT id FROM t WHERE s.y = 2") == Counter({"(1,)": 1})
+
+
+@pytest.mark.parametrize("by", ["this library", "others"])
+@pytest.mark.parametrize("kind", ["sqlite", "duckdb", "postgres"])
+def test_a_file_that_lacks_columns_in_each_catalog(
+    root: Path, tmp_path: Path, kind: str, by: str, request: pytest.FixtureRequest
+) -> None:
+    postgres = kind == "postgres"
+    catalog = request.getfixturevalue("postgres_catalog") if postgres else f"{kind}:{root}/catalog.{kind}"
+    path = without_v(tmp_path / "given")
+    with duckrun.connect(root, format="ducklake", catalog=catalog) as session:
+        session.sql("CREATE TABLE t (id INTEGER, p INTEGER, v INTEGER, w INTEGER DEFAULT 5)")
+        session.sql("INSERT INTO t VALUES (1, 1, 9, 12)")
+        if by == "this library":
+            session.moving.adopt_files("t", path)
+    if by == "others":
+        add(root, path, catalog)
+    with duckrun.connect(root, format="ducklake", catalog=catalog) as session:
+        assert rows(session, "SELECT id FROM t WHERE v IS NULL") == Counter({"(3,)": 1})
+        assert rows(session, "SELECT id, w FROM t WHERE w < 9") == Counter({"(3, 5)": 1})
+        assert rows(session, "SELECT count(v), min(w) FROM t") == Counter({"(1, 5)": 1})
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "duckdb", "postgres"])

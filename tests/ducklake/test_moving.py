@@ -225,7 +225,8 @@ def test_single_files_are_adopted_once_and_only_where_they_fit(lake: Session, de
         (f"{delta.lake.root}/main/odd/{of_delta}", UnsupportedFeature, "Delta table"),
         (made("extra", "select 1::int as id, 'n' as name, 2 as more"), SchemaMismatch, "more"),
         (made("wide", "select 1::bigint as id, 'n' as name"), SchemaMismatch, 'map column "id"'),
-        (made("nulls", "select NULL::int as id, 'n' as name"), SchemaMismatch, "NOT NULL"),
+        (made("nulls", "select NULL::int as id, 'n' as name"), SchemaMismatch, "have a NULL in id"),
+        (made("lacks", "select 'n' as name"), SchemaMismatch, "have no column id, which is NOT NULL"),
         (str(folder / "nothing.parquet"), StorageError, "nothing.parquet"),
     ):
         with pytest.raises(error, match=said):

@@ -67,6 +67,18 @@ def test_a_first_commit_of_several_files_loses_bounds(lake: duckdb.DuckDBPyConne
     assert rows(lake, "SELECT v FROM bounds ORDER BY v") != [9, 20, 21, 12000, None]
 
 
+def test_a_file_that_lacks_a_column_is_read_by_the_statistics_of_others(
+    lake: duckdb.DuckDBPyConnection, tmp_path: Path
+) -> None:
+    """Right: 2; and 5, 9, 12."""
+    lake.execute(f"COPY (SELECT 2 AS id) TO '{tmp_path}/f.parquet'")
+    lake.execute("CREATE TABLE lacks (id INTEGER, v INTEGER, w INTEGER DEFAULT 5)")
+    lake.execute("INSERT INTO lacks VALUES (1, 1, 9), (3, 1, 12)")
+    lake.execute(f"CALL ducklake_add_data_files('lake', 'lacks', '{tmp_path}/f.parquet', allow_missing => true)")
+    assert rows(lake, "SELECT id FROM lacks WHERE v IS NULL") == []
+    assert rows(lake, "SELECT w FROM lacks ORDER BY w") != [5, 9, 12]
+
+
 def test_a_float_is_not_found_by_its_value(lake: duckdb.DuckDBPyConnection) -> None:
     """Right: one row."""
     lake.execute("CREATE TABLE floats AS SELECT -0.003148798132315278::FLOAT AS f")

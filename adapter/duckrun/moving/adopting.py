@@ -136,20 +136,23 @@ def _floats(kind: Any, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
 
 
 def refuse_nulls(cursor: duckdb.DuckDBPyConnection, ref: TableRef, paths: Sequence[str], strict: Sequence[str]) -> None:
-    """Raise SchemaMismatch if a column in ``strict`` has a NULL in some file."""
+    """Raise SchemaMismatch if a column in ``strict`` is missing, or NULL in some row."""
     if not strict or not paths:
         return
     listed = ", ".join(quote_literal(path) for path in paths)
-    wrong = " OR ".join(f"{quote_identifier(name)} IS NULL" for name in strict)
     try:
-        count = cursor.execute(
-            f"SELECT count(*) FROM read_parquet([{listed}], union_by_name => true) WHERE {wrong}"
-        ).fetchone()
+        rows = cursor.sql(f"SELECT * FROM read_parquet([{listed}], union_by_name => true)")
+        names = {name.lower() for name in rows.columns}
+        missing = [name for name in strict if name.lower() not in names]
+        wrong = " OR ".join(f"{quote_identifier(name)} IS NULL" for name in strict)
+        count = 0 if missing else len(rows.filter(wrong))
     except duckdb.Error as error:
         raise SchemaMismatch(f"Table {ref}: {str(error).splitlines()[0]}") from error
-    if count is not None and count[0]:
+    if missing:
+        raise SchemaMismatch(f"Table {ref}: these files have no column {', '.join(missing)}, which is NOT NULL")
+    if count:
         raise SchemaMismatch(
-            f"Table {ref}: {count[0]} rows of these files have a NULL in {', '.join(strict)}, which is NOT NULL"
+            f"Table {ref}: {count} rows of these files have a NULL in {', '.join(strict)}, which is NOT NULL"
         )
 
 
