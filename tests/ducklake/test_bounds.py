@@ -389,6 +389,51 @@ def test_a_file_that_lacks_columns_in_each_catalog(
         assert rows(session, "SELECT count(v), min(w) FROM t") == Counter({"(1, 5)": 1})
 
 
+@pytest.mark.parametrize("by", ["this library", "others", "one transaction"])
+@pytest.mark.parametrize("before", [None, "bucket(3, id)", "id"])
+def test_rows_from_before_a_bucket_are_read_and_changed(root: Path, before: str | None, by: str) -> None:
+    buckets = "ALTER TABLE {}t SET PARTITIONED BY (bucket(5, id))"
+    model = duckdb.connect()
+    with duckrun.connect(root, format="ducklake") as session:
+
+        def both(sql: str, on: Any = session) -> None:
+            on.sql(sql)
+            model.execute(sql)
+
+        def check(on: Any = session) -> None:
+            for number in range(12):
+                for query in (f"SELECT v FROM t WHERE id = {number}", f"SELECT v FROM t WHERE id IN ({number}, 99)"):
+                    assert rows(on, query) == expected(model, query), query
+
+        both("CREATE TABLE t (id INTEGER, v INTEGER)")
+        if before is not None:
+            session.sql(f"ALTER TABLE t SET PARTITIONED BY ({before})")
+        both("INSERT INTO t SELECT range, 0 FROM range(4)")
+        both("INSERT INTO t SELECT range, 0 FROM range(4, 8)")
+        first = session.snapshots(1)[0]["snapshot_id"]
+        if by == "others":
+            with attached(root) as plain:
+                plain.execute(buckets.format("lake."))
+        elif by == "this library":
+            session.sql(buckets.format(""))
+        else:
+            with session.transaction() as together:
+                together.sql(buckets.format(""))
+                check(together)
+                both("UPDATE t SET v = 4 WHERE id = 1", together)
+        check()
+        both("INSERT INTO t SELECT range, 1 FROM range(8, 11)")
+        both("UPDATE t SET v = 2 WHERE id = 5")
+        both("DELETE FROM t WHERE id = 6")
+        session.execute("t", MergeSpec(("id",)), SQL("SELECT 7 AS id, 3 AS v"))
+        model.execute("UPDATE t SET v = 3 WHERE id = 7")
+        check()
+        for spec in (MergeFilesSpec(), RewriteSpec(delete_threshold=0.0)):
+            session.maintain(spec)
+            check()
+        assert sum(rows(session, f"FROM t AT (VERSION => {first}) WHERE id = 5").values()) == 1
+
+
 @pytest.mark.parametrize("kind", ["sqlite", "duckdb", "postgres"])
 def test_they_are_given_back_in_each_catalog(root: Path, kind: str, request: pytest.FixtureRequest) -> None:
     postgres = kind == "postgres"

@@ -79,6 +79,13 @@ def test_a_file_that_lacks_a_column_is_read_by_the_statistics_of_others(
     assert rows(lake, "SELECT w FROM lacks ORDER BY w") != [5, 9, 12]
 
 
+def test_rows_from_before_a_bucket_are_not_found(lake: duckdb.DuckDBPyConnection) -> None:
+    """Right: 5."""
+    lake.execute("CREATE TABLE buckets AS SELECT range AS id FROM range(8)")
+    lake.execute("ALTER TABLE buckets SET PARTITIONED BY (bucket(3, id))")
+    assert rows(lake, "SELECT id FROM buckets WHERE id = 5") == []
+
+
 def test_a_float_is_not_found_by_its_value(lake: duckdb.DuckDBPyConnection) -> None:
     """Right: one row."""
     lake.execute("CREATE TABLE floats AS SELECT -0.003148798132315278::FLOAT AS f")

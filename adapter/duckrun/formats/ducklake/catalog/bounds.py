@@ -98,6 +98,32 @@ def _below(one: str, other: str) -> str:
     return f"coalesce(CASE WHEN {_NUMBER} THEN {number} WHEN {_INSTANT} THEN {instant} ELSE {one} < {other} END, true)"
 
 
+def unbucketed_sql(catalog: Catalog, at: int | None, table_id: int) -> str:
+    """Return a FROM clause with the ``column_id`` of columns that some files have in no bucket.
+
+    ``ALTER TABLE … SET PARTITIONED BY (bucket(n, column))`` leaves older files as they are. DuckDB
+    looks for a value only in the files of its bucket, and misses the rows of older files (1.5.5).
+    No filter that reaches DuckLake may therefore name such a column.
+
+    Source: https://github.com/duckdb/ducklake/issues/1414.
+
+    Args:
+        at: Snapshot whose files and partitions are compared; None compares all of the catalog.
+    """
+    meta, of_table = catalog.meta, f"WHERE table_id = {table_id}"
+    valid = "" if at is None else f" AND {there('e', at)}"
+    keys = (
+        f"(SELECT partition_id FROM {meta('ducklake_partition_info')} AS e {of_table}{valid}) JOIN "
+        f"(SELECT partition_id, column_id, transform FROM {meta('ducklake_partition_column')} {of_table}) "
+        "USING (partition_id)"
+    )
+    files = f"SELECT DISTINCT partition_id AS actual FROM {meta('ducklake_data_file')} AS e {of_table}{valid}"
+    return (
+        f"(SELECT DISTINCT column_id FROM {keys} JOIN ({files}) ON actual IS DISTINCT FROM partition_id "
+        "WHERE transform LIKE 'bucket%')"
+    )
+
+
 def mend(catalog: Catalog, table_id: int | None = None) -> bool:
     """Replace wrong column statistics of a table, or of all tables (None), by those of its files.
 

@@ -154,9 +154,14 @@ class Work:
         first = TableState(
             -1, f"new {ref}", ref.schema, ref.name, self.base + 1, self.base + 1, -1, 0, definition, {}, fresh=True
         )
-        self.touched[ref.schema.lower(), ref.name.lower()] = (
-            first if before is None else replace(before, definition=definition, version=self.base + 1)
-        )
+        if before is None:
+            state = first
+        else:
+            state = replace(before, definition=definition, version=self.base + 1)
+            if definition.partition_by != before.definition.partition_by:
+                buckets = {key.column for key in definition.partition_by if key.transform == "bucket"}
+                state = replace(state, narrow=state.narrow | buckets)
+        self.touched[ref.schema.lower(), ref.name.lower()] = state
 
     def renamed(self, ref: TableRef, new: TableRef, state: TableState) -> None:
         """Record the new name of a table for later commits of this multi-table transaction."""

@@ -13,7 +13,7 @@ from typing import Any, Self
 import duckdb
 
 from duckrun.errors import SchemaMismatch
-from duckrun.formats.ducklake.catalog.bounds import bounds_sql
+from duckrun.formats.ducklake.catalog.bounds import bounds_sql, unbucketed_sql
 from duckrun.formats.ducklake.catalog.catalog import Catalog
 from duckrun.formats.ducklake.definition.types import widens
 from duckrun.formats.ducklake.state.state import TableState, hide, state_of
@@ -58,7 +58,7 @@ class Columns:
         return cls(
             catalog.ask(
                 "SELECT column_id, column_name, column_type, initial_default, parent_column, begin_snapshot, "
-                "end_snapshot, coalesce(untrue, false) "
+                f"end_snapshot, coalesce(untrue, false) OR column_id IN {unbucketed_sql(catalog, None, state.id)} "
                 f"FROM (FROM {catalog.meta('ducklake_column')} WHERE table_id = {state.id}) "
                 f"LEFT JOIN {bounds_sql(catalog, None, state.id)} "
                 "USING (table_id, column_id) ORDER BY column_order"

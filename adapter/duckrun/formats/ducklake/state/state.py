@@ -51,7 +51,8 @@ class TableState:
     narrow: frozenset[str] = frozenset()
     """Columns for which DuckLake's statistics may be wrong at this snapshot.
 
-    They were widened, lost values in a rewrite, or lost their bounds in a commit.
+    They were widened, lost values in a rewrite, lost their bounds in a commit, or are partitioned
+    by a bucket that some files lack.
     """
     fresh: bool = False
     """True if the table has never had a row."""
@@ -65,6 +66,7 @@ class TableState:
         - After a widening they have another type. Filters then fail with an internal error.
         - After a rewrite they cover fewer values. An ORDER BY then returned 267 for 11.
         - After lost bounds they cover only later commits (see bounds.py).
+        - DuckDB skips files outside of a bucket's partition (see bounds.py).
 
         FLOAT is always hidden. DuckLake stores its bounds as their shortest texts and compares them
         as DOUBLE. A filter or join then skips a file if another number has the same text as its
@@ -336,7 +338,7 @@ class States:
             return None
         if version == state.version:
             return state if at == state.at else replace(state, at=at)
-        stored = Stored(self.catalog, state.id, at, ("column", "bounds"))
+        stored = Stored(self.catalog, state.id, at, ("column", "bounds", "unbucketed"))
         return replace(state, at=at, version=version, narrow=stored.narrow, fresh=stored.fresh)
 
     def _row(self, ref: TableRef, at: int | None) -> tuple[Any, ...] | None:

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from duckrun.formats.ducklake.catalog.bounds import bounds_sql
+from duckrun.formats.ducklake.catalog.bounds import bounds_sql, unbucketed_sql
 from duckrun.formats.ducklake.catalog.catalog import Catalog
 from duckrun.formats.ducklake.catalog.schema_versions import unlisted_sql
 from duckrun.formats.ducklake.definition.definition import DuckLakeDefinition, field, properties_of
@@ -113,7 +113,7 @@ class Stored:
 
     @property
     def narrow(self) -> frozenset[str]:
-        """Columns whose bounds are wrong, or whose type differs at other snapshots.
+        """Columns with wrong bounds, with files outside of buckets, or with another type elsewhere.
 
         A field's type counts as that of its column.
         """
@@ -121,6 +121,7 @@ class Stored:
         for entry in self._entries["column"]:
             kinds[entry.column].add(entry.kind)
         untrue = {entry.column for entry in self._entries["bounds"] if entry.flag}
+        untrue |= {entry.column for entry in self._entries["unbucketed"]}
         there = {entry.column: entry for entry in self._there("column")}
         names = set()
         for entry in there.values():
@@ -219,6 +220,7 @@ def _question(catalog: Catalog, table_id: int, at: int, of: Collection[str]) -> 
         "column": (lifetime | columns, f"{meta('ducklake_column')} {of_table}"),
         "changed": (changed, f"{meta('ducklake_snapshot_changes')} WHERE {touching(EVERY, table_id)}"),
         "bounds": ({"column": "column_id", "flag": "untrue"}, bounds_sql(catalog, at, table_id)),
+        "unbucketed": ({"column": "column_id"}, unbucketed_sql(catalog, at, table_id)),
         "oldest": ({"begun": "min(snapshot_id)"}, meta("ducklake_snapshot")),
         "inlined": ({"begun": "min(schema_version)"}, f"{meta('ducklake_inlined_data_tables')} {of_table}"),
         "schema": (
