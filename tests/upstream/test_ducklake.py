@@ -208,6 +208,14 @@ def test_fields_of_inlined_structs_are_texts_of_casts(in_sqlite: duckdb.DuckDBPy
         rows(in_sqlite, "SELECT s.x FROM dates")
 
 
+def test_strings_of_inlined_structs_lose_characters(in_sqlite: duckdb.DuckDBPyConnection) -> None:
+    """Right: O'Neil, c:\\dir."""
+    in_sqlite.execute("CREATE TABLE strings (s STRUCT(x VARCHAR))")
+    inline(in_sqlite, "strings")
+    in_sqlite.execute("INSERT INTO strings VALUES ({x: 'O''Neil'}), ({x: 'c:\\dir'})")
+    assert rows(in_sqlite, "SELECT s.x FROM strings") == ["ONeil", "c:dir"]
+
+
 # ---------------------------------------------------------------- lakes that end
 
 

@@ -25,3 +25,5 @@ class DuckLakeRefusal(Refusal):
     """DROP VIEW of a table (ducklake_schema_entry.cpp)."""
     COMMIT_TAKEN = r"(?i)failed to commit|database is locked|conflict|could not serialize|deadlock"
     """Another writer came first (ducklake_transaction.cpp, and the catalog's database)."""
+    ZERO_BYTE = r"unterminated quoted string"
+    """An inlined list has a string with chr(0), where DuckLake's statement ends."""

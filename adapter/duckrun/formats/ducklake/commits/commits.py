@@ -116,7 +116,7 @@ class Commits:
         if new.spec is not None and new.spec.mode not in ("alter", "create", "delete"):
             columns = new.definition or (None if state is None else state.definition)
             types = (columns.sql_types if columns else None) or {}
-            inlined.refuse_structs_in_the_catalog(self.catalog, ref, None if state is None else state.id, types)
+            inlined.refuse_nested_in_the_catalog(self.catalog, ref, None if state is None else state.id, types)
 
     def _run_definition(self, work: Work, ref: TableRef, new: NewCommit, statement: str) -> None:
         """Run a statement of a definition, or after the commit if DuckLake takes it only then."""

@@ -52,26 +52,30 @@ def keep_out_of_older_rows(catalog: Catalog, work: Work, ref: TableRef, table_id
 
 _SAFE = {
     "boolean", "tinyint", "smallint", "integer", "bigint", "utinyint", "usmallint", "uinteger", "ubigint", "decimal",
-    "varchar",
 }  # fmt: skip
 """Types whose values survive in a struct of an inlined row."""
 
 
-def refuse_structs_in_the_catalog(
+def refuse_nested_in_the_catalog(
     catalog: Catalog, ref: TableRef, table_id: int | None, types: Mapping[str, str]
 ) -> None:
-    """Raise UnsupportedFeature if structs of inlined rows would not survive.
+    """Raise UnsupportedFeature if nested values of inlined rows would not survive.
 
-    DuckLake stores their fields as texts of casts (``CAST('2020-01-01' AS DATE)``). Then no row of
-    the table can be read any more, or a BLOB changes.
+    SQLite and PostgreSQL hold them as text. DuckLake stores fields of structs as texts of casts
+    (``CAST('2020-01-01' AS DATE)``), and does not escape strings in maps, or in lists of lists.
+    Then no row of the table can be read any more, or a value changes.
     https://github.com/duckdb/ducklake/issues/1435
     """
-    unsafe = [name for name, kind in types.items() if "STRUCT" in kind and _is_unsafe(duckdb.type(kind))]
-    if unsafe and _may_lie_in_catalog(catalog, table_id):
+    if catalog.address.kind == "duckdb":
+        return
+    nested = {name: kind for name, kind in types.items() if kind.endswith(("]", ")"))}
+    unsafe = [name for name, kind in nested.items() if _is_unsafe(duckdb.type(kind))]
+    if unsafe and _may_lie_in_catalog(catalog, ref, table_id):
         raise UnsupportedFeature(
-            f"Table {ref}: {', '.join(unsafe)} is a struct with fields that DuckLake does not give back of rows "
-            "in the catalog (dates, times, floats, BLOB, UUID, …): have its rows in files, by inline_rows: 0 or, "
-            f"once the table is created, set_inline_rows(0, '{ref}')"
+            f"Table {ref}: {', '.join(unsafe)} has a nested type that DuckLake does not give back of rows in the "
+            "catalog (a struct with strings, dates, times, floats, BLOB, UUID, …; strings in a map, or in a list of "
+            "lists): have its rows in files, by inline_rows: 0 or, once the table is created, "
+            f"set_inline_rows(0, '{ref}')"
         )
 
 
@@ -81,7 +85,7 @@ def refuse_system_columns(catalog: Catalog, ref: TableRef, table_id: int | None,
     Source: PostgreSQL's documentation, System Columns.
     """
     taken = [name for name in names if name.lower() in _SYSTEM_COLUMNS]
-    if taken and catalog.address.kind == "postgres" and _may_lie_in_catalog(catalog, table_id):
+    if taken and catalog.address.kind == "postgres" and _may_lie_in_catalog(catalog, ref, table_id):
         raise UnsupportedFeature(
             f"Table {ref}: {', '.join(taken)} is a system column of PostgreSQL, where rows of the table would "
             "lie: use another name, or have the rows in files, by inline_rows: 0"
@@ -91,24 +95,32 @@ def refuse_system_columns(catalog: Catalog, ref: TableRef, table_id: int | None,
 _SYSTEM_COLUMNS = {"tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"}
 
 
-def _may_lie_in_catalog(catalog: Catalog, table_id: int | None) -> bool:
-    """True if small inserts are inlined, by the option of the table, the lake or the session."""
+def _may_lie_in_catalog(catalog: Catalog, ref: TableRef, table_id: int | None) -> bool:
+    """True if small inserts are inlined, by the option of the table, schema, lake or session."""
+    schema = f"SELECT schema_id FROM {catalog.meta('ducklake_schema')} WHERE schema_name = ? AND end_snapshot IS NULL"
     limits = dict(
         catalog.ask(
             f"SELECT coalesce(scope, 'lake'), max(value::BIGINT) FROM {catalog.meta('ducklake_metadata')} "
             f"WHERE key = '{INLINE_LIMIT}' "
-            f"AND (scope IS NULL OR scope <> 'table' OR scope_id = {-1 if table_id is None else table_id}) AND "
-            "(scope IS NULL OR scope <> 'schema') GROUP BY ALL"
+            f"AND (scope IS NULL OR scope = 'table' AND scope_id = {-1 if table_id is None else table_id} "
+            f"OR scope = 'schema' AND scope_id IN ({schema})) GROUP BY ALL",
+            [ref.schema],
         )
     )
-    return bool(limits.get("table", limits.get("lake", catalog.inline_rows)))
+    order = ("table", "schema", "lake")
+    return bool(next((limits[scope] for scope in order if scope in limits), catalog.inline_rows))
 
 
-def _is_unsafe(kind: Any, *, inside: bool = False) -> bool:
+def _is_unsafe(kind: Any, around: tuple[str, ...] = ()) -> bool:
+    """True if values of a type do not survive inside of the types ``around``, outermost first."""
+    if kind.id == "struct" and any("'" in name or "\\" in name for name, _ in kind.children):
+        return True
     if kind.id in ("struct", "list", "map", "array"):
         parts = [each for _, each in kind.children if hasattr(each, "id")]
-        return any(_is_unsafe(each, inside=inside or kind.id == "struct") for each in parts)
-    return inside and kind.id not in _SAFE
+        return any(_is_unsafe(each, (*around, kind.id)) for each in parts)
+    if str(kind) in ("VARCHAR", "JSON"):
+        return around not in ((), ("list",))
+    return "struct" in around and kind.id not in _SAFE
 
 
 def lie_in_catalog(catalog: Catalog, table_id: int) -> bool:

@@ -301,6 +301,11 @@ class Work:
                 return self._outcome(txn_id, delete_files, lost)
             if lost is not None or unwritable(self.catalog, text) is not None:
                 raise translated(self.catalog, error, "commit") from None
+            if DuckLakeRefusal.ZERO_BYTE.is_of(text):
+                raise UnsupportedFeature(
+                    f"Lake {self.catalog.storage.root}: a string with chr(0) inside of a list cannot lie in the catalog",
+                    remedy="have the rows in files, by inline_rows: 0 or set_inline_rows(0, table)",
+                ) from None
             if DuckLakeRefusal.COMMIT_TAKEN.is_of(text):
                 raise CommitTaken(text) from None
             raise StorageError(f"The commit to lake {self.catalog.storage.root} failed: {text}") from None
