@@ -303,7 +303,7 @@ class Work:
                 raise translated(self.catalog, error, "commit") from None
             if DuckLakeRefusal.ZERO_BYTE.is_of(text):
                 raise UnsupportedFeature(
-                    f"Lake {self.catalog.storage.root}: a string with chr(0) inside of a list cannot lie in the catalog",
+                    f"Lake {self.catalog.storage.root}: a string with chr(0) in a list cannot lie in the catalog",
                     remedy="have the rows in files, by inline_rows: 0 or set_inline_rows(0, table)",
                 ) from None
             if DuckLakeRefusal.COMMIT_TAKEN.is_of(text):
