@@ -32,7 +32,7 @@ class Assigned:
     def cast(self, value: exp.Expr, column: str) -> exp.Expr:
         """Return a value cast to a column's type as the statement's dialect does it.
 
-        A value in the engine's own dialect, such as a default, stays as it is.
+        A value in the engine's own dialect, such as a default, does not change.
         """
         kind = self._kinds.get(column.lower())
         if kind is None or dialect_of(value) == self._engine:

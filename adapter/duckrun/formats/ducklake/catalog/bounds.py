@@ -101,7 +101,7 @@ def _below(one: str, other: str) -> str:
 def unbucketed_sql(catalog: Catalog, at: int | None, table_id: int) -> str:
     """Return a FROM clause with the ``column_id`` of columns that some files have in no bucket.
 
-    ``ALTER TABLE … SET PARTITIONED BY (bucket(n, column))`` leaves older files as they are. DuckDB
+    ``ALTER TABLE … SET PARTITIONED BY (bucket(n, column))`` does not rewrite older files. DuckDB
     looks for a value only in the files of its bucket, and misses the rows of older files (1.5.5).
     No filter that reaches DuckLake may therefore name such a column.
 
