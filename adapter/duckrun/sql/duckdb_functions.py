@@ -182,6 +182,10 @@ def _checked(value: exp.Expr, *, is_nested_wrong: bool = False) -> exp.Expr:
 _OTHER_TEXT = "a text that differs in DuckDB:"
 
 
+_NUMBERS = (exp.Add, exp.Div, exp.Mod, exp.Mul, exp.Neg, exp.Sub)
+"""Expressions that are no text. Spark evaluates no raise_error() in VALUES."""
+
+
 def to_integer(node: Any) -> exp.Expr:
     """Translate a cast to an integer type, which rounds in DuckDB and cuts in Spark.
 
@@ -196,14 +200,16 @@ def to_integer(node: Any) -> exp.Expr:
     cast = "TRY_CAST" if isinstance(node, exp.TryCast) and node.args.get("safe") else "CAST"
     text = "trim(CAST(x AS STRING))"
     up = f"CASE WHEN regexp_extract({text}, '[.]([0-9])', 1) >= '5' THEN if({text} LIKE '-%', -1, 1) ELSE 0 END"
+    wrong = (
+        f"WHEN typeof(x) = 'string' AND {text} RLIKE '[0-9]' AND {text} RLIKE '{_OTHER_NUMBER}' AND NOT {text} RLIKE "
+        f"'{_WHOLE}' THEN {failing('DuckDB reads another integer than Spark:', text)} "
+    )
     return _of_kind(
         _INTEGER,
         f"CASE WHEN typeof(x) IN ('double', 'float') THEN {cast}(rint(TRY_CAST({text} AS DOUBLE)) AS {to}) "
         f"WHEN startswith(typeof(x), 'decimal') OR typeof(x) = 'string' AND {text} RLIKE '{_FRACTION}' "
         f"THEN {cast}({cast}(substring_index({text}, '.', 1) AS DECIMAL(38, 0)) + {up} AS {to}) "
-        f"WHEN typeof(x) = 'string' AND {text} RLIKE '[0-9]' AND {text} RLIKE '{_OTHER_NUMBER}' "
-        f"AND NOT {text} RLIKE '{_WHOLE}' "
-        f"THEN {failing('DuckDB reads another integer than Spark:', text)} ELSE {cast}(x AS {to}) END",
+        f"{'' if isinstance(value.unnest(), _NUMBERS) else wrong}ELSE {cast}(x AS {to}) END",
         value,
     )
 
