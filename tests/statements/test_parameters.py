@@ -105,7 +105,7 @@ def test_values_of_libraries_are_plain_ones(duck: Session, value: Any, plain: An
         )),
         ("a\ud800", "lone surrogate"), ({"a\udfff": 1}, "lone surrogate"), ({"a": "\udfff"}, "lone surrogate"),
     ],
-    ids=ascii,
+    ids=lambda value: ascii(value) if isinstance(value, str) else type(value).__name__,
 )  # fmt: skip
 @pytest.mark.parametrize("dialect", ["duckdb", "spark"])
 def test_a_value_that_would_change_is_refused_by_name(duck: Session, dialect: str, value: Any, said: str) -> None:
