@@ -56,3 +56,10 @@ def test_a_number_whose_text_differs_is_no_text(session: Session) -> None:
     with pytest.raises(InvalidConfig, match="a text that differs"):
         session.sql("update main.t set name = 1e10", dialect=other)
     assert rows_of(session.sql("select name from main.t")) == [("a",)]
+
+
+def test_a_builder_rounds_a_column_that_it_names_by_its_alias(session: Session) -> None:
+    session.sql("create table main.t as select 1 as id, 0 as q")
+    merge = session.table("main.t").alias("t").merge(session.sql("select 1 as id"), "t.id = source.id")
+    merge.whenMatchedUpdate(set={"t.q": "2.7"}).execute()
+    assert rows_of(session.sql("select q from main.t")) == [(3,)]

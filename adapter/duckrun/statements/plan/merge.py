@@ -53,7 +53,7 @@ class _Merge:
         self.names = {name.lower(): name for name in self.items[0].columns}
         self.sides = sides_of(snapshot, statement.alias, reading, self.items)
         self.spelled = {name.lower(): name for name in snapshot.schema.names}
-        self.assigned = Assigned(snapshot, reading)
+        self.casts = Assigned(snapshot, reading)
         self.keys: dict[str, exp.Expr] = {}
         self.compared: dict[str, exp.Expr] = {}
         self.on: list[exp.Expr] = []
@@ -203,7 +203,7 @@ class _Merge:
 
     def _names_columns(self, when: When) -> bool:
         """Return True if a clause for all columns becomes one that sets each."""
-        is_cast = bool(self.assigned) and self.given is None
+        is_cast = bool(self.casts) and self.given is None
         return self.asked.schema_mode == "fail" and (when.by == "name" or is_cast)
 
     def _by_name(self, when: When) -> tuple[tuple[str, exp.Expr], ...]:
@@ -258,7 +258,7 @@ class _Merge:
             condition = self._text(self.sides.rewritten(when.condition, visible))
         if when.assigned is None:
             return MergeClause(when.kind, condition)  # type: ignore[arg-type]
-        values = {self._assigned(name): self._cast(name, value, visible) for name, value in when.assigned}
+        values = dict(self._cast(name, value, visible) for name, value in when.assigned)
         if len(values) < len(when.assigned):
             raise InvalidConfig(f"{self.what} sets a column twice.")
         side = TARGET if when.kind == "not_matched_insert" else SOURCE if "by_source" in when.kind else None
@@ -276,10 +276,11 @@ class _Merge:
         texts = {name: self._text(value) for name, value in values.items()}
         return MergeClause(when.kind, condition, set=texts)  # type: ignore[arg-type]
 
-    def _cast(self, name: str, value: exp.Expr, visible: str | None) -> exp.Expr:
-        rewritten = self.sides.rewritten(value, visible)
-        is_key = self._assigned(name) in self.keys and self._is_plain(self._assigned(name), rewritten)
-        return rewritten if is_key else self.assigned.cast(rewritten, name)
+    def _cast(self, name: str, value: exp.Expr, visible: str | None) -> tuple[str, exp.Expr]:
+        """Return the column to set and its value. A key keeps the type of the source."""
+        column, rewritten = self._assigned(name), self.sides.rewritten(value, visible)
+        is_key = column in self.keys and self._is_plain(column, rewritten)
+        return column, rewritten if is_key else self.casts.cast(rewritten, column)
 
     def _assigned(self, name: str) -> str:
         """Return the column to set.
