@@ -123,10 +123,12 @@ def _name_in_catalog(commit: SparkCommit, location: str) -> Iterator[str]:
     """
     name = quote(f"__duckrun_{commit.token}")
     try:
-        commit.statement(f"CREATE TABLE {name} USING DELTA {location}")
-    except Exception as error:
+        with errors_about(commit.what, analysis=UnsupportedFeature):
+            commit.statement(f"CREATE TABLE {name} USING DELTA {location}")
+    except UnsupportedFeature as error:
         raise UnsupportedFeature(
-            f"{commit.what}: Spark replaces a table only by a name in its catalog, which refuses one: {error}",
+            f"{commit.what}: Spark replaces a table only by a name in its catalog, which refuses one: "
+            f"{error.__cause__}",
             remedy="Drop the table and create it, or run this with engine: duckdb",
         ) from error
     try:
