@@ -36,6 +36,12 @@ def refusing(
     return refuse
 
 
+def has_one_text(value: exp.Expr) -> bool:
+    """True for a literal with one text in both engines."""
+    literal = value.unnest()
+    return isinstance(literal, exp.Literal) and (literal.is_string or "e" not in literal.name.lower())
+
+
 def call(name: str, *arguments: exp.Expr) -> exp.Anonymous:
     """Return a call of a function by the name it has in the target engine."""
     return exp.Anonymous(this=name, expressions=list(arguments))

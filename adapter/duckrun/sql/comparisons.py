@@ -16,7 +16,7 @@ from sqlglot import exp
 from duckrun.libraries import pa
 from duckrun.sql.building import call, spark_sql, untranslated
 from duckrun.sql.kinds import fields_of, is_named, kind_of
-from duckrun.sql.pieces import Key, dialect_of
+from duckrun.sql.pieces import dialect_of, read_in
 
 _PAIRS = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.NullSafeEQ, exp.NullSafeNEQ)
 _WHOLE = re.compile(r"\s*[+-]?\d+\s*", re.ASCII)
@@ -194,9 +194,7 @@ def _integer(text: exp.Expr, dialect: str) -> exp.Expr:
     """Cast a text by the rule of a dialect: Spark takes only digits, DuckDB rounds a fraction."""
     if isinstance(text, exp.Literal) and _WHOLE.fullmatch(text.name):
         return text
-    cast = exp.cast(text.copy(), "bigint")
-    cast.meta[Key.READ] = dialect
-    return cast
+    return read_in(exp.cast(text.copy(), "bigint"), dialect)
 
 
 def _rounded(text: exp.Expr) -> exp.Expr:

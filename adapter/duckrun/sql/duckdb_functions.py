@@ -12,7 +12,7 @@ from typing import Any
 
 from sqlglot import exp
 
-from duckrun.sql.building import call, spark_rule, spark_sql, untranslated
+from duckrun.sql.building import call, has_one_text, spark_rule, spark_sql, untranslated
 
 _FRACTION = "^[+-]?[0-9]+[.][0-9]+$"
 _WHOLE = "^[+-]?[0-9]+$"
@@ -166,7 +166,7 @@ def aggregated_texts(node: exp.GroupConcat) -> exp.Expr:
 
 def _checked(value: exp.Expr, *, is_nested_wrong: bool = False) -> exp.Expr:
     is_text = isinstance(value.unnest(), exp.Null | exp.DPipe | exp.Concat | exp.Array) or _kind(value)
-    if is_text or _is_plain(value):
+    if is_text or has_one_text(value):
         return value
     nested = "|^(array|map|struct)" if is_nested_wrong else ""
     checked = spark_sql(
@@ -220,7 +220,7 @@ def to_text(node: Any) -> exp.Expr:
     A time with a zone ends with it. The texts of large and small doubles, of binary and of nested
     values raise an error, as they differ.
     """
-    if _is_plain(node.this) or isinstance(node.this.unnest(), exp.Null) or _kind(node.this):
+    if has_one_text(node.this) or isinstance(node.this.unnest(), exp.Null) or _kind(node.this):
         return node
     text = "CAST(x AS STRING)"
     return _of_kind(
@@ -232,12 +232,6 @@ def to_text(node: Any) -> exp.Expr:
         f"THEN {failing(_OTHER_TEXT, 'typeof(x)')} ELSE {text} END",
         node.this,
     )
-
-
-def _is_plain(value: exp.Expr) -> bool:
-    """True for a literal with one text in both engines."""
-    literal = value.unnest()
-    return isinstance(literal, exp.Literal) and (literal.is_string or "e" not in literal.name.lower())
 
 
 def _is_whole(value: exp.Expr) -> bool:

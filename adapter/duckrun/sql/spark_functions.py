@@ -11,7 +11,7 @@ from typing import Any
 from sqlglot import exp
 
 from duckrun.errors import InvalidConfig
-from duckrun.sql.building import call, duckdb_rule, duckdb_sql, untranslated_to_duckdb
+from duckrun.sql.building import call, duckdb_rule, duckdb_sql, has_one_text, untranslated_to_duckdb
 from duckrun.sql.dates import is_date
 from duckrun.sql.raising import text_of
 
@@ -65,12 +65,7 @@ def to_text(node: Any) -> exp.Expr:
     A time has no zone behind it, and NaN another name. Other texts of large and small doubles, and
     of nested values, raise an error.
     """
-    value = node.this
-    if (
-        isinstance(value, exp.Null)
-        or isinstance(value, exp.Literal)
-        and (value.is_string or "e" not in value.name.lower())
-    ):
+    if isinstance(node.this, exp.Null) or has_one_text(node.this):
         return node
     double = "TRY_CAST(x AS DOUBLE)"
     return duckdb_sql(

@@ -11,6 +11,9 @@ DEFAULT = "CURRENT_DEFAULT"
 """Metadata key of a column's default, in Spark's SQL. Source: Delta protocol, Default Columns."""
 
 
+_EXTENSION = b"ARROW:extension:name"
+
+
 def comment_of(field: pa.Field) -> str | None:
     """Return the comment of a column, if any."""
     comment = (field.metadata or {}).get(b"comment")
@@ -108,7 +111,7 @@ def extension_of(field: pa.Field) -> str:
     """
     if isinstance(field.type, pa.BaseExtensionType):
         return str(field.type.extension_name)
-    return str((field.metadata or {}).get(b"ARROW:extension:name", b"").decode())
+    return str((field.metadata or {}).get(_EXTENSION, b"").decode())
 
 
 def refuse_unstorable(schema: pa.Schema) -> None:
@@ -146,9 +149,7 @@ def _refuse_fields(column: str, names: Sequence[str]) -> None:
 
 def is_extended(field: pa.Field) -> bool:
     """True if a field, or one inside it, has an Arrow extension type that pyarrow does not know."""
-    kind = field.type
-    inner = [kind.field(i) for i in range(kind.num_fields)] if pa.types.is_nested(kind) else []
-    return b"ARROW:extension:name" in (field.metadata or {}) or any(map(is_extended, inner))
+    return any(_EXTENSION in (each.metadata or {}) for each in fields_in(field))
 
 
 def with_scalars(kind: pa.DataType, change: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:

@@ -80,7 +80,8 @@ def _refuse_changed(rows: Sequence[int], values: Sequence[Any], what: str) -> No
         if not _is_missing(value):
             names.setdefault(_name_of(value), row)
     if len(names) > 1:
-        raise SchemaMismatch(f"{what} {_several(*names.items())}")
+        one, other, *_ = names.items()
+        raise SchemaMismatch(f"{what} {_several(one, other)}")
     if not any(hasattr(kind, "nanosecond") or hasattr(kind, "nanoseconds") for kind, _ in firsts):
         return
     for row, value in zip(rows, values, strict=True):
@@ -112,7 +113,7 @@ def _conflict(values: Sequence[Any]) -> str | None:
     return None
 
 
-def _several(one: tuple[str, int], other: tuple[str, int], *_: Any) -> str:
+def _several(one: tuple[str, int], other: tuple[str, int]) -> str:
     (name, row), (other_name, other_row) = one, other
     return (
         f"holds {name} (first in row {row}) and {other_name} (first in row {other_row}), and a column has one type: "
